@@ -349,6 +349,7 @@ class RunActors(SubmitJob):
             self._take_in(context)
 
     def _take_in(self, context: Any) -> None:
+        from tussock.jobs.driver.run_record import recorded_elsewhere
         from tussock.jobs.operations.epochs import ended_without_input, spark_must_ask
 
         at = _opened(self.pipeline_name)
@@ -359,12 +360,12 @@ class RunActors(SubmitJob):
             return
         if at.pipeline.epoch.runner is Runner.AUTO and self._ran_here(at, context):
             return
-        arguments = ["--run", *(f"{name}={value}" for name, value in run_of(context).items())]
-        interval = run_interval(context)
-        self.submit(
-            context,
-            arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]),
-        )
+        run, interval = run_of(context), run_interval(context)
+        arguments = ["--run", *(f"{name}={value}" for name, value in run.items())]
+        if interval is not None:
+            arguments += ["--interval", *(moment.isoformat() for moment in interval)]
+        with recorded_elsewhere(at.meta, "epoch", run):
+            self.submit(context, arguments)
 
     def _ran_here(self, at: "PipelineStore", context: Any) -> bool:
         """Whether this process ran all epochs; False: an epoch needs Spark."""
@@ -377,7 +378,7 @@ class RunActors(SubmitJob):
         for summary in done.summaries:
             self.log.info("%s", addressed(show_summary(summary), pipeline=_argument(self.pipeline_name)))
         if done.needs_spark:
-            self.log.info("%s", SparkWantedError())
+            self.log.info("%s", SparkWantedError(done.why_spark))
         return not done.needs_spark
 
 

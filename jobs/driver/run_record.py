@@ -114,15 +114,33 @@ def recorded(
     except MustStopError:
         raise
     except BaseException as err:
-        text = "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
-        outcome = msgspec.structs.replace(
-            record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text[:_MOST_CHARACTERS])
-        )
+        outcome = _failed(record, err)
         raise
     finally:
         ended.set()
         if outcome is not None:
             _write_soon(meta, outcome, follower)
+
+
+@contextmanager
+def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> Iterator[None]:
+    """Record the error of a block that starts another process, unless that process has recorded the run since.
+
+    Without this, a job that could not start would leave the success of the run before it.
+
+    Cost: none if the block succeeds; else a GET and a PUT.
+    """
+    began = clock_ms()
+    try:
+        yield
+    except Exception as err:
+        last = last_run(meta.objects)
+        if last is None or last.run != run or last.at < began:
+            record = RunRecord(
+                state=RecordedState.RUNNING, what=what, began=began, at=clock_ms(), writer=meta.writer, run=dict(run)
+            )
+            _write(meta.objects, _failed(record, err))
+        raise
 
 
 def last_run(objects: ObjectStore) -> RunRecord | None:
@@ -134,6 +152,13 @@ def last_run(objects: ObjectStore) -> RunRecord | None:
     except (TussockError, msgspec.DecodeError) as err:
         log.warning("could not read the record of the last run: %s", err)
         return None
+
+
+def _failed(record: RunRecord, err: BaseException) -> RunRecord:
+    text = "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
+    return msgspec.structs.replace(
+        record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text[:_MOST_CHARACTERS])
+    )
 
 
 def _ended_well(objects: ObjectStore) -> bool:

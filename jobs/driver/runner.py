@@ -180,13 +180,17 @@ def cores() -> int:
 
 
 class SparkWantedError(TussockError):
-    """An epoch requires Spark, and this process cannot start it. Nothing was committed; its barrier may be in force."""
+    """An epoch requires Spark, and this process cannot start it. Nothing was committed; its barrier may be in force.
+
+    `why`: empty if it was not yet known, because only Spark can list a source.
+    """
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why)
+        self.why = why
 
     def __str__(self) -> str:
-        return (
-            "this epoch requires Spark: Spark must read or compute a part of it, or it is large and Spark has other "
-            "machines"
-        )
+        return f"this epoch requires Spark: {self.why or 'only Spark can list a source'}"
 
 
 class RunnerOnDemand:
@@ -233,7 +237,10 @@ class AutoRunner:
         why = self._why_spark(levels)
         if why is None:
             return self._local.run(levels)
-        found = self._spark.run(levels)
+        try:
+            found = self._spark.run(levels)
+        except SparkWantedError:
+            raise SparkWantedError(why) from None
         levels.measured.ran += f", because {why}"
         return found
 

@@ -15,7 +15,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.jobs.wire.epoch_task import FragmentReport, HotKeyFound
 from tussock.statestore.meta.barrier import Barrier, MutationKind
-from tussock.statestore.meta.catalog import Catalog, Hold
+from tussock.statestore.meta.catalog import Catalog, Hold, shown_name
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from tussock.statestore.meta.version import HummockVersion
 
@@ -155,7 +155,7 @@ def seconds_text(seconds: Mapping[str, float]) -> str:
 def barrier_text(barrier: Barrier, before: Catalog) -> str:
     """Describe a barrier in one line: its changes, and skipped input. `before`: the catalog of the previous epoch."""
     names = {r.id: r.name for r in (*before.stored(), *(barrier.catalog or before).stored())}
-    about = ", ".join(names.get(r, f"relation {r}") for r in barrier.mutation.relations)
+    about = ", ".join(shown_name(names.get(r, f"relation {r}")) for r in barrier.mutation.relations)
     changes: tuple[str, ...]
     match barrier.mutation.kind:
         case MutationKind.ADD:
@@ -164,7 +164,7 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
                 [names.get(r, f"relation {r}") for r in barrier.mutation.relations],
             )
             both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
-            changes = tuple(f"{verb} {', '.join(found)}" for verb, found in both.items() if found)
+            changes = tuple(f"{verb} {', '.join(map(shown_name, found))}" for verb, found in both.items() if found)
         case MutationKind.STOP:
             changes = (f"drops {about}",)
         case MutationKind.BUILD:
@@ -202,10 +202,9 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     lines = [
         f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"
     ]
-    width = max((len(name) for name in summary.rows), default=0)
-    lines += [
-        f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given, _) in summary.rows.items()
-    ]
+    rows = [(shown_name(name), taken, given) for name, (taken, given, _) in summary.rows.items()]
+    width = max((len(name) for name, *_ in rows), default=0)
+    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, taken, given in rows]
     lines += [
         f"  new files of {name} contain columns that it does not declare: {', '.join(c)}"
         for name, c in summary.undeclared.items()

@@ -287,7 +287,7 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
             table = rejects_name(source.source)
             do = (
                 f"`tussock read {table}` shows them. Correct their files and restate them (`tussock restate "
-                f"{source.source}`), or empty the table (`tussock query 'TRUNCATE TABLE {table}'`)."
+                f"{source.source} --file FILE`), or empty the table (`tussock query 'TRUNCATE TABLE {table}'`)."
             )
             yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} unreadable records", do, wrong=False)
 

@@ -54,11 +54,13 @@ class Advanced:
         epoch: the newest committed epoch, of this or another run.
         needs_spark: the next epoch should run on Spark, or a source can only be listed by Spark. Earlier epochs are
             committed.
+        why_spark: the reason, if an epoch was planned.
     """
 
     summaries: tuple[EpochSummary, ...]
     epoch: int
     needs_spark: bool = False
+    why_spark: str = ""
 
 
 def interval_of(at: PipelineStore, start: str, end: str) -> Interval:
@@ -117,8 +119,8 @@ def _advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress) ->
     try:
         with runner_of(at, where, "epoch", progress) as runner:
             done = driver.advance(runner, at.meta, wish, at.pipeline.epoch, progress)
-    except SparkWantedError:
-        return Advanced((), at.meta.latest().epoch, needs_spark=True)
+    except SparkWantedError as err:
+        return Advanced((), at.meta.latest().epoch, needs_spark=True, why_spark=err.why)
     return Advanced(tuple(done), at.meta.latest().epoch, where in (Where.HERE, Where.SMALL_HERE) and spark_must_ask(at))
 
 

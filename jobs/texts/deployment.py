@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
+from tussock.statestore.meta.catalog import INTERNAL, shown_name
 
 _SIGNS: Mapping[StepAction, str] = {
     StepAction.CREATE: "+",
@@ -24,7 +25,7 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -
             statements show only their differences.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
-    width = max((len(s.what) for s in shown), default=0)
+    width = max((len(_what(s)) for s in shown), default=0)
     lines = [line for step in shown for line in _step(step, width, pipeline, full)]
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
@@ -32,8 +33,14 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -
     return "\n".join([*lines, _outcome(deployment, pipeline)])
 
 
+def _what(step: Step) -> str:
+    """The subject of a step: `view daily`, or `assertion paid` for an internal view."""
+    name = step.what.split()[-1]
+    return shown_name(name) if name.startswith(INTERNAL) else step.what
+
+
 def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
-    parts = [step.what.ljust(width), step.place, _does(step, pipeline)]
+    parts = [_what(step).ljust(width), step.place, _does(step, pipeline)]
     yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
     yield from (f"      {line}" for line in step.differences)
     if full and step.action in (StepAction.CREATE, StepAction.RUN):

@@ -4,6 +4,7 @@ Definitions of relations are opaque here: `definition` is JSON that jobs/ reads 
 the state tables, their schemas and the relation that owns each one.
 """
 
+import re
 from enum import StrEnum
 
 import msgspec
@@ -59,6 +60,15 @@ class RelationKind(StrEnum):
 
 INTERNAL = "__quality__"
 """Prefix of the names of internal views: measures of quality suites (jobs/gate/measures.py)."""
+_INTERNAL_NAME = re.compile(rf"{INTERNAL}(.+)_([a-z]+)_[0-9a-f]{{32}}")
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a relation for people. That of an internal view is `assertion paid`, or `numbers of daily`."""
+    if (found := _INTERNAL_NAME.fullmatch(name)) is None:
+        return name
+    subject, kind = found.groups()
+    return f"{kind} {subject}" if kind == "assertion" else f"{kind} of {subject}"
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.runner import AutoRunner, LocalRunner
+from tussock.jobs.driver.runner import AutoRunner, LocalRunner, SparkWantedError, no_spark
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.spark.session import tasks_done
 from tussock.jobs.wire.flush_policy import FlushPolicy
@@ -68,6 +68,12 @@ def test_spark_with_machines_runs_large_epochs_and_not_small_ones(
     sealed = meta.sealed(large)
     assert sealed is not None
     assert sealed.ran.endswith(", because about 0 MB are expected, and Spark has other machines")
+
+
+def test_a_process_without_spark_names_the_reason(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "WORTH_MACHINES_BYTES", 0)
+    with pytest.raises(SparkWantedError, match="requires Spark: about 0 MB are expected, and Spark has other machines"):
+        epoch(meta, AutoRunner(no_spark, lambda: True))
 
 
 def test_spark_without_machines_runs_only_what_needs_spark(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.run_record import recorded
+from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
@@ -68,6 +69,32 @@ def test_the_verdict_is_that_of_the_worst_condition_and_notes_of_a_healthy_pipel
         HealthVerdict.ATTENTION,
         HealthVerdict.WRONG,
     ]
+
+
+def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_recorded_it(shop: MetaStore) -> None:
+    def last() -> tuple[RunState, str, str]:
+        found = last_run(shop, datetime.now(UTC))
+        assert found is not None
+        return found.state, found.name, found.error
+
+    mine = {"dag": "d", "run": "mine"}
+    with recorded(shop, "epoch", {"run": "before"}):
+        pass
+    with recorded_elsewhere(shop, "epoch", mine):
+        assert last()[:2] == (RunState.SUCCEEDED, "before")
+    assert last()[:2] == (RunState.SUCCEEDED, "before"), "the job records its own success"
+    with pytest.raises(FileNotFoundError), recorded_elsewhere(shop, "epoch", mine):
+        raise FileNotFoundError(2, "No such file or directory", "spark-submit")
+    assert last() == (RunState.FAILED, "mine", "[Errno 2] No such file or directory: 'spark-submit'")
+
+    def job() -> None:
+        with suppress(InputError), recorded(shop, "epoch", mine):
+            raise InputError("the job's own error")
+        raise RuntimeError("spark-submit returned 1")
+
+    with pytest.raises(RuntimeError), recorded_elsewhere(shop, "epoch", mine):
+        job()
+    assert last() == (RunState.FAILED, "mine", "the job's own error")
 
 
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
