@@ -34,7 +34,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.vnode import vnodes_of
 
-BUDGET_RUNS, BUDGET_SPACE, BUDGET_WRITES = 8, 1.5, 12.0
+BUDGET_RUNS, BUDGET_SPACE, BUDGET_WRITES = 8, 1.6, 12.0
 _TABLE, _VNODES = 1, 256
 _COLUMNS = (ColumnSpec("k", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("total", "double"))
 

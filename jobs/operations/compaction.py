@@ -5,7 +5,6 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.upkeep import compaction
 from tussock.jobs.upkeep.compaction import TaskDone
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick
-from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.progress import Progress, no_progress
 
 
@@ -37,4 +36,4 @@ def compact_forever(at: PipelineStore, pause_s: float, progress: Progress) -> No
 
 
 def _options(at: PipelineStore) -> CompactionOptions:
-    return CompactionOptions(packing=Packing[at.pipeline.upkeep.compression.name])
+    return CompactionOptions(packing=at.packing)

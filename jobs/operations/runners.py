@@ -9,6 +9,7 @@ from tussock.jobs.driver.runner import AutoRunner, LevelRunner, cores, no_spark
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import Runner, is_local_master
+from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
     With `HERE` and `SMALL_HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
     workers = at.pipeline.epoch.workers or cores()
+    policy = FlushPolicy(packing=at.packing)
     if where in (Where.HERE, Where.SMALL_HERE):
-        yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, workers=workers)
+        yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, policy, workers)
         return
     with ExitStack() as stack:
 
@@ -46,11 +48,11 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
 
             if where is Where.AS_SET:
                 progress("starting Spark")
-            return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)))
+            return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)), policy)
 
         if where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO:
             has_machines = not is_local_master(at.pipeline.spark.get("spark.master", "local"))
-            yield AutoRunner(on_spark, lambda: has_machines, workers=workers)
+            yield AutoRunner(on_spark, lambda: has_machines, policy, workers)
         else:
             yield on_spark()
 

@@ -127,10 +127,10 @@ class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compression(StrEnum):
-    """The compression of SSTs that compaction writes. SSTs of epochs always use LZ4."""
+    """The compression of the SSTs that epochs and compaction write."""
 
-    LZ4 = "lz4"  # fast
-    ZSTD = "zstd"  # small; releases up to c560332 cannot read it
+    PLANES = "planes"  # small and fast
+    LZ4 = "lz4"  # the only form that releases up to c560332 can read
 
 
 class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +157,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: Annotated[CronOrNone, CRON_OR_NONE] = CronOrNone("@hourly")
     keep: Annotated[Span, SPAN] = Span(Retention().keep_ms)
     keep_epochs: Annotated[int, whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
-    compression: Annotated[Compression, Meta(description='"lz4" or "zstd"')] = Compression.LZ4
+    compression: Annotated[Compression, Meta(description='"planes" or "lz4"')] = Compression.PLANES
 
     @property
     def retention(self) -> Retention:

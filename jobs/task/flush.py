@@ -55,4 +55,4 @@ def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.Recor
         for i, table_id in enumerate(batch.column(2).to_pylist()):
             if (rows := decode([batch.column(3)[i].as_buffer()])) is not None:
                 batches.append(SealedBatch(table_id, rows))
-    return batch_ingest(objects, batches, task.epoch, task.data_prefix, task.policy.target_bytes)
+    return batch_ingest(objects, batches, task.epoch, task.data_prefix, task.policy.target_bytes, task.policy.packing)

@@ -422,7 +422,12 @@ class Unit:
     def _uploaded(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task
         infos = batch_ingest(
-            opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes
+            opened_objects(task.store_uri),
+            batches,
+            task.epoch,
+            task.data_prefix,
+            task.policy.target_bytes,
+            task.policy.packing,
         )
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 

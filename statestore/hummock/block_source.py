@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from tussock.statestore.hummock.disk_cache import disk_cache_for
 from tussock.statestore.hummock.errors import DamagedSstError
 from tussock.statestore.hummock.range_reader import Range, RangeReader
 from tussock.statestore.hummock.sorted_keys import Positions
-from tussock.statestore.hummock.sst_format import require_crc
+from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, require_crc
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
@@ -172,19 +173,36 @@ class BlockSource:
 
     def _read_wave(self, requests: Sequence[BlockRequest], runs: Sequence[_Run]) -> list[tuple[_Span, Rows]]:
         """Decode the spans of some runs. A run is fetched as one range and not copied: spans are views of it."""
-        decoded = []
+        decoded: list[tuple[_Span, Rows]] = []
+        single: list[tuple[_Span, memoryview]] = []
         fetched = self._fetch([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
         for (spans, (start, _)), data in zip(runs, fetched, strict=True):
-            section = requests[spans[0].request].section
             view = memoryview(data)
             for span in spans:
-                _, first, end, offset, length = span
-                part = view[offset - start : offset - start + length]
-                rows = self._checked(
-                    section.sst.info, (offset, length), part, partial(section.reader.decode, first, end)
-                )
-                decoded.append((span, rows))
+                part = view[span.offset - start : span.offset - start + span.length]
+                if span.end == span.first + 1:
+                    single.append((span, part))
+                else:
+                    decoded.append((span, self._decoded(requests[span.request].section, span, part)))
+        for request, same in groupby(single, lambda one: one[0].request):
+            found = list(same)
+            for low in range(0, len(found), BLOCKS_PER_PARTITION):
+                decoded += self._decoded_each(requests[request].section, found[low : low + BLOCKS_PER_PARTITION])
         return decoded
+
+    def _decoded(self, section: OpenSection, span: _Span, part: memoryview) -> Rows:
+        read = partial(section.reader.decode, span.first, span.end)
+        return self._checked(section.sst.info, (span.offset, span.length), part, read)
+
+    def _decoded_each(
+        self, section: OpenSection, single: Sequence[tuple[_Span, memoryview]]
+    ) -> Iterator[tuple[_Span, Rows]]:
+        """Decode single blocks of a section together, or one by one if any is damaged."""
+        try:
+            rows = section.reader.decode_each([span.first for span, _ in single], [part for _, part in single])
+        except DamagedSstError:
+            rows = [self._decoded(section, span, part) for span, part in single]
+        return zip((span for span, _ in single), rows, strict=True)
 
     def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
         """The bytes of each range: those read with the footer, and all others in one round."""

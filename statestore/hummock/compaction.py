@@ -54,6 +54,7 @@ from tussock.statestore.vnode import one_array
 # Decoded bytes of all runs of a merge together. Merging and encoding hold several copies of a window.
 WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
+_EXPANSION = 4  # decoded bytes of very wide rows, per encoded byte
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step
 _CHUNK_BYTES = 16 << 20
 _CUT_BLOCKS = 256  # tables with more blocks in a piece start a block at each border of a unit or vnode group
@@ -80,7 +81,7 @@ class MergePiece(msgspec.Struct, frozen=True):
     readable: tuple[int, ...]  # epochs that readers may read, ascending
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int
-    packing: Packing = Packing.LZ4
+    packing: Packing = Packing.PLANES
 
 
 class MergePlan(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ def plan_merge(
     target_bytes: int,
     pieces: int = 1,
     rewrite: bool = False,
-    packing: Packing = Packing.LZ4,
+    packing: Packing = Packing.PLANES,
 ) -> MergePlan:
     """Split a task into pieces.
 
@@ -109,7 +110,7 @@ def plan_merge(
         pieces: desired number of pieces of about equal size; fewer if they would be smaller than two SSTs. Borders are
             vnodes.
         rewrite: also rewrite SSTs that overlap no other input, which drops their old versions and tombstones.
-        packing: of the outputs, if they leave L0. Outputs on L0 are merged again soon, so they are packed by LZ4.
+        packing: of the outputs.
 
     Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
@@ -144,7 +145,7 @@ def plan_merge(
                         tuple(readable),
                         version.mapping.units,
                         target_bytes,
-                        packing if task.target else Packing.LZ4,
+                        packing,
                     )
                 )
     return MergePlan(kept, tuple(made))
@@ -275,7 +276,7 @@ def _decoded_block_bytes(section: OpenSection) -> int:
     known = [width for width in widths if width is not None]
     if len(known) == len(widths):
         return int(section.reader.rows.max()) * sum(known) // 8
-    return max(_BLOCK_BYTES, 2 * int(section.reader.lengths.mean()))  # twice the encoded size
+    return max(_BLOCK_BYTES, _EXPANSION * int(section.reader.lengths.mean()))
 
 
 def _bits(kind: pa.DataType) -> int | None:

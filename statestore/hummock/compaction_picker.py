@@ -57,7 +57,7 @@ class CompactionOptions:
     small_bytes: int = 1 << 20  # a smaller L0 is never due for its size relative to the levels below
     dead_share: float = 0.25  # rewrite an SST from this share of dead bytes
     target_bytes: int = DEFAULT_TARGET_BYTES  # size of an SST
-    packing: Packing = Packing.LZ4  # of SSTs below L0
+    packing: Packing = Packing.PLANES  # of the outputs
 
 
 @dataclass(frozen=True, slots=True)

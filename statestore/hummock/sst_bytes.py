@@ -1,12 +1,12 @@
 """Attributes the bytes of SSTs to causes: keys, epochs, values, block heads, filters and indexes, per table.
 
-Filters and indexes are exact, from the footers. The parts of the blocks come from the heads of sampled blocks, which
-list the length of each buffer. A table with at most SAMPLE blocks is measured exactly. If a block is packed as a whole,
-its bytes are divided in proportion to its parts when each is packed alone.
+Filters and indexes are exact, from the footers. The parts of the blocks come from sampled blocks; a table with at most
+SAMPLE blocks is measured exactly. If columns are packed together, their bytes are divided in proportion to those of
+each when it is packed alone.
 
-A block is an encapsulated Arrow message: a marker and a length (4 B each), a flatbuffer of that length, and the body.
-Its flatbuffer is a Message (Message.fbs in Arrow's format) whose field 2 is a RecordBatch, whose field 2 is a vector of
-(offset i64, length i64), one per buffer, column by column.
+The blocks of format versions 1 and 2 are encapsulated Arrow messages: a marker and a length (4 B each), a flatbuffer of
+that length, and the body. The flatbuffer is a Message (Message.fbs in Arrow's format) whose field 2 is a RecordBatch,
+whose field 2 is a vector of (offset i64, length i64), one per buffer, column by column.
 """
 
 import struct
@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.hummock.block_source import BlockSource
-from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE, Packing, packed
+from tussock.statestore.hummock.plane_reader import bytes_by_column
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE, Packing
 from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
 from tussock.statestore.meta.version import SstInfo
 
@@ -140,6 +141,9 @@ def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, 
 
 def _parts(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.float64]:
     """Encoded bytes of a block's keys, of its epochs and ops, and of its values."""
+    if section.packing is Packing.PLANES:
+        columns = bytes_by_column(section.planes, memoryview(block), int(section.rows[number]))
+        return np.array([columns[0], columns[1:HEAD_COLUMNS].sum(), columns[HEAD_COLUMNS:].sum()])
     keys = 2 if pa.types.is_fixed_size_binary(section.schema.field(0).type) else 3  # validity, (offsets,) data
     heads = keys + 2 * (HEAD_COLUMNS - 1)
     if section.packing is Packing.LZ4:
@@ -152,7 +156,8 @@ def _parts(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.
         b"".join(bytes(body[offset : offset + length]) for offset, length in part.tolist())
         for part in (buffers[:keys], buffers[keys:heads], buffers[heads:])
     ]
-    alone = np.array([len(packed(part)) if part else 0 for part in parts], np.float64)
+    codec = pa.Codec("zstd", compression_level=1)
+    alone = np.array([len(codec.compress(part, asbytes=True)) if part else 0 for part in parts], np.float64)
     divided: npt.NDArray[np.float64] = alone * len(block) / alone.sum()
     return divided
 

@@ -1,8 +1,7 @@
 """Sorted string table (SST): one immutable object with rows in key order, for any number of tables.
 
     +--------------------+  offset 0
-    | section            |  one table's rows: an Arrow IPC stream (schema message, one record batch message per block,
-    |                    |  end marker); in version 2, each block is packed
+    | section            |  one table's rows: schema message, blocks, end marker; in version 1 an Arrow IPC stream
     | section …          |  in ascending table_id order, without gaps
     +--------------------+
     | filter partitions  |  per section one Bloom filter (filter.py) per BLOCKS_PER_PARTITION blocks; no gaps
@@ -21,7 +20,7 @@ tail, and the indexes contain one per block and one per filter partition. The ob
 bytes, so every bit is covered.
 
 A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. `Packing` defines
-how blocks are compressed. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
+how blocks are encoded. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
 fixed_size_binary if all keys of the section have one length, else binary. Rows ascend by key, then descend by epoch;
 each (key, epoch) occurs once. All rows of a key are in one block, so a reader that has found a key's block has all its
 versions. A block has ROWS_PER_BLOCK rows, fewer if rows are wide or a cut ends it, more if a key has many versions. Row
@@ -52,19 +51,19 @@ HEAD_COLUMNS = 3  # key, epoch and op precede the row's columns, which may have 
 SECTIONS_SCHEMA = pa.schema(
     [
         pa.field("table_id", pa.uint32(), nullable=False),
-        pa.field("offset", pa.uint64(), nullable=False),  # of the section's stream
+        pa.field("offset", pa.uint64(), nullable=False),  # of the section
         pa.field("length", pa.uint64(), nullable=False),
         pa.field("rows", pa.uint64(), nullable=False),
         pa.field("blocks", pa.uint32(), nullable=False),
         pa.field("partitions", pa.uint32(), nullable=False),  # filter partitions; 0: the section has no filter
-        pa.field("schema", pa.binary(), nullable=False),  # the stream's schema message, a copy of the one at `offset`
+        pa.field("schema", pa.binary(), nullable=False),  # the schema message, a copy of the one at `offset`
     ]
 )
 BLOCKS_SCHEMA = pa.schema(
     [
         pa.field("first_key", pa.binary(), nullable=False),
         pa.field("last_key", pa.binary(), nullable=False),
-        pa.field("offset", pa.uint64(), nullable=False),  # of the record batch message
+        pa.field("offset", pa.uint64(), nullable=False),  # of the block
         pa.field("length", pa.uint32(), nullable=False),
         pa.field("rows", pa.uint32(), nullable=False),
         pa.field("deletes", pa.uint32(), nullable=False),
@@ -83,10 +82,11 @@ FILTERS_SCHEMA = pa.schema(
 
 
 class Packing(Enum):
-    """How the blocks of an SST are compressed. The value is the version in the tail."""
+    """How the blocks of an SST are encoded. The value is the version in the tail."""
 
     LZ4 = 1  # a block is a record batch message whose buffers are LZ4 frames, as Arrow IPC defines them
-    ZSTD = 2  # a block is the length of a record batch message without compression (u32), and the message as zstd frame
+    ZSTD = 2  # only read: the length of a record batch message without compression (u32), and the message as zstd frame
+    PLANES = 3  # planes.py defines the bytes of a block
 
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -137,12 +137,6 @@ class Tail:
             expected = f"one of {', '.join(map(str, known))}: a newer release wrote it"
             raise DamagedSstError(name, place, f"format version {version}", expected)
         return Tail(Packing(version), per_partition, sections, blocks, filters, crc, rows, low, high)
-
-
-def packed(message: bytes | memoryview) -> bytes:
-    """A block of `Packing.ZSTD`. Level 1: higher levels save nothing on blocks of this size."""
-    frame: bytes = pa.Codec("zstd", compression_level=1).compress(message, asbytes=True)
-    return len(message).to_bytes(4, "little") + frame
 
 
 def unpacked(block: bytes | memoryview) -> bytes:

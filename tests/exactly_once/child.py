@@ -2,15 +2,16 @@
 
 import os
 import sys
-from functools import partial
 from unittest.mock import patch
 
 from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.points import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, POLICY
+from tests.support.spark_types import SparkSession
 from tussock.jobs.driver import spark_runner
 from tussock.jobs.settings import process
 from tussock.jobs.submitted import epoch
+from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -23,6 +24,10 @@ def open_meta(store: str) -> MetaStore:
 if __name__ == "__main__":
     os.environ[DRIVER_PID] = str(os.getpid())
     watch_uploads()  # small epochs are flushed by the driver
-    with_small_ssts = partial(spark_runner.SparkRunner, policy=POLICY)
+    runner = spark_runner.SparkRunner
+
+    def with_small_ssts(spark: SparkSession, _policy: FlushPolicy) -> spark_runner.SparkRunner:
+        return runner(spark, POLICY)
+
     with patch.object(process, "open_meta", open_meta), patch.object(spark_runner, "SparkRunner", with_small_ssts):
         sys.exit(epoch.main(sys.argv[1:]))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,7 +189,7 @@ def test_a_merge_of_hours_keeps_its_tasks_while_others_close_lapsed_ones() -> No
 
         return run_here(slow)(pieces, judged)
 
-    (done,) = compact_round(store.open("compactor"), SMALL, run, full=True)
+    (done,) = compact_round(store.open("compactor"), replace(SMALL, target_bytes=6_000), run, full=True)
     assert (done.outcome, closed) == ("merged", [])
     assert store.clock.now_ms - began > 3 * LEASE_MS, "or nothing had to be renewed"
     store.check(store.meta.latest(), store.meta.latest().epoch)
@@ -263,7 +264,7 @@ def test_uniform_updates_stay_within_the_budgets_of_reads_space_and_writes(share
     options = CompactionOptions(base_bytes=2 << 20, small_bytes=32 << 10, target_bytes=256 << 10)
     found = run_load(MemoryObjectStore(), Load(keys=20_000, share=share), options)
     assert found.rows_right
-    assert (found.runs <= 8, found.space <= 1.5, found.writes <= 12) == (True, True, True), found
+    assert (found.runs <= 8, found.space <= 1.6, found.writes <= 12) == (True, True, True), found
 
 
 def test_unneeded_old_versions_and_deletes_are_removed_without_a_full_compaction() -> None:

@@ -76,7 +76,7 @@ class Shape:
 
 
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=20_000, level_ratio=2, small_bytes=500, target_bytes=8_000)
-_DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000, packing=Packing.ZSTD)
+_DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000, packing=Packing.LZ4)
 # Runs are merged with each other, and sink only if nothing overlaps them below.
 _L0_ONLY = replace(_TREE, merge_ratio=0)
 SHAPES = (

@@ -12,14 +12,16 @@ import pytest
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
+from tests.statestore.hummock.version_2 import version_2_blocks
 from tussock.statestore.hummock import compaction, sst_writer
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
-from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
 from tussock.statestore.hummock.merge import with_heads
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import Packing
+from tussock.statestore.hummock.sst_writer import build_sst
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.levels import levels_after, merge_objection, order_objection
@@ -41,13 +43,21 @@ def flushed(
     epoch: int,
     rows: dict[bytes, Row | None],
     target_bytes: int = 1 << 20,
+    packing: Packing = Packing.PLANES,
 ) -> HummockVersion:
     """The version after an epoch of these rows."""
     by_table: dict[int, dict[bytes, Row | None]] = {}
     for key, row in rows.items():
         by_table.setdefault(int.from_bytes(key[:4], "big"), {})[key] = row
     batches = [sealed(table, of) for table, of in sorted(by_table.items())]
-    after = with_l0(version, epoch, batch_ingest(objects, batches, epoch, f"data/{epoch:016x}", target_bytes))
+    prefix = f"data/{epoch:016x}"
+    if packing is Packing.ZSTD:
+        sst = build_sst([version_2_blocks(*table) for table in stamped_tables(batches, epoch)], prefix)
+        objects.put(sst.info.name, sst.data)
+        infos = [sst.info]
+    else:
+        infos = batch_ingest(objects, batches, epoch, prefix, target_bytes, packing)
+    after = with_l0(version, epoch, infos)
     return msgspec.structs.replace(after, epochs=(*version.epochs, epoch))
 
 
@@ -76,7 +86,7 @@ def merged(
     readable: Sequence[int],
     target_bytes: int = 1 << 20,
     number: int = 1,
-    packing: Packing = Packing.LZ4,
+    packing: Packing = Packing.PLANES,
 ) -> tuple[HummockVersion, list[SstInfo]]:
     """The version after a task on these SSTs, and the task's outputs."""
     task = task_of(version, ssts, target, number)
@@ -117,47 +127,39 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_packed_ssts_hold_the_same_rows_in_fewer_bytes_and_merge_with_others(
+def test_ssts_of_all_versions_are_merged_into_the_version_that_is_set(
     small: bool, request: pytest.FixtureRequest
 ) -> None:
     if small:
         request.getfixturevalue("_small_blocks")
     rng = random.Random(7)
     objects, version = MemoryObjectStore(), version_of((1, 2))
-    for epoch in range(1, 4):
-        changes = {
+    live: dict[bytes, Row] = {}
+    expected: dict[int, dict[bytes, Row]] = {}
+    for epoch, packing in enumerate((Packing.LZ4, Packing.PLANES, Packing.ZSTD), 1):
+        changes: dict[bytes, Row | None] = {
             storage_key(rng.choice([1, 2]), rng.randrange(VNODES), b"%d" % rng.randrange(4_000)): None
             if rng.random() < 0.1
             else {"n": rng.randrange(10**6), "s": f"{rng.random():.6f}"}
             for _ in range(300 if small else 4_000)
         }
-        version = flushed(objects, version, epoch, dict(sorted(changes.items())))
-    _, usual = merged(objects, version, version.levels[0], 5, version.epochs, target_bytes=20_000)
-    after, packed = merged(
-        objects, version, version.levels[0], 5, version.epochs, target_bytes=20_000, number=2, packing=Packing.ZSTD
-    )
-    assert {packing_of(objects, sst) for sst in usual} == {Packing.LZ4}
-    assert {packing_of(objects, sst) for sst in packed} == {Packing.ZSTD}
-    assert all_rows(objects, packed) == all_rows(objects, usual)
+        version = flushed(objects, version, epoch, dict(sorted(changes.items())), packing=packing)
+        live = {key: row for key, row in (live | changes).items() if row is not None}
+        expected[epoch] = live
+    assert {packing_of(objects, sst) for sst in version.levels[0]} == set(Packing)
+    rows, sizes = {}, {}
+    for number, packing in enumerate((Packing.LZ4, Packing.PLANES), 1):
+        after, ssts = merged(
+            objects, version, version.levels[0], 0, version.epochs, target_bytes=20_000, number=number, packing=packing
+        )
+        assert {packing_of(objects, sst) for sst in ssts} == {packing}
+        for epoch in version.epochs[1:]:
+            assert rows_at(objects, after, 1, epoch) | rows_at(objects, after, 2, epoch) == expected[epoch]
+        rows[packing] = all_rows(objects, ssts)
+        sizes[packing] = sum(section.bytes for sst in ssts for section in sst.sections)
+    assert rows[Packing.PLANES] == rows[Packing.LZ4]
     if not small:
-        before, now = (sum(s.bytes for sst in ssts for s in sst.sections) for ssts in (usual, packed))
-        assert now < 0.7 * before
-    for epoch in version.epochs[1:]:
-        for table in (1, 2):
-            assert rows_at(objects, after, table, epoch) == rows_at(objects, version, table, epoch)
-
-    again = flushed(objects, after, 4, {storage_key(1, 0, b"4"): {"n": 4, "s": "four"}})
-    _, back = merged(objects, again, [*again.levels[0], *again.levels[5]], 5, again.epochs, number=3)
-    assert {packing_of(objects, sst) for sst in back} == {Packing.LZ4}
-    assert len(all_rows(objects, back)) == len(all_rows(objects, packed)) + 1
-
-
-def test_outputs_on_l0_are_not_packed_tightly() -> None:
-    objects, version = MemoryObjectStore(), version_of((1,))
-    for epoch in (1, 2):
-        version = flushed(objects, version, epoch, {storage_key(1, 0, b"%d" % epoch): {"n": epoch, "s": "x"}})
-    _, outputs = merged(objects, version, version.levels[0], 0, version.epochs, packing=Packing.ZSTD)
-    assert [packing_of(objects, sst) for sst in outputs] == [Packing.LZ4]
+        assert sizes[Packing.PLANES] < 0.7 * sizes[Packing.LZ4]
 
 
 @pytest.mark.usefixtures("_small_blocks")
@@ -251,9 +253,9 @@ def test_ssts_have_the_target_size_and_end_at_borders_of_units() -> None:
     keys = [storage_key(1, v, b"%05d" % i) for v in range(VNODES) for i in range(40)]
     rows: dict[bytes, Row | None] = {key: {"n": rng.randrange(1 << 60), "s": rng.randbytes(8).hex()} for key in keys}
     version = flushed(objects, version, 10, rows)
-    _, outputs = merged(objects, version, version.levels[0], 7, [10], target_bytes=16_000)
+    _, outputs = merged(objects, version, version.levels[0], 7, [10], target_bytes=12_000)
     assert len(outputs) > 6
-    assert all(11_000 < sst.size < 24_000 for sst in outputs[:-1]), [sst.size for sst in outputs]
+    assert all(8_000 < sst.size < 20_000 for sst in outputs[:-1]), [sst.size for sst in outputs]
     ends = [(o.sections[0].last_key, p.sections[0].first_key) for o, p in pairwise(outputs)]
     crossing = [units[int.from_bytes(a[4:6], "big")] == units[int.from_bytes(b[4:6], "big")] for a, b in ends]
     assert sum(crossing) <= len(crossing) // 4, "an SST ends inside a unit only if no border is near"

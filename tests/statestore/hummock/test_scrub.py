@@ -101,7 +101,7 @@ def test_a_damaged_block_loses_only_its_keys() -> None:
     (info,) = version.levels[0]
     assert check_sst(objects, info) == ()
     data = objects.held[info.name]
-    objects.held[info.name] = flipped(data, 20_000)
+    objects.held[info.name] = flipped(data, info.sections[0].bytes // 2)
     report = scrub(objects)
     ((table_id, (lost,)),) = report.hurt_tables().items()
     assert table_id == TABLE

@@ -1,0 +1,259 @@
+"""Blocks of columns whose values are split into planes: format version 3 of an SST.
+
+Plane j of a fixed-width column holds byte j of each value. Values of one column differ in few bytes, so most planes
+repeat one byte and are not stored. LZ4 packs the others better and faster than whole values, and finds columns that the
+key repeats. Texts are often packed by zstd, because LZ4 cannot shorten a text of few letters if no part repeats.
+
+    +-------------------+  head: not packed; its size depends only on the section's schema
+    | packed u32        |  stored bytes of the planes
+    | extents           |  per extent: bytes u32, stored bytes u32
+    | codecs            |  of the planes, and per extent: u8: 0 not packed, 1 LZ4 block, 2 zstd frame
+    | nullable          |  one bit per column: the block has its bitmap of NULLs
+    | varying           |  one bit per plane: it is stored; all bytes of any other plane are its constant
+    | constants         |  one byte per plane; 0 if it is stored
+    +-------------------+
+    | planes            |  the stored planes, a byte per row each; then the bitmaps
+    +-------------------+
+    | extents           |
+    +-------------------+  end of the block
+
+The parts are in the order of the section's columns (key, epoch, op, then the row's):
+
+    fixed width of w bytes   w planes
+    string, binary           4 planes: the lengths of the values in bytes, u32; and an extent: the values, without gaps
+    boolean                  no plane; a bitmap: the values
+    array, map, struct       no plane; all such columns together are the last extent: a record batch message without
+                             compression, of these columns alone
+
+A bitmap has a bit per row, rounded up to bytes. A column's bitmap of NULLs (1: not NULL) comes after its bitmap of
+values. Bits are counted from the lowest. A NULL's bytes are 0, its length is 0.
+
+The planes are packed by LZ4, or not if it saves less than an eighth. So is an extent, unless zstd saves _WORTH_ZSTD
+bytes more: unpacking by zstd costs 10 us and 1 ns per byte, ten times the cost of LZ4.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.statestore.hummock.ipc_messages import record_messages
+from tussock.statestore.nested import is_nested
+
+_LENGTH_BYTES = 4
+_SMALL = 64  # bytes; packing fewer saves nothing
+_WORTH = 8  # packing must save one byte in so many
+_WORTH_ZSTD = 1024  # bytes that zstd must save over LZ4
+PLAIN, LZ4, ZSTD = 0, 1, 2  # codecs
+WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+_WRITE = pa.ipc.IpcWriteOptions(use_threads=False)
+
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+Bounds = Sequence[tuple[int, int]]
+
+
+class Form(Enum):
+    """How a block stores a column."""
+
+    FIXED = "planes"
+    TEXT = "planes of lengths, and an extent"
+    BITS = "a bitmap"
+    NESTED = "the last extent"
+
+
+class ColumnParts(NamedTuple):
+    """The parts of a block that hold a column."""
+
+    number: int  # of the column
+    kind: pa.DataType
+    form: Form
+    plane: int  # its first plane
+    width: int  # number of its planes
+    extent: int  # of TEXT and NESTED
+
+
+class PlaneLayout:
+    """The parts of a section's blocks, from the section's schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.places: list[ColumnParts] = []
+        forms = [_form(kind) for kind in schema.types]
+        texts = forms.count(Form.TEXT)
+        planes = extent = 0
+        for number, (kind, form) in enumerate(zip(schema.types, forms, strict=True)):
+            width = _width(kind, form)
+            self.places.append(ColumnParts(number, kind, form, planes, width, texts if form is Form.NESTED else extent))
+            planes, extent = planes + width, extent + (form is Form.TEXT)
+        self.nested = [place.number for place in self.places if place.form is Form.NESTED]
+        self.planes, self.extents = planes, texts + bool(self.nested)
+        flags, bits = -(-len(self.places) // 8), -(-planes // 8)
+        self.sizes = struct.Struct(f"<{1 + 2 * self.extents}I{1 + self.extents}B")
+        self.flags_at = self.sizes.size
+        self.varying_at = self.flags_at + flags
+        self.constants_at = self.varying_at + bits
+        self.head_bytes = self.constants_at + planes
+
+    @cached_property
+    def nested_schema(self) -> pa.Schema:
+        """The nested columns."""
+        return pa.schema([self.schema.field(number) for number in self.nested])
+
+    @cached_property
+    def nested_message(self) -> bytes:
+        """The schema message of the nested columns."""
+        message: bytes = self.nested_schema.serialize().to_pybytes()
+        return message
+
+
+def _form(kind: pa.DataType) -> Form:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return Form.TEXT
+    return Form.BITS if pa.types.is_boolean(kind) else Form.NESTED if is_nested(kind) else Form.FIXED
+
+
+def _width(kind: pa.DataType, form: Form) -> int:
+    return int(kind.bit_width) // 8 if form is Form.FIXED else _LENGTH_BYTES if form is Form.TEXT else 0
+
+
+def of_one_width(places: Iterable[ColumnParts]) -> list[list[ColumnParts]]:
+    """The places with planes, in groups that NumPy handles at once: columns of one width, if it is that of a word."""
+    groups: dict[int, list[ColumnParts]] = {}
+    for place in places:
+        if place.width:
+            groups.setdefault(place.width if place.width in WORDS else -place.number, []).append(place)
+    return list(groups.values())
+
+
+def encode_planes(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[bytes]:
+    """The bytes of each block.
+
+    Args:
+        batch: the rows of all blocks; bytes under NULLs are zeros or empty.
+        bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
+    """
+    texts = [_Text.of(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
+    stored, varying, constants = _planes(layout, batch, texts)
+    bitmaps: list[Mask] = []
+    nullable = np.zeros(len(layout.places), np.bool_)
+    for place, column in zip(layout.places, batch.columns, strict=True):
+        if place.form is Form.BITS:
+            bitmaps.append(column.fill_null(False).to_numpy(zero_copy_only=False))
+        if column.null_count and place.form is not Form.NESTED:
+            nullable[place.number] = True
+            bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
+    flags = bits_of(nullable) + bits_of(varying) + constants.tobytes()
+    nested = _nested_messages(layout, batch, bounds)
+    for start, end in bounds:
+        extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
+        raw = stored[:, start:end].tobytes() + b"".join([bits_of(bitmap[start:end]) for bitmap in bitmaps])
+        codec, planes = packed_by_lz4(raw)
+        frames = [_packed(extent) for extent in extents]
+        sizes = [size for extent, (_, frame) in zip(extents, frames, strict=True) for size in (len(extent), len(frame))]
+        head = layout.sizes.pack(len(planes), *sizes, codec, *(codec for codec, _ in frames))
+        yield b"".join([head, flags, planes, *(frame for _, frame in frames)])
+
+
+class _Text(NamedTuple):
+    """The values of a text, without gaps."""
+
+    offsets: npt.NDArray[np.int32]
+    data: memoryview
+
+    @staticmethod
+    def of(column: pa.Array) -> "_Text":
+        _, offsets, data = column.buffers()
+        ends = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
+        return _Text(ends, memoryview(b"" if data is None else data))
+
+    def part(self, start: int, end: int) -> memoryview:
+        """The values of some rows."""
+        return self.data[self.offsets[start] : self.offsets[end]]
+
+
+def _planes(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> tuple[Bytes, Mask, Bytes]:
+    """(stored planes, rows): the planes that vary; (planes,): which ones vary; and the constants of the others."""
+    rows = batch.num_rows
+    varying, constants = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
+    found: list[tuple[Positions, Bytes]] = []
+    for places in of_one_width(layout.places):
+        width = places[0].width
+        values = np.empty((len(places), rows, width), np.uint8)
+        for target, place in zip(values, places, strict=True):
+            if place.form is Form.TEXT:
+                ends = texts[place.extent].offsets
+                np.subtract(ends[1:], ends[:-1], out=target.view(np.int32).reshape(-1))
+            else:
+                column = batch.column(place.number)
+                data = np.frombuffer(column.buffers()[1], np.uint8, rows * width, column.offset * width)
+                target[:] = data.reshape(rows, width)
+        planes = planes_of(places)
+        varying[planes], constants[planes] = _varying(values).reshape(-1), values[:, 0].reshape(-1)
+        found.append((planes, values.transpose(0, 2, 1)))
+    constants[varying] = 0
+    numbers = np.cumsum(varying) - 1
+    stored = np.empty((int(varying.sum()), rows), np.uint8)
+    for planes, cells in found:
+        places_stored = np.flatnonzero(varying[planes])
+        width = cells.shape[1]
+        stored[numbers[planes[places_stored]]] = cells[places_stored // width, places_stored % width]
+    return stored, varying, constants
+
+
+def planes_of(places: Sequence[ColumnParts]) -> Positions:
+    """(columns * width,): the planes of columns of one width."""
+    width = places[0].width
+    first = np.array([place.plane for place in places], np.int64)
+    planes: Positions = (first[:, None] + np.arange(width)).reshape(-1)
+    return planes
+
+
+def _varying(values: Bytes) -> Mask:
+    """(columns, width): whether each byte of the values of columns (columns, rows, width) varies."""
+    columns, rows, width = values.shape
+    word = max(size for size in WORDS if size <= width)
+    found = np.zeros((columns, width), np.bool_)
+    for start in {*range(0, width - word, word), width - word}:  # the last word may overlap the one before
+        words = np.ndarray((columns, rows), WORDS[word], values, start, (rows * width, width))
+        differing = np.bitwise_or.reduce(words ^ words[:, :1], axis=1)
+        found[:, start : start + word] |= differing.view(np.uint8).reshape(columns, word) != 0
+    return found
+
+
+def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[memoryview]:
+    if layout.nested:
+        nested = pa.RecordBatch.from_arrays(
+            [batch.column(number) for number in layout.nested], schema=layout.nested_schema
+        )
+        yield from record_messages(nested, bounds, len(layout.nested_message), _WRITE)
+
+
+def bits_of(flags: Mask) -> bytes:
+    """Flags as a bitmap."""
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+def packed_by_lz4(data: bytes | memoryview) -> tuple[int, bytes | memoryview]:
+    """The codec, and the data packed by LZ4 or not at all."""
+    if len(data) < _SMALL:
+        return PLAIN, data
+    packed: bytes = pa.Codec("lz4_raw").compress(data, asbytes=True)
+    return (LZ4, packed) if len(packed) <= len(data) - len(data) // _WORTH else (PLAIN, data)
+
+
+def _packed(data: memoryview) -> tuple[int, bytes | memoryview]:
+    """The codec, and the packed extent."""
+    codec, best = packed_by_lz4(data)
+    if len(best) >= _WORTH_ZSTD:
+        packed: bytes = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
+        if len(packed) <= len(best) - _WORTH_ZSTD:
+            return ZSTD, packed
+    return codec, best
