@@ -43,22 +43,27 @@ class SealedTables(Protocol):
 class HeldByDriver:
     """The sealed MemTables of an epoch, held by this process."""
 
-    def __init__(self, objects: ObjectStore, task: EpochTask, sealed: pa.Table) -> None:
+    def __init__(self, objects: ObjectStore, task: EpochTask, sealed: pa.Table, *, undivided: bool = False) -> None:
         """
         Args:
             sealed: cells of the sealed MemTables.
+            undivided: whether one unit sealed the rows of all, so that all of them need its cells.
         """
         self.epoch, self.tables = task.epoch, frozenset(sealed["input"].to_pylist())
-        self._objects, self._task, self._sealed = objects, task, sealed
+        self._objects, self._task, self._sealed, self._undivided = objects, task, sealed, undivided
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
         """See SealedTables."""
         if wanted := sorted(self.tables & tables):
             mine = self._sealed.filter(pc.is_in(self._sealed["input"], pa.array(wanted, pa.int32())))
             there = Address.in_flight(number, 0).fragment
-            yield from mine.set_column(
-                1, CELL_SCHEMA.field(1), pa.repeat(pa.scalar(there, pa.int32()), mine.num_rows)
-            ).to_batches()
+            mine = mine.set_column(1, CELL_SCHEMA.field(1), pa.repeat(pa.scalar(there, pa.int32()), mine.num_rows))
+            if not self._undivided:
+                yield from mine.to_batches()
+                return
+            for unit in range(self._task.unit_count):
+                slots = pa.repeat(pa.scalar(unit, pa.int32()), mine.num_rows)
+                yield from mine.set_column(0, CELL_SCHEMA.field(0), slots).to_batches()
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
         """See SealedTables. Empty: Spark holds none."""

@@ -7,6 +7,7 @@
 All run the same level functions over the same cells, and write the same bytes.
 """
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,14 @@ from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
-from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.jobs.workers.pool import pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
+
+log = logging.getLogger(__name__)
 
 #: Epochs of this size run on the machines of Spark, if it has any.
 WORTH_MACHINES_BYTES = 64 << 20
@@ -129,11 +132,20 @@ class LocalRunner:
                     levels.measured.ran = f"on {workers} workers of the driver's host"
                     return pool.run(levels.task, workers, levels.far, levels.measured.add)
         levels.measured.ran = "in the driver's process"
-        return self._run_here(levels)
+        if self.may_unite(levels.task):
+            found = self._run_here(levels, levels.task.undivided())
+            if int(Mail.SST) not in found["fragment"].to_pylist():
+                levels.measured.undivided = True
+                return found
+            log.info("the epoch seals more than expected, and runs again with its units")
+        return self._run_here(levels, levels.task)
 
-    def _run_here(self, levels: LevelsToRun) -> pa.Table:
+    def may_unite(self, task: EpochTask) -> bool:
+        """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
+        return task.expected is Expected.LITTLE and task.unit_count > 1
+
+    def _run_here(self, levels: LevelsToRun, task: EpochTask) -> pa.Table:
         """Run the units one after another in this process."""
-        task = levels.task
         found, report = CELL_SCHEMA.empty_table(), levels.measured.add
         done, units = 0, task.unit_count * len(task.schedule.levels)
         levels.far.ask = lambda: (done, units)
@@ -159,7 +171,7 @@ class LocalRunner:
 
     def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Keep the MemTables that the levels sealed."""
-        return HeldByDriver(levels.objects, levels.task, sealed)
+        return HeldByDriver(levels.objects, levels.task, sealed, undivided=levels.measured.undivided)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner. Returns `work` unchanged."""

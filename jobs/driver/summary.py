@@ -108,9 +108,14 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
 
 
 def unit_work(
-    reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float]
+    reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float], units: int = 1
 ) -> tuple[UnitWork, ...]:
-    """Return the work of each unit that did any. `seconds`: its busy time."""
+    """Return the work of each unit that did any.
+
+    Args:
+        seconds: its busy time.
+        units: if unit 0 ran for this many units, they count for equal parts of its work.
+    """
     of_unit: dict[int, list[FragmentReport]] = {}
     for report in reports:
         of_unit.setdefault(report.unit, []).append(report)
@@ -124,7 +129,15 @@ def unit_work(
         named = None if hot is None or of is None else _named(hot, of, lineage)
         took = round(seconds.get(unit, 0.0), 3)
         work.append(UnitWork(unit, sum(r.rows_in for r in mine), sum(r.bytes_in for r in mine), took, named))
+    if units > 1:
+        return tuple(_part(one, unit, units) for one in work for unit in range(units))
     return tuple(work)
+
+
+def _part(work: UnitWork, unit: int, units: int) -> UnitWork:
+    """An equal part of the work for one of several units. The sums of all parts are those of the work."""
+    rows, nbytes = (whole * (unit + 1) // units - whole * unit // units for whole in (work.rows, work.bytes))
+    return UnitWork(unit, rows, nbytes, round(work.seconds / units, 3), work.hot if unit == 0 else None)
 
 
 def _named(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:

@@ -250,7 +250,8 @@ class Train:
         for source, columns in undeclared.items():
             log.warning("new files of %s contain columns that it does not declare: %s", source, ", ".join(columns))
         rows = row_counts(ran.reports, plan.schedule)
-        units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0])
+        counted = plan.unit_count if ran.measured.undivided else 1
+        units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured)
         self._follow(to_commit, tuple(taken_batches(self.meta, plan)))
 

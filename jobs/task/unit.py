@@ -52,7 +52,7 @@ from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.meta.statement_log import read_payload
-from tussock.statestore.table.row_cache import RowsOf, UnitRows, process_row_cache
+from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, process_row_cache
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.vnode import vnodes_of
@@ -369,7 +369,8 @@ class Unit:
     def _remembered(self, schema: TableSchema) -> UnitRows:
         """This process's row cache for a table on this unit."""
         base = decoded_version(self.task.version).epoch
-        of = RowsOf(self.task.store_uri, schema.table_id, self.slot, len(schema.columns))
+        unit = self.slot if self.task.unit_count > 1 else ALL_UNITS
+        of = RowsOf(self.task.store_uri, schema.table_id, unit, len(schema.columns))
         return process_row_cache().open(of, self.own_vnodes, base, self.task.epoch)
 
     # --- the flush --------------------------------------------------------------------------------

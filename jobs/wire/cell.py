@@ -209,9 +209,11 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     if not keys:
         yield int(units[0]), chunk
         return
+    alone = bool((units == units[0]).all())
     units = units.astype(np.uint16)  # there are no more units than vnodes, and NumPy sorts uint16 by counting
     for start in range(0, chunk.num_rows, _DISPATCHED):
-        yield from _dispatched(chunk.slice(start, _DISPATCHED).combine_chunks(), keys, units)
+        part = chunk.slice(start, _DISPATCHED).combine_chunks()
+        yield from ((int(units[0]), part),) if alone else _dispatched(part, keys, units)
 
 
 def _dispatched(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.logical.statements import CreateFunction
@@ -44,6 +45,19 @@ class EpochTask:
     def with_cells(self, cells: bytes) -> "EpochTask":
         """A copy of the task with the driver's cells."""
         return replace(self, cells=cells)
+
+    def undivided(self) -> "EpochTask":
+        """The same task for one unit that has the vnodes of all.
+
+        It writes the same bytes if it seals at most the share of one unit, so it uploads nothing before the flush then.
+        Otherwise the cut of its SSTs may differ, and the task must run with its own units.
+        """
+        found = cells_in([self.cells]).drop_columns(["slot"])
+        once = pa.TableGroupBy(found, CELL_SCHEMA.names[1:], use_threads=False).aggregate([])
+        together = once.add_column(0, CELL_SCHEMA.field(0), pa.array(np.zeros(once.num_rows, np.int32)))
+        policy = replace(self.policy, driver_bytes=self.policy.driver_bytes // self.unit_count)
+        batches = together.cast(CELL_SCHEMA).to_batches()
+        return replace(self, units=(0,) * len(self.units), policy=policy, cells=cells_of(batches))
 
     @property
     def data_prefix(self) -> str:

@@ -27,11 +27,11 @@ def together(one: Measurement, other: Measurement) -> Measurement:
 class MeasurementSum:
     """The sum of all measurements of an epoch; it grows while the epoch runs.
 
-    `ran`: where its levels ran and why, as text for people.
+    `ran`: where its levels ran and why, as text for people. `undivided`: whether one unit ran the vnodes of all.
     """
 
     def __init__(self) -> None:
-        self.sum, self.ran = NOTHING, ""
+        self.sum, self.ran, self.undivided = NOTHING, "", False
 
     def add(self, found: Measurement) -> None:
         """Add the measurement of another task or job."""

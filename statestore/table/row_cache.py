@@ -9,13 +9,12 @@ long, so updates cost O(change), not O(cache).
         read(keys, load)                                    reads from the runs; `load` supplies the other keys
         publish(changes)                                    read and written rows become the known rows as of `epoch`
 
-Validity: Spark forks, reuses and kills workers as it likes, and a unit moves between workers from job to job. The
-known rows of a unit are therefore tagged with their epoch and the unit's vnodes. An attempt that reads at epoch `base`
-uses them only if the tag is `base` and the vnodes are equal. Then this process, or a sibling that shares its rows
-(shared_runs.py), ran the unit in the epoch directly before. All attempts at an epoch compute the same rows, so any of
-them may have been committed. A superseded attempt has another epoch than the committed one, and the next epoch reads
-at the committed one. Publishing replaces tag and runs in one assignment; an attempt that fails earlier changes
-nothing.
+Validity: Spark forks, reuses and kills workers as it likes, and a unit moves between workers from job to job. The known
+rows of a unit are therefore tagged with their epoch and the unit's vnodes. An attempt that reads at epoch `base` uses
+only the rows of its vnodes, and only if the tag is `base`. Then this process, or a sibling that shares its rows
+(shared_runs.py), ran these vnodes in the epoch directly before. All attempts at an epoch compute the same rows, so any
+of them may have been committed. A superseded attempt has another epoch than the committed one, and the next epoch reads
+at the committed one. Publishing replaces tag and runs in one assignment; an attempt that fails earlier changes nothing.
 
 Merging and sharing runs takes a tenth of a large epoch. In `publishing()` a background thread does this work: it starts
 when the task ends and runs while the driver commits. Opening rows waits for it.
@@ -36,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, sort_order
 from tussock.statestore.memory import spare_memory
 from tussock.statestore.table.known_run import KnownRun, Mask, Places, joined
@@ -44,6 +44,7 @@ from tussock.statestore.table.schema import Found
 from tussock.statestore.table.shared_runs import SharedRuns, Sign
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
+ALL_UNITS = -1  # in place of a unit's number, if one unit has all vnodes
 _KEPT = 7 / 8  # of the capacity after an eviction, so that not every epoch has to evict
 
 Load = Callable[[pa.BinaryArray], Found]
@@ -55,7 +56,7 @@ class RowsOf:
 
     store: str  # the store's address
     table_id: int
-    unit: int
+    unit: int  # or ALL_UNITS
     columns: int = 0  # number of row columns
 
     def among(self, vnodes: bytes) -> str:
@@ -119,7 +120,7 @@ class RowCache:
         self._known: dict[RowsOf, _Known] = {}
         # The newest epoch at which attempts of each store read. No later attempt reads at an older one.
         self._bases: dict[str, int] = {}
-        self._bytes = 0
+        self._bytes = self._units = 0  # `_units`: all unit numbers so far are below
         self._lock = threading.Lock()
         self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
@@ -186,8 +187,15 @@ class RowCache:
             known = self._known.get(of)
             if known is not None and known.epoch == base and known.vnodes == own:
                 return UnitRows(self, of, own, epoch, known.runs)
-            siblings = () if self._shared is None else self._shared.look(of.among(own), base)
-        return UnitRows(self, of, own, epoch, siblings)
+            others = self._of_other_units(of, base)
+            siblings = () if self._shared is None or others else self._shared.look(of.among(own), base)
+        return UnitRows(self, of, own, epoch, siblings or _of_vnodes(others, np.asarray(vnodes)))
+
+    def _of_other_units(self, of: RowsOf, base: int) -> "list[_Known]":
+        """The known rows of a table at `base` if that epoch ran on other units here, such as one for all vnodes."""
+        units = range(ALL_UNITS, self._units)
+        others = (self._known.get(RowsOf(of.store, of.table_id, unit, of.columns)) for unit in units)
+        return [known for known in others if known is not None and known.epoch == base]
 
     def release(self, target: int = 0) -> None:
         """Evict rows until at most `target` bytes are held, least recently used first."""
@@ -208,6 +216,7 @@ class RowCache:
             if self._shared is not None:
                 runs, sign = self._shared.show(of.among(vnodes), epoch, runs)
             known = self._known[of] = _Known(vnodes, epoch, runs, sign)
+            self._units = max(self._units, of.unit + 1)
             self._bytes += known.nbytes
             if before is not None and before.runs[0] is runs[0]:  # an idle epoch: only the tag changes
                 return
@@ -353,6 +362,16 @@ class UnitRows:
 
     def _run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
+
+
+def _of_vnodes(known: Sequence[_Known], vnodes: npt.NDArray[np.integer]) -> tuple[KnownRun, ...]:
+    """The known rows of these vnodes. Units share no key, so the order of their runs does not matter."""
+    found = []
+    for run in (run for one in known for run in one.runs):
+        mine = np.isin(vnodes_of_keys(run.keys.array), vnodes)
+        if mine.any():
+            found.append(run if mine.all() else run.filter(mine))
+    return tuple(found)
 
 
 def _run_all(due: Sequence[Callable[[], None]]) -> None:

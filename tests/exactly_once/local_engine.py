@@ -16,6 +16,7 @@ from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
+from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.version import SstInfo
 
@@ -33,6 +34,10 @@ class UnkindShuffle(LocalRunner):
         super().__init__(FlushPolicy(target_bytes=target_sst_bytes, **small))
         self.random = random.Random(seed)
         self.moved = 0  # cells that went from one unit to another
+
+    def may_unite(self, task: EpochTask) -> bool:
+        """Never: cells must travel between units."""
+        return False
 
     def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
         """Two attempts of one task, which must agree."""

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from tests.statestore.table.rows import insert_row
 from tests.statestore.table.stores import DictStore
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from tussock.statestore.table.row_cache import RowCache, RowsOf
+from tussock.statestore.table.row_cache import ALL_UNITS, RowCache, RowsOf
 from tussock.statestore.table.shared_runs import SharedRuns
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import vnodes_of
@@ -30,6 +30,7 @@ PAIRS = TableSchema(
 WIDE = TableSchema(
     4, "wide", tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(("string", "bigint"))), (KeyColumn(0),), (0,)
 )
+VNODE_OF_1 = int(vnodes_of([pa.array([1])], V)[0])
 Row = tuple[Any, ...]
 
 
@@ -186,8 +187,11 @@ def test_reads_are_the_same_while_the_memory_limit_changes() -> None:
 # --- single rules ----------------------------------------------------------------------------------------------
 
 
-def open_pairs(cache: RowCache, store: DictStore, base: int, epoch: int, vnodes: range = range(V)) -> StateTable:
-    return StateTable(PAIRS, store.reader, base, V, cache.open(RowsOf("store", PAIRS.table_id, 0), vnodes, base, epoch))
+def open_pairs(
+    cache: RowCache, store: DictStore, base: int, epoch: int, vnodes: Sequence[int] = range(V), unit: int = 0
+) -> StateTable:
+    remembered = cache.open(RowsOf("store", PAIRS.table_id, unit), vnodes, base, epoch)
+    return StateTable(PAIRS, store.reader, base, V, remembered)
 
 
 def first_epoch(cache: RowCache, store: DictStore) -> None:
@@ -209,14 +213,40 @@ def test_rows_that_an_epoch_read_or_wrote_are_cached_for_the_next() -> None:
     assert store.asked == 1
 
 
-@pytest.mark.parametrize(("base", "vnodes"), [(0, range(V)), (2, range(V)), (1, range(V - 1))])
-def test_rows_of_another_epoch_or_of_other_vnodes_do_not_count(base: int, vnodes: range) -> None:
+@pytest.mark.parametrize(("base", "inside"), [(0, True), (2, True), (1, False)])
+def test_rows_of_another_epoch_or_of_other_vnodes_do_not_count(base: int, inside: bool) -> None:
     cache, store = RowCache(), CountingStore()
     first_epoch(cache, store)
     store.asked = 0
+    vnodes = [vnode for vnode in range(V) if inside or vnode != VNODE_OF_1]
     table = open_pairs(cache, store, base, 9, vnodes)
     assert rows_read(table, PAIRS, [1]) == [(1, "one", 1.0) if base else None]
     assert store.asked == 1
+
+
+def test_one_unit_for_all_vnodes_uses_the_rows_of_several_units_and_they_use_its_rows() -> None:
+    cache, store = RowCache(), CountingStore()
+    halves = [range(V // 2), range(V // 2, V)]
+    vnode_of = vnodes_of([pa.array(range(40))], V).tolist()
+    keys = [[k for k, vnode in enumerate(vnode_of) if vnode in half] for half in halves]
+
+    def run(base: int, shares: list[tuple[int, range, list[int]]]) -> None:
+        written = []
+        for unit, vnodes, own in shares:
+            table = open_pairs(cache, store, base, base + 1, vnodes, unit)
+            text = str(base)
+            assert rows_read(table, PAIRS, own) == [(k, text, None) if base else None for k in own]
+            table.insert_rows(rows_table(PAIRS, [(k, str(base + 1), None) for k in own]))
+            written.append(table.seal())
+        for sealed in written:
+            store.ingest(sealed, base + 1)
+
+    units = [(unit, vnodes, own) for unit, (vnodes, own) in enumerate(zip(halves, keys, strict=True))]
+    run(0, units)
+    store.asked = 0
+    run(1, [(ALL_UNITS, range(V), list(range(40)))])
+    run(2, units)
+    assert store.asked == 0
 
 
 def test_an_attempt_that_never_sealed_changes_no_cached_row() -> None:
