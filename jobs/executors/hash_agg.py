@@ -150,7 +150,10 @@ class HashAggExecutor(TakesPieces):
         existed = found.found.to_numpy(zero_copy_only=False)
         live = (rows > 0) | (not keys)
         states = pa.table([*keys, *(column for state in after for column in state)], names=found.rows.column_names)
-        self._values.replace_located(located, states, existed, live)
+        # Changes of several senders may cancel out, or have cancelled out before if one unit sent them all. Neither
+        # writes the group.
+        changed = ~(existed & live & same_rows(found.rows, states))
+        self._values.replace_located(located, states, existed & changed, live & changed)
         old, new = self._results(groups, before, existed), self._results(groups, after, live)
         same = existed & live & same_rows(old, new)
         return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
