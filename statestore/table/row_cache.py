@@ -187,8 +187,8 @@ class RowCache:
             known = self._known.get(of)
             if known is not None and known.epoch == base and known.vnodes == own:
                 return UnitRows(self, of, own, epoch, known.runs)
-            others = self._of_other_units(of, base)
-            siblings = () if self._shared is None or others else self._shared.look(of.among(own), base)
+            siblings = () if self._shared is None else self._shared.look(of.among(own), base)
+            others = [] if siblings else self._of_other_units(of, base)
         return UnitRows(self, of, own, epoch, siblings or _of_vnodes(others, np.asarray(vnodes)))
 
     def _of_other_units(self, of: RowsOf, base: int) -> "list[_Known]":

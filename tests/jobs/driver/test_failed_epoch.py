@@ -16,7 +16,7 @@ from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.wire.cell import Mail
-from tussock.jobs.wire.epoch_task import FragmentReport
+from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
 
@@ -37,6 +37,9 @@ class Watched(LocalRunner):
         super().__init__(policy)
         self.failures: list[int] = []  # failures in each task's answer, by level and unit
         self.reported: set[int] = set()  # levels whose fragments ran
+
+    def may_unite(self, task: EpochTask) -> bool:
+        return False
 
     def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
         found = super().attempt(unit, function, cells)

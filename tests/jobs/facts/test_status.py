@@ -40,6 +40,7 @@ from tussock.jobs.settings.prices import Prices
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.texts.status import status_text
 from tussock.jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
+from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.requests import Requests
 
@@ -267,6 +268,9 @@ def test_a_long_epoch_reports_its_progress(shop: MetaStore) -> None:
     seen, said = list[Status](), list[str]()
 
     class Slow(LocalRunner):
+        def may_unite(self, task: EpochTask) -> bool:
+            return False
+
         def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
             if unit == 1 and not seen:
                 # the first reports may precede the first unit's end
