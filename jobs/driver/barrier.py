@@ -140,6 +140,7 @@ def draft(
     None without input. `mapping_before`: the mapping of the previous epoch, if `base` has another. Raises as `take_in`.
     Cost: a probe of the log, a listing per source.
     """
+    _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
     pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
     if (

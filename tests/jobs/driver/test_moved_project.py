@@ -154,7 +154,6 @@ def test_a_barrier_that_was_open_at_the_move_takes_its_files_in_the_new_folder(s
     write(shop / "sql" / "data" / "c.parquet", 40)
     assert inject(open_store(shop / "store")) is not None
     meta = open_store(moved(shop) / "store")
-    advance(LocalRunner(), meta)
     run(meta)
     assert rows(meta, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
     assert len(taken(meta)) == 3
