@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from jinja2.utils import markupsafe
 
 from tussock.jobs.facts.health import verdict
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
@@ -20,6 +19,15 @@ RELOAD_S = "1"
 _AS_OF = "<!-- as of -->"  # the place of the time of the facts, which is not part of the ETag
 PARTS = 128  # rendered parts that are kept, each at most some hundred kB
 FOLDER = Path(__file__).resolve().parent
+
+
+class Html(str):
+    """HTML that templates do not escape again."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
 
 
 def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> Response:
@@ -37,7 +45,7 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
     looks += [look for value in shown.values() if isinstance(value, HasLooks) for look in value.looks]
     age_s = max((look.age_s for look in looks if look.value is not None), default=0.0)
     text = _templates.get_template(template).render(
-        base=request.scope.get("root_path", ""), now=now, as_of=markupsafe.Markup(_AS_OF), **shown
+        base=request.scope.get("root_path", ""), now=now, as_of=Html(_AS_OF), **shown
     )
     as_of = now - timedelta(seconds=age_s)
     etag = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
@@ -50,16 +58,14 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
     return HTMLResponse(text.replace(_AS_OF, line, 1), status, headers=headers)
 
 
-def part(template: str, **shown: Any) -> markupsafe.Markup:
+def part(template: str, **shown: Any) -> Html:
     """Render a part of a page, or return it as it was rendered for a page with the same facts.
 
     Args:
         shown: exactly the variables that the template uses. They are immutable, and known by their identity, so a
             fact that was read again makes another part. None of them is a time of the page: an age would stand still.
     """
-    return _parts.get(
-        (template, key_of(shown)), lambda: markupsafe.Markup(_templates.get_template(template).render(shown))
-    )
+    return _parts.get((template, key_of(shown)), lambda: Html(_templates.get_template(template).render(shown)))
 
 
 @runtime_checkable
