@@ -38,7 +38,8 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
             continue
         if not isinstance(READERS.get(source.format), FileSource):
             continue
-        was, now = source.relative.base, os.path.normpath(os.path.join(root, source.relative.from_store))  # noqa: PTH118
+        was = source.relative.base
+        now = os.path.normpath(os.path.join(root, source.relative.from_store))  # noqa: PTH118
         if now != was and Path(now).is_dir() and not (Path(was).exists() and Path(was).samefile(now)):
             yield MoveSource(relation.name, was, now)
 
