@@ -218,7 +218,7 @@ def measure_files(folder: Path, n: int) -> dict[str, float]:
         plan = plan_epoch(meta, Base(meta.latest()), barrier)
         plan.input_size()
     with _timed(costs, "write the rows of taken files"):
-        list(taken_batches(barrier, plan.catalog))
+        list(taken_batches(meta, plan))
     costs[_MEMORY] = rss_anon(os.getpid()) - empty
     with _timed(costs, "status with an open barrier"):
         status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
