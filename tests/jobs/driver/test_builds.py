@@ -57,7 +57,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.vnode import vnodes_of
 
-MAX_BYTES = 4000
+MAX_BYTES = 1500
 Row = tuple[int, int, int]
 
 
@@ -218,7 +218,7 @@ def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) 
     insert(meta, "t", *((k, k % 4, 1) for k in range(9000)))
     epoch(meta)
     append(meta, few("pairs"))
-    next_barrier(meta, 50_000)
+    next_barrier(meta, 20_000)
     version = meta.latest()
     sealed = meta.sealed(version.epoch)
     assert version.catalog.builds
@@ -317,7 +317,7 @@ def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_ba
         compact(meta, full=True)
         t.append((1000 + units, units, 7))
         insert(meta, "t", t[-1])
-        barrier = inject(meta, settings=EpochSettings(max_bytes=1500, units=units))
+        barrier = inject(meta, settings=EpochSettings(max_bytes=600, units=units))
         assert barrier is not None
         assert barrier.catalog is not None
         superseding = abandon(meta, Detour(take_log=True))

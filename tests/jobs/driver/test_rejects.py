@@ -5,7 +5,6 @@ The expected rows are computed from the values written into the files.
 """
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -314,16 +313,15 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
         (Restated(str(file)), corrected),
         (Restated(str(file), gone=True), []),
     ]
+    there = 0 if emptied else len(bad(file, RECORDS))
     for restated, now in steps:
-        before = Counter(rejects(meta))
         assert Restating(meta, "events", restated).begin() is not None
-        summary = run(meta)
-        after = Counter(rejects(meta))
-        assert summary.rejected.get("events", 0) == (after - before).total(), "not the removed ones too"
-        assert summary.withdrawn.get("events", 0) == (before - after).total()
+        summary, unreadable = run(meta), len(bad(file, now))
+        assert (summary.rejected.get("events", 0), summary.withdrawn.get("events", 0)) == (unreadable, there)
         said = show_summary(summary)
-        assert ("unreadable records of events:" in said) == bool(after - before)
-        assert ("removed from events__rejects:" in said) == bool(before - after)
+        assert ("unreadable records of events:" in said) == (unreadable > 0)
+        assert ("removed from events__rejects:" in said) == (there > 0)
+        there = unreadable
         append(meta, view("late", 0, 1, 2))
         run(meta)
         assert rejects(meta) == sorted([*bad(file, now), *others], key=repr)

@@ -232,13 +232,14 @@ def test_constant_rows_are_in_their_order(kernel: Kernel) -> None:
 
 
 def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
-    """A sink's difference uses DuckDB too; it sorts the result. People's queries and previews feed no epoch."""
+    """A sink's difference uses DuckDB too; it sorts the result. No epoch uses the others: queries, syntax, previews."""
     imports = [
         (file, node) for file, tree in _code("import duckdb") for node in ast.walk(tree) if isinstance(node, ast.Import)
     ]
     assert {file for file, node in imports if "duckdb" in [a.name for a in node.names]} == {
         "jobs/kernels/kernel.py",
         "jobs/reading/duck_query.py",
+        "jobs/reading/duck_syntax.py",
         "jobs/sinks/difference.py",
         "jobs/sources/preview.py",
     }

@@ -23,7 +23,7 @@ def test_each_has_the_pipelines_name_and_settings_and_publishing_those_of_delta(
     opened: list[tuple[str, Mapping[str, str]]] = []
 
     @contextmanager
-    def spark_session(name: str, settings: Mapping[str, str]) -> Iterator[object]:
+    def spark_session(name: str, settings: Mapping[str, str], *, brief: bool = False) -> Iterator[object]:
         opened.append((name, settings))
         yield object()
 
