@@ -349,8 +349,7 @@ class RunActors(SubmitJob):
             self._take_in(context)
 
     def _take_in(self, context: Any) -> None:
-        from tussock.jobs.driver.run_record import recorded_elsewhere
-        from tussock.jobs.operations.epochs import ended_without_input, spark_must_ask
+        from tussock.jobs.operations.epochs import ended_without_input, recorded_in_job, spark_must_ask
 
         at = _opened(self.pipeline_name)
         # Checked again: since inject_barrier, files may have arrived or another run may have finished.
@@ -364,7 +363,7 @@ class RunActors(SubmitJob):
         arguments = ["--run", *(f"{name}={value}" for name, value in run.items())]
         if interval is not None:
             arguments += ["--interval", *(moment.isoformat() for moment in interval)]
-        with recorded_elsewhere(at.meta, "epoch", run):
+        with recorded_in_job(at, run):
             self.submit(context, arguments)
 
     def _ran_here(self, at: "PipelineStore", context: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -11,7 +12,7 @@ from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
-from tussock.jobs.driver.run_record import recorded
+from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
 from tussock.jobs.driver.runner import SparkWantedError
 from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.driver.summary import EpochSummary
@@ -38,6 +39,7 @@ __all__ = [
     "interval_between",
     "interval_of",
     "pause",
+    "recorded_in_job",
     "require_all_taken_in",
     "require_arrived",
     "require_interval_not_held",
@@ -61,6 +63,11 @@ class Advanced:
     epoch: int
     needs_spark: bool = False
     why_spark: str = ""
+
+
+def recorded_in_job(at: PipelineStore, run: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Record the error of a block that starts a job, unless the job has recorded the run. Cost: none on success."""
+    return recorded_elsewhere(at.meta, "epoch", run)
 
 
 def interval_of(at: PipelineStore, start: str, end: str) -> Interval:
