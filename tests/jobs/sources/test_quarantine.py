@@ -219,7 +219,7 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
         assert state["csv"] == f"rejects in csv__rejects: {len(found['csv', 2].rejects)}"
         assert state["csv_fine"] == ""
         for statement in (
-            "INSERT INTO csv__rejects VALUES ('f', 1, 'r', NULL)",
+            "INSERT INTO csv__rejects VALUES ('f', 1, 'r', NULL, NULL, NULL)",
             "UPDATE csv__rejects SET reason = 'none'",
             "UPDATE csv__rejects SET reason = (SELECT max(reason) FROM json__rejects)",
             "MERGE INTO csv__rejects AS r USING json__rejects AS o ON r.position = o.position WHEN MATCHED THEN DELETE",

@@ -21,7 +21,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.sources.errors import BadInsertTextError
 from tussock.jobs.sources.parquet import Split, read_split
 from tussock.jobs.sources.rejects import parted
-from tussock.jobs.sources.spark_files import _packer
+from tussock.jobs.sources.spark_files import _packer, _reported
 from tussock.jobs.sources.text import bad_texts, first_bad_text
 from tussock.jobs.sources.text_files import TextFiles
 
@@ -118,7 +118,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
     (made,) = [
         row
-        for out in _packer((pinned(path, 3),), source, 1, (0,), TextFiles())(iter([batch]))
+        for out in _packer({_reported(path.as_uri()): pinned(path, 3)}, source, 1, (0,), TextFiles())(iter([batch]))
         for row in out.to_pylist()
     ]
     read = parted(pa.ipc.open_stream(made["chunk"]).read_all())
@@ -128,7 +128,8 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
         (line if line is None else line.decode(), (3 << 40) + n) for n, line in enumerate(lines) if n not in (1, 3)
     ]
     reason = "column 'value': its bytes are not UTF-8, and a string has to be"
-    found = list(zip(*(c.to_pylist() for c in rejects.columns), strict=True))
+    four = (*rejects.columns[:4], rejects.columns[-1])  # not the hidden columns
+    found = list(zip(*(c.to_pylist() for c in four), strict=True))
     assert found == [(str(path), 2, reason, "bad \\xff\\xfe", 1), (str(path), 4, reason, "\\xc3(", 1)]
 
 
