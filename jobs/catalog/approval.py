@@ -124,14 +124,14 @@ def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[PlanItem]
 def fingerprint(relation: Relation) -> str:
     """A digest of the statement that would create the relation in its current form, including its plan.
 
-    Blanks and comments are ignored.
+    Blanks and comments are ignored. So is the way from the store to a source: the plan of a new store has no store yet.
     """
     document = without_places(msgspec.to_builtins(created_by(relation)))
     assert isinstance(document, dict)
     if "sql" in document:
         document["sql"] = words_of(document["sql"])
-    flags = ("if_not_exists", "or_replace")
-    return hashlib.sha256(msgspec.json.encode({k: v for k, v in document.items() if k not in flags})).hexdigest()[:16]
+    ignored = ("if_not_exists", "or_replace", "relative", "moved")
+    return hashlib.sha256(msgspec.json.encode({k: v for k, v in document.items() if k not in ignored})).hexdigest()[:16]
 
 
 def edits(approved: Approval, now: Approval) -> tuple[str, ...]:
