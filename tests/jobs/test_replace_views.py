@@ -170,7 +170,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
             f"UPDATE orders SET price = price + 3, shop = shop + 1 WHERE id % 7 = {steps}; "
             f"UPDATE shops SET city = 'Hof' WHERE shop = {steps}"
         )
-        kept.session.flush(max_epoch_bytes=3000)
+        kept.session.flush(max_epoch_bytes=1200)
         kept.views = old if kept.session.meta.latest().catalog.builds else new
         kept.compare()
         steps += 1

@@ -168,7 +168,7 @@ def _both(session: Session, judge: Judge, ran: list[str], word: str) -> None:
 
 def _require_equal(session: Session, judge: Judge, ran: list[str], *, pending: bool) -> None:
     if pending:  # as Session.read(…, pending=True), for all tables at once
-        waiting = session._waiting_now()
+        waiting = session._statement_runner._waiting()
         with session._statements.reading(waiting, [*TABLES]) as seen:
             live = {r.name: r for r in seen.version.catalog.live()}
             at = seen.version, seen.sight.epoch, seen.rows
