@@ -10,6 +10,7 @@ finished before another is injected, and an epoch is committed once.
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -319,7 +320,11 @@ class SubmitJob(SparkSubmitOperator):
         self.pipeline, self.pipeline_name = pipeline, pipeline.name
 
     def submit(self, context: Any, arguments: list[str]) -> None:
-        """Run the job to its end. Raises AirflowException if it fails; the task's log contains its last lines."""
+        """Run the job to its end.
+
+        Raises AirflowException if it fails. The task's log contains the job's command and its last lines. The error
+        itself contains neither, since notifiers send it and the command may contain credentials.
+        """
         self.py_files = str(build_archive(airflow_home() / ".airflow" / "code"))
         log_level = os.environ.get(
             "TUSSOCK_LOG", "INFO"
@@ -334,7 +339,12 @@ class SubmitJob(SparkSubmitOperator):
             **submit_options(),
         }
         self.application_args = [*options_of(self.pipeline, pipelines_folder() / self.pipeline.name), *arguments]
-        super().execute(context)
+        try:
+            super().execute(context)
+        except AirflowException as err:
+            code = re.search(r"Error code is: (-?\d+)", str(err))
+            ended = f"ended with exit code {code[1]}" if code else "failed"
+            raise AirflowException(f"The Spark job {ended}. The log of this task has the reason.") from err
 
 
 class RunActors(SubmitJob):

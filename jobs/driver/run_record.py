@@ -31,6 +31,11 @@ EVERY_S = 10.0
 PATIENCE_S = 10.0
 """A run waits this long for its last record to be written."""
 
+JOB_FAILED = (
+    "The job could not start, or it ended before it recorded a reason. The log of the run's task has the reason."
+)
+"""The recorded error of such a job. The error itself may contain the command line, with credentials of the store."""
+
 _NAME = "runs/last.json"
 _MOST_CHARACTERS = 4_000  # of an error's text
 
@@ -126,7 +131,8 @@ def recorded(
 def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> Iterator[None]:
     """Record the error of a block that starts another process, unless that process has recorded the run since.
 
-    Without this, a job that could not start would leave the success of the run before it.
+    Without this, a job that could not start would leave the success of the run before it. The text is JOB_FAILED,
+    because everyone who sees the pipeline reads it, and the error of a scheduler quotes command lines and logs.
 
     Cost: none if the block succeeds; else a GET and a PUT.
     """
@@ -137,9 +143,16 @@ def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> It
         last = last_run(meta.objects)
         if last is None or last.run != run or last.at < began:
             record = RunRecord(
-                state=RecordedState.RUNNING, what=what, began=began, at=clock_ms(), writer=meta.writer, run=dict(run)
+                state=RecordedState.FAILED,
+                what=what,
+                began=began,
+                at=clock_ms(),
+                writer=meta.writer,
+                run=dict(run),
+                kind=type(err).__name__,
+                error=JOB_FAILED,
             )
-            _write(meta.objects, _failed(record, err))
+            _write(meta.objects, record)
         raise
 
 

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 import tussock_notify
 import tussock_steps
-from tussock_operators import UndoneError
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from tussock_airflow import AirflowException
+from tussock_operators import UndoneError, run_actors
 
 from tests.dags.test_epoch_dag import parsed
 from tussock.jobs.driver.source_holds import HeldSourcesError
@@ -105,6 +107,21 @@ def test_a_message_contains_the_error_and_its_remedy_and_survives_a_broken_notif
         "paused: shop (prod): health paused: row 7",
         f"failed: shop (prod): run_actors failed: {str(error).replace(chr(10), ' ')} Clear the run.",
     ]
+
+
+def test_a_message_about_a_failed_job_has_its_exit_code_and_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's error quotes the command, in which it masks only some of the credentials, and the job's last lines."""
+    command = ["sh", "-c", "echo of-the-job; exit 137", "--conf", "spark.hadoop.fs.s3a.session.token=of-mine"]
+    monkeypatch.setattr(SparkSubmitHook, "_build_spark_submit_command", lambda *_: command)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    task = run_actors(pipeline_of(tmp_path, ""))
+    with pytest.raises(AirflowException) as error:
+        task.submit({}, [])
+    assert str(error.value) == "The Spark job ended with exit code 137. The log of this task has the reason."
+    assert "session.token=of-mine" in str(error.value.__cause__), "the log has it"
 
 
 class _Mail(socketserver.StreamRequestHandler):

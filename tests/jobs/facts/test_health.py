@@ -83,9 +83,10 @@ def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_reco
     with recorded_elsewhere(shop, "epoch", mine):
         assert last()[:2] == (RunState.SUCCEEDED, "before")
     assert last()[:2] == (RunState.SUCCEEDED, "before"), "the job records its own success"
-    with pytest.raises(FileNotFoundError), recorded_elsewhere(shop, "epoch", mine):
-        raise FileNotFoundError(2, "No such file or directory", "spark-submit")
-    assert last() == (RunState.FAILED, "mine", "[Errno 2] No such file or directory: 'spark-submit'")
+    with pytest.raises(RuntimeError), recorded_elsewhere(shop, "epoch", mine):
+        raise RuntimeError("Cannot execute: spark-submit --conf spark.hadoop.fs.s3a.session.token=of-mine")
+    assert last() == (RunState.FAILED, "mine", run_record.JOB_FAILED)
+    assert b"of-mine" not in shop.objects.get("runs/last.json"), "the store and each page would show it"
 
     def job() -> None:
         with suppress(InputError), recorded(shop, "epoch", mine):
