@@ -31,7 +31,7 @@ from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs
-from tussock_pages.guard import READS_RUNS, Rights, User, rights_of
+from tussock_pages.guard import READS_RUNS, Rights, User, may_read, rights_of
 from tussock_pages.health import look_at_status, troubles_of
 from tussock_pages.overview import Waiting
 from tussock_pages.page import page
@@ -91,10 +91,15 @@ def store_of(dag_id: str) -> SeenStore:
 
 
 def head_of(store: SeenStore, dag_id: str, user: User, session: Session) -> PageHead:
-    """The head of a DAG's page. Cost: two queries of Airflow's database, and the look at the status."""
+    """The head of a DAG's page. Cost: three queries of Airflow's database, and the look at the status.
+
+    A user who may read this DAG, but not the pipeline's epoch DAG, sees nothing of the runs of that DAG.
+    """
     state = store.at_version("state", lambda _, version: pipeline_state(version))
     of, looked, epoch_dag = store.pipeline, look_at_status(store), f"epoch_{store.pipeline.name}"
-    troubles = troubles_of(looked, store, last_runs(session, [epoch_dag]).get(epoch_dag))
+    may_see_run = dag_id == epoch_dag or may_read(user, epoch_dag)
+    run = last_runs(session, [epoch_dag]).get(epoch_dag) if may_see_run else None
+    troubles = troubles_of(looked, store, run)
     return PageHead(dag_id, of, state, rights_of(user, dag_id, of.pages.rows), looked, troubles)
 
 
@@ -114,10 +119,10 @@ def views(
     kept: tuple[ViewFacts, ...] = ()
     rows: tuple[ViewRow, ...] = ()
     if found is not None:
-        kept = store.remembered(("named", Same(found), named), lambda: _named(found.views, named))
+        kept = store.of_look(("named", Same(found), named), lambda: _named(found.views, named))
         first = (page_number - 1) * RELATIONS_A_PAGE
         shown = kept[first : first + RELATIONS_A_PAGE]
-        rows = store.remembered(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
+        rows = store.of_look(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
     return page(
         request,
         "views.html",

@@ -82,7 +82,7 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
     committed = committed_epoch(session, dag_id, run_id)
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
-    found, files = store.at_version(("run", run_id, committed), lambda meta, _: _of_run(meta, asked, committed))
+    found, files = store.at_version(("run", dag_id, run_id, committed), lambda meta, _: _of_run(meta, asked, committed))
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
     head = head_of(store, dag_id, user, session)
     opened = _open_of(store, asked)

@@ -61,7 +61,7 @@ def quality_page(
     judged = tuple(q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused)
     head, suites = head_of(store, dag_id, user, session), store.pipeline.quality
     files = () if suites is None else tuple(file.stem for file in suites.suites())
-    grid = store.remembered(("grid", key_of(judged), files), lambda: _grid(judged, files))
+    grid = store.remembered(("grid", key_of(judged), files), lambda: _grid(judged, files), large=True)
     first = (page_number - 1) * VIEWS_A_PAGE
     return page(
         request,
@@ -98,6 +98,7 @@ def view_page(
     checks = store.remembered(
         ("checks", key_of(judged), view),
         lambda: tuple(c for quality in judged for c in quality.checks if c.view == view),
+        large=True,
     )
     history: tuple[ExpectationHistory, ...] = ()
     if checks or view in {r.name for r in store.version.catalog.live()}:

@@ -16,6 +16,7 @@ from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import FILE, Pipeline, pipeline_names
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
+from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.manifest import SealedManifest
@@ -28,6 +29,7 @@ from tussock_pages.remembered import Remembered, Same, file_version
 T = TypeVar("T")
 REMEMBERED = 512  # cached manifests, barriers and answers per store, each some hundred bytes per view
 LARGE_REMEMBERED = 128  # quality records per store, each some hundred bytes per view
+LOOKS_REMEMBERED = 8  # answers per store that keep a look alive, which is some hundred bytes per view too
 PATIENCE_S = 0.15  # a page waits this long for a newer look; then it shows the previous answer with its age
 OLD_S = 10.0
 """Facts that are older are marked on the page. It waits OLD_PATIENCE_S for newer ones."""
@@ -116,6 +118,7 @@ class Store:
     _lock: Lock = field(default_factory=Lock)
     _answers: Remembered = field(default_factory=partial(Remembered, REMEMBERED))
     _large: Remembered = field(default_factory=partial(Remembered, LARGE_REMEMBERED))
+    _of_looks: Remembered = field(default_factory=partial(Remembered, LOOKS_REMEMBERED))
     _looks: dict[str, _Answer] = field(default_factory=dict)  # this and `_looking` under the lock
     _looking: dict[str, Future[None]] = field(default_factory=dict)
     _version: HummockVersion | None = None
@@ -141,6 +144,10 @@ class Store:
         `large`: quality records, of which fewer are kept.
         """
         return (self._large if large else self._answers).get(key, find)
+
+    def of_look(self, key: Any, find: Callable[[], T]) -> T:
+        """As `remembered`, for a key that contains the value of a look. There are new ones every few seconds."""
+        return self._of_looks.get(key, find)
 
     def look(self, key: str, find: Callable[[MetaStore], Any], at: "SeenStore") -> Looked:
         """See SeenStore.look."""
@@ -193,6 +200,10 @@ class SeenStore:
         """See Store.remembered."""
         return self.store.remembered(key, find, large=large)
 
+    def of_look(self, key: Any, find: Callable[[], T]) -> T:
+        """See Store.of_look."""
+        return self.store.of_look(key, find)
+
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
         """Return the answer of a slow `find`, such as a bucket listing or a scan.
 
@@ -229,10 +240,23 @@ def pipeline_of(name: str) -> Pipeline:
 
 
 def _definition(name: str) -> FolderEntry:
-    """The definition of a pipeline. Cost: reads its file if that has changed."""
+    """The definition of a pipeline. Cost: reads its file if that has changed, or if it had an error.
+
+    An error may end without a change of the file: the process may have had no right to read it, or no file handle.
+    """
     folder = pipelines_folder()
     key = (folder, name, file_version(folder / name / FILE), frozenset(os.environ.items()))
-    return _definitions.get(key, lambda: definition(name))
+
+    def find() -> FolderEntry:
+        found = definition(name)
+        if found.error is not None:
+            raise found.error  # so that it is not kept
+        return found
+
+    try:
+        return _definitions.get(key, find)
+    except InputError as err:
+        return FolderEntry(name, None, err)
 
 
 def name_in(dag_id: str) -> tuple[str, str] | None:

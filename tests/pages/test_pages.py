@@ -1,13 +1,16 @@
 """The content of the pages, compared with independent reads of the store."""
 
+import gc
 import re
 import time
 from html import unescape
 from pathlib import Path
 from threading import Event
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from tussock_pages import epochs, guard, stores
 
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.jobs.facts.test_status import FIELDS, write
@@ -17,6 +20,7 @@ from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by
+from tussock.jobs.facts.status import Status
 from tussock.jobs.gate.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
 from tussock.statestore.meta.work import Work
@@ -117,7 +121,9 @@ def test_the_graph_has_a_box_for_each_node_and_a_line_for_each_that_reads_anothe
     assert "has no node 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
 
 
-def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(admin: Visitor) -> None:
+def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
+    admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its worker never read the store. The health is one answer, whatever page and whatever DAG of the pipeline."""
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
@@ -145,6 +151,47 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(admin: Visi
             assert "calm 1 problem" in read(admin, f"{dag}{path}"), (dag, path)
     for address in ("/tussock/pipelines", calm):
         assert re.search(f"run {re.escape(run)} (since .* UTC )?failed in Airflow", read(admin, address)), address
+    monkeypatch.setattr(guard, "_allows", lambda user, dag, *_: dag.id != "epoch_calm")
+    assert run not in read(admin, "/tussock/dags/upkeep_calm"), "its reader may not read the DAG of the run"
+    assert run in read(admin, calm)
+
+
+def test_looks_that_no_page_shows_any_more_are_released(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "OLD_S", 0.0)  # each page looks again
+
+    def alive() -> int:
+        gc.collect()
+        return sum(type(one) is Status for one in gc.get_objects())
+
+    before = alive()
+    for number in range(3 * stores.LOOKS_REMEMBERED):
+        assert admin.get_once(f"/tussock/dags/epoch_calm?named={number}").status_code == 200
+    assert alive() - before <= stores.LOOKS_REMEMBERED + 2
+
+
+def test_a_file_that_could_not_be_read_is_read_again_although_it_did_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late/pipeline.toml").write_text('name = "late"\nstore = "store"\nsql = ["views.sql"]\n')
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", Mock(side_effect=OSError(24, "Too many open files")))
+        (found,) = stores.pipelines()
+    assert "Too many open files" in str(found.error)
+    (found,) = stores.pipelines()
+    assert found.error is None
+
+
+def test_runs_of_two_dags_with_one_name_have_two_pages(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Mock(return_value=((), ()))
+    monkeypatch.setattr(epochs, "_of_run", asked)
+    dags = ["upkeep_calm", "verify_calm"]
+    for dag in dags:
+        begun = admin.post(f"/api/v2/dags/{dag}/dagRuns", json={"dag_run_id": "same", "logical_date": None})
+        assert begun.status_code == 200, begun.text
+        read(admin, f"/tussock/dags/{dag}/runs/same")
+    assert [call.args[1]["dag"] for call in asked.call_args_list] == dags
 
 
 def test_a_page_that_did_not_change_is_not_sent_again(admin: Visitor, shop: Shop) -> None:
