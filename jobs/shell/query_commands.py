@@ -49,7 +49,9 @@ def _query(chosen: argparse.Namespace) -> None:
             with stored as rows:
                 _write(chosen, rows)
             return
-        with _brief_session(chosen_store(chosen)) as session:
+        from tussock.jobs.session import Session
+
+        with Session(chosen_store(chosen), create=False) as session:
             if chosen.epoch is not None or chosen.at is not None or chosen.pending:
                 at = None if chosen.at is None else moment_of(chosen.at)
                 _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
@@ -64,7 +66,7 @@ def _query(chosen: argparse.Namespace) -> None:
 
 @contextmanager
 def _brief_session(store: str) -> "Iterator[Session]":
-    """Open a session. If it needs Spark, the JVM starts fast and does not optimise its code."""
+    """Open a session that only binds statements. The JVM starts fast and does not optimise its code."""
     from tussock.jobs.session import Session
 
     def started() -> "SparkSession":

@@ -6,12 +6,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyspark
 import pytest
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 
+from tests.jobs.driver.embedded import append, new_store
+from tests.jobs.plan.catalogs import table
+from tussock.jobs import cli
 from tussock.jobs.spark import class_archive, session
 from tussock.jobs.spark.class_archive import (
     BRIEF,
@@ -156,6 +160,19 @@ def test_a_java_that_refuses_the_options_starts_without_them(monkeypatch: pytest
     assert session._gateway({}, brief=False) == "a gateway"
     assert [bool(options) for options in seen] == [True, False]
     assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+@pytest.mark.parametrize(("command", "brief"), [("query", False), ("explain", True)])
+def test_only_a_command_that_runs_no_query_has_a_jvm_that_does_not_optimise(
+    command: str, brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = Mock(side_effect=PySparkRuntimeError("enough"))
+    monkeypatch.setattr(session, "_gateway", launched)
+    for name in ("_gateway", "_active_spark_context"):
+        monkeypatch.setattr(SparkContext, name, None)
+    append(new_store(tmp_path / "store"), table("t"))
+    cli.main([command, "--store", str(tmp_path / "store"), "SELECT k, count(*) AS n FROM t GROUP BY k"])
+    assert launched.call_args.args[1] is brief
 
 
 @pytest.mark.spark
