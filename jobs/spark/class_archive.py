@@ -7,9 +7,12 @@ is part of its name:
                                                           tussock.jobs.submitted.class_archive` writes it
     <cache folder>/tussock/spark-<digest>.jsa             of one user; the first JVM without an archive writes it
 
-A JVM writes its archive at its exit, to a file `.new`, and its header last. The start of the next JVM renames a
-complete file. So nothing waits for the writing, and no JVM reads half an archive. The file is created empty before the
-JVM starts, which claims the work: other JVMs that start meanwhile write none.
+A JVM writes its archive at its exit, to a file `.new`, and its header last. The next command or session renames a
+complete file, and is the first to start from it. So nothing waits for the writing, and no JVM reads half an archive.
+The file is created empty before the JVM starts, which claims the work: other JVMs that start meanwhile write none.
+
+A JVM may crash on a damaged archive. A command or session then starts without it, and removes the user's
+(`forget_archive`). A job of spark-submit cannot, so it never renames an archive.
 
 An archive is never necessary. A JVM silently starts without one that does not fit.
 """
@@ -70,7 +73,8 @@ def submit_options(*, writes: bool = False, brief: bool = False) -> dict[str, st
     No archive is used if the current options already concern archives.
 
     Args:
-        writes: without an archive, make the JVM write one at its exit, to the user's cache folder.
+        writes: if the JVM that wrote an archive has ended, be the first to start from it; without one, make the JVM
+            write one at its exit, to the user's cache folder. Only for callers that start again without the options.
         brief: the JVM works for seconds only, so compile its code quickly and never optimise it.
     """
     given = os.environ.get(SUBMIT_OPTIONS, "")
@@ -86,25 +90,34 @@ def _archive_option(writes: bool) -> str:
     if any(option in os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM) for option in _OF_CDS):
         return ""
     with suppress(OSError, RuntimeError):  # no home folder, no right to write, a full disk
-        if (found := _found()) is not None:
+        if (found := _found(renames=writes)) is not None:
             return f'"-XX:SharedArchiveFile={found}" {QUIET}'
         if writes and (new := _claimed(archive_of_user())) is not None:
             return f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
     return ""
 
 
-def _found() -> Path | None:
-    """An existing archive. Renames a complete new one, and marks the user's as used."""
+def forget_archive() -> None:
+    """Remove the user's archive, since a JVM did not start from it."""
+    with suppress(OSError, RuntimeError):
+        archive_of_user().unlink()
+
+
+def _found(*, renames: bool) -> Path | None:
+    """An existing archive. Marks the user's as used. `renames`: also a complete new one, which gets its last name."""
     if (of_python := archive_of_python()).is_file():
         return of_python
     of_user = archive_of_user()
-    if _is_complete(new := _new(of_user)):
-        with suppress(FileNotFoundError):  # another process has renamed it
-            new.replace(of_user)
-        _remove_unused(of_user)
+    if renames:
+        with suppress(OSError):  # another process has renamed it, or the folder belongs to another user
+            if _is_complete(new := _new(of_user)):
+                _flush(new)  # or a crash of the host could leave a file with holes
+                new.replace(of_user)
+                _remove_unused(of_user)
     if not of_user.is_file():
         return None
-    os.utime(of_user)
+    with suppress(OSError):  # the file belongs to another user
+        os.utime(of_user)
     return of_user
 
 
@@ -136,10 +149,19 @@ def _is_complete(new: Path) -> bool:
         return file.read(4) == _MAGIC
 
 
+def _flush(file: Path) -> None:
+    """Wait until a file is on the disk."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
 def _remove_unused(but: Path) -> None:
-    for other in but.parent.glob("spark-*.jsa"):
-        if other != but and time.time() - other.stat().st_mtime > UNUSED_S:
-            other.unlink(missing_ok=True)
+    """Remove the archives that were unused for UNUSED_S, and those that kept the name `.new` for CLAIM_S."""
+    for pattern, most_s in (("spark-*.jsa", UNUSED_S), ("spark-*.jsa.new", CLAIM_S)):
+        for other in but.parent.glob(pattern):
+            with suppress(OSError):
+                if other != but and time.time() - other.stat().st_mtime > most_s:
+                    other.unlink()
 
 
 def _java() -> str:

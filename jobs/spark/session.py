@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.debugging import debugging
 from tussock.jobs.settings.tables import is_local_master
-from tussock.jobs.spark.class_archive import submit_options
+from tussock.jobs.spark.class_archive import forget_archive, submit_options
 from tussock.jobs.spark.executor_watch import watch_executors
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -233,7 +233,9 @@ def _gateway(settings: Mapping[str, str], brief: bool) -> JavaGateway:
     except PySparkRuntimeError:
         if not options:
             raise
-        return _launched(conf, {})  # this Java does not accept the options
+        gateway = _launched(conf, {})  # this Java does not accept the options, or the archive is damaged
+        forget_archive()
+        return gateway
 
 
 def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:

@@ -99,7 +99,8 @@ def test_one_jvm_writes_the_archive_of_the_user_and_the_next_starts_from_it() ->
     new_of_user().write_bytes(bytes(8) + COMPLETE)
     assert submit_options(writes=True) == {}, "its header is missing"
     made(new_of_user())
-    assert submit_options() == submit_options(writes=True) == starts_from(archive_of_user())
+    assert submit_options() == {}, "no JVM has started from it, and a submitted job has no second try"
+    assert submit_options(writes=True) == submit_options() == starts_from(archive_of_user())
     assert not new_of_user().exists()
 
 
@@ -129,10 +130,25 @@ def test_another_java_and_other_jars_have_another_archive(tmp_path: Path, monkey
 
 def test_an_archive_that_nobody_used_for_a_month_is_removed_with_the_next_one() -> None:
     old, recent = (made(archive_of_user().with_name(f"spark-{n}.jsa")) for n in range(2))
+    left, claimed = (made(archive_of_user().with_name(f"spark-{n}.jsa.new")) for n in range(2))
+    os.utime(old, (0.0, time.time() - UNUSED_S - 60))
+    os.utime(left, (0.0, time.time() - CLAIM_S - 60))
+    made(new_of_user())
+    assert submit_options(writes=True) == starts_from(archive_of_user())
+    assert [file.exists() for file in (old, recent, left, claimed)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("call", ["utime", "fsync", "replace", "unlink"])
+def test_an_archive_in_a_folder_of_another_user_is_used(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    archive = made(archive_of_user())
+    old = made(archive.with_name("spark-0.jsa"))
     os.utime(old, (0.0, time.time() - UNUSED_S - 60))
     made(new_of_user())
-    assert submit_options() == starts_from(archive_of_user())
-    assert (old.exists(), recent.exists()) == (False, True)
+    monkeypatch.setattr(os if call in ("utime", "fsync") else Path, call, refuses)
+    assert submit_options(writes=True) == starts_from(archive)
 
 
 @pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR"])
@@ -157,9 +173,22 @@ def test_a_java_that_refuses_the_options_starts_without_them(monkeypatch: pytest
         return "a gateway"
 
     monkeypatch.setattr(session, "launch_gateway", launch)
+    archive = made(archive_of_user())
     assert session._gateway({}, brief=False) == "a gateway"
     assert [bool(options) for options in seen] == [True, False]
     assert "SPARK_SUBMIT_OPTS" not in os.environ
+    assert not archive.exists(), "jobs of spark-submit would crash on it for ever"
+
+
+def test_an_archive_stays_if_the_jvm_does_not_start_without_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(conf: SparkConf, popen_kwargs: dict[str, int]) -> str:
+        raise PySparkRuntimeError("it exited")
+
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    archive = made(archive_of_user())
+    with pytest.raises(PySparkRuntimeError):
+        session._gateway({}, brief=False)
+    assert archive.exists(), "the reason is another one"
 
 
 @pytest.mark.parametrize(("command", "brief"), [("query", False), ("explain", True)])
@@ -182,7 +211,7 @@ def test_a_jvm_that_the_archive_does_not_fit_starts_without_a_word() -> None:
     claimed = submit_options(writes=True)["SPARK_SUBMIT_OPTS"].replace('"', "").removesuffix(QUIET).strip()
     said([claimed, *QUIET.split(), "-cp", str(jar), "py4j.GatewayServer", "--help"])
     archive = archive_of_user()
-    assert submit_options() == starts_from(archive)
+    assert submit_options(writes=True) == starts_from(archive)
     other = ["-cp", str(archive.parent), "-version"]
     plain = said(other)
     assert said([f"-XX:SharedArchiveFile={archive}", *other]) != plain, "made over other classes"
