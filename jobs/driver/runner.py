@@ -133,22 +133,28 @@ class LocalRunner:
                     return pool.run(levels.task, workers, levels.far, levels.measured.add)
         levels.measured.ran = "in the driver's process"
         if self.may_unite(levels.task):
-            found = self._run_here(levels, levels.task.undivided())
+            attempt = MeasurementSum()
+            found = self._run_here(levels.task.undivided(), attempt, levels.far)
             if int(Mail.SST) not in found["fragment"].to_pylist():
+                levels.measured.add(attempt.sum)
                 levels.measured.undivided = True
                 return found
+            levels.measured.add(({}, attempt.sum[1]))  # its requests were sent, but its seconds are not those of units
             log.info("the epoch seals more than expected, and runs again with its units")
-        return self._run_here(levels, levels.task)
+        return self._run_here(levels.task, levels.measured, levels.far, levels.far.ask())
 
     def may_unite(self, task: EpochTask) -> bool:
         """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
         return task.expected is Expected.LITTLE and task.unit_count > 1
 
-    def _run_here(self, levels: LevelsToRun, task: EpochTask) -> pa.Table:
-        """Run the units one after another in this process."""
-        found, report = CELL_SCHEMA.empty_table(), levels.measured.add
-        done, units = 0, task.unit_count * len(task.schedule.levels)
-        levels.far.ask = lambda: (done, units)
+    def _run_here(
+        self, task: EpochTask, measured: MeasurementSum, far: HowFar, before: tuple[int, int] | None = None
+    ) -> pa.Table:
+        """Run the units one after another in this process. `before`: the progress of an attempt, which counts too."""
+        found, report = CELL_SCHEMA.empty_table(), measured.add
+        done, known = before or (0, 0)
+        known += task.unit_count * len(task.schedule.levels)
+        far.ask = lambda: (done, known)
         for level in range(len(task.schedule.levels)):
             functions = [
                 level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]

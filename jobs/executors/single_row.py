@@ -95,9 +95,13 @@ class SingleRowExecutor:
         if weights.sum() > 1:
             raise TooManyRowsError
         after = rows_of(content) if len(weights) else self._nulls()
-        count = pa.array([len(weights)], pa.int64())
-        self._table.insert_rows(after.append_column(f"c{width}", count) if width else pa.table([count], names=["c0"]))
-        if there and same_rows(before, after)[0]:
+        same = there and same_rows(before, after)[0]
+        # If one unit had sent the changes of all, those that cancel out would not have come.
+        if not (same and held == bool(len(weights))):
+            count = pa.array([len(weights)], pa.int64())
+            state = after.append_column(f"c{width}", count) if width else pa.table([count], names=["c0"])
+            self._table.insert_rows(state)
+        if same:
             return empty_chunk(self._types)
         return difference(before if there else take_rows(before, np.zeros(0, np.int64)), after)
 
