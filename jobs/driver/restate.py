@@ -175,11 +175,11 @@ class _PinningRestated(Pinning):
 
 
 def _readers_of(catalog: Catalog, relation: int) -> tuple[str, ...]:
-    """Return the views that read a relation, directly or through others, in catalog order."""
+    """Return the views of users that read a relation, directly or through others, in catalog order."""
     reached, names = {relation}, []
     for other in catalog.live():
         if reached & set(other.depends_on):
             reached.add(other.id)
-            if other.kind is RelationKind.VIEW:
+            if other.kind is RelationKind.VIEW and not other.internal:
                 names.append(other.name)
     return tuple(names)

@@ -12,6 +12,7 @@ from tussock.jobs.gate.record import read_record
 from tussock.jobs.gate.suite import QualitySuiteError
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.statestore.meta.catalog import shown_name
 
 __all__ = ["shop"]
 
@@ -113,7 +114,7 @@ def test_an_assertion_whose_select_raised_keeps_failing_until_it_is_resumed(two_
 def test_headers_and_statements(shop: Shop) -> None:
     pipeline = asserting(shop, "-- note: anything\n-- severity: info\n\nSELECT 1 AS x -- severity: error\n;")
     (one,) = read_assertions(pipeline)
-    assert one.severity == "info"
+    assert (one.severity, shown_name(one.view)) == ("info", "assertion no_rows")
     ((file, statement),) = assertion_statements([one])
     assert file.name == "no_rows.sql"
     assert statement.startswith("CREATE MATERIALIZED VIEW `__quality__no_rows_assertion_")
