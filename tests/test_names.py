@@ -29,6 +29,7 @@ PARSERS = {
     "jobs/driver/ways_around.py": "commands that errors print",
     "jobs/facts/health.py": "commands that the status prints",
     "jobs/settings/printed_commands.py": "commands that errors print",
+    "jobs/gate/record.py": "commands that errors print",
     "jobs/gate/index.py": "the page of a suite's results",
     "jobs/texts/plan_svg.py": "the drawing of a plan",
     "plugins/tussock_links.py": "addresses of pages",

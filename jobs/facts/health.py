@@ -22,7 +22,7 @@ from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
-from tussock.jobs.gate.record import QualityRecord, is_source
+from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, remedies
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import PublishSettings
@@ -304,14 +304,11 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str
             )
             yield Trouble(TroubleKind.VIEW_PAUSED, about, f"is paused{why}", do, since=view.since)
         elif view.state is ViewState.HELD_BACK:
-            do = (
-                "Readers still see earlier rows. Correct the rows with another epoch, or correct the suite, and run "
-                "again."
-            )
+            do = f"Readers still see earlier rows. {CORRECT_ROWS}"
             failures = "; ".join(view.quality.failures) or view.reason
             yield Trouble(TroubleKind.VIEW_HELD_BACK, about, f"is held back: {failures}", do, since=view.since)
         elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
-            do = "Correct the rows with another epoch, or correct the suite, and run again."
+            do = CORRECT_ROWS
             yield Trouble(
                 TroubleKind.SUITE_FAILED,
                 about,
@@ -401,10 +398,7 @@ def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
     ]
     refused += [f"{name}: {text}" for name, text in _of_assertions(found.record, "failures")]
     if refused:
-        do = (
-            "Readers still see the previous epoch. Correct the rows with another epoch, or correct the suite, and run "
-            "again."
-        )
+        do = f"Readers still see the previous epoch. {_correction(found.record)}"
         failed = "\n".join(refused)
         yield Trouble(
             TroubleKind.EPOCH_REFUSED,
@@ -436,12 +430,18 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
         do = f"`tussock check {found.named}` runs them now; the next epoch runs them before it is published."
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(found.record, "failures") if found.committed == found.published else ():
-        do = "Correct the rows with another epoch, or correct the check, and run again."
+        do = _correction(found.record, name)
         yield Trouble(TroubleKind.SUITE_FAILED, _about(name), f"did not hold: {text}", do, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
         do = f"`tussock check {found.named}{only}` shows the rows. They are published."
         yield Trouble(TroubleKind.ASSERTION_WARNS, _about(name), text, do, wrong=False, since=since)
+
+
+def _correction(record: QualityRecord | None, name: str = "") -> str:
+    """Return the next steps after the failures of a record (empty: all) or of one of its entries."""
+    results = () if record is None else record.views
+    return " ".join(remedies(one for one in results if name in ("", one.view))) or CORRECT_ROWS
 
 
 def _about(name: str) -> str:

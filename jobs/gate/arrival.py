@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow.compute as pc
 
-from tussock.jobs.gate.record import Failure, ViewQuality
+from tussock.jobs.gate.record import SUBJECT, Failure, ViewQuality
 from tussock.jobs.gate.suite import REPORTS
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
@@ -37,9 +37,6 @@ from tussock.statestore.errors import InputError, RetryableError, did_you_mean
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-
-SUBJECT = "source "
-"""The entry of a source in a quality record is named by this word and the source."""
 
 
 class MissingFilesError(InputError):
@@ -321,7 +318,10 @@ def _failures(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str
             rows = sum(batch.rows or 0 for batch in together)
             if rows < rule.min_rows:
                 of = f" of run {run}" if run else ""
-                yield Failure(f"min_rows = {rule.min_rows:,}", f"{rows:,} rows{of}")
+                names = sorted({name for batch in together for name in batch.names})[:_MOST]
+                yield Failure(
+                    f"min_rows = {rule.min_rows:,}", f"{rows:,} rows{of}", tuple({"file": name} for name in names)
+                )
 
 
 def _over_the_limit(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str]) -> Iterator[Failure]:

@@ -5,7 +5,8 @@ view, failed views are held back instead. This module imports neither Great Expe
 publish loads it.
 """
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -21,6 +22,11 @@ from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 SAMPLE_KEYS = 10
 """Maximum number of failing rows in a report."""
+
+SUBJECT = "source "
+"""The entry of a source in a quality record is named by this word and the source."""
+
+CORRECT_ROWS = "Correct the rows with another epoch, or correct the suite, and run again."
 
 
 class GateVerdict(StrEnum):
@@ -143,7 +149,7 @@ class QualityGateError(InputError):
             f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the "
             "previous epoch.",
             *failure_lines(self.record),
-            "Correct the rows in a later epoch, or correct the suite, and run again.",
+            *remedies(self.record.views),
         ]
         return "\n".join(lines)
 
@@ -160,7 +166,7 @@ class HeldViewsError(InputError):
             f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers keep seeing "
             "the previous rows of these views and of the views that read them; everything else is published.",
             *failure_lines(self.record),
-            "Correct the rows in a later epoch, or correct the suite, and run again.",
+            *remedies(self.record.views),
         ]
         return "\n".join(lines)
 
@@ -249,7 +255,26 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
 
 def is_source(name: str) -> bool:
     """Return whether an entry of a record is about the arrival of a source's files."""
-    return name.startswith("source ")
+    return name.startswith(SUBJECT)
+
+
+def remedies(results: Iterable[ViewQuality]) -> Iterator[str]:
+    """The next steps after failures: for suites and assertions together, and for each source whose files failed."""
+    failed = [result for result in results if result.failures]
+    if any(not is_source(result.view) for result in failed):
+        yield CORRECT_ROWS
+    yield from (_source_remedy(result) for result in failed if is_source(result.view))
+
+
+def _source_remedy(result: ViewQuality) -> str:
+    source = result.view.removeprefix(SUBJECT)
+    rule = f"[arrival.{source}] in pipeline.toml, and run again."
+    item = next((key["file"] for one in result.failures for key in one.keys if "file" in key), "")
+    if item and not item.startswith(("/", "s3://")):  # a topic or a Delta table: its changes are further input
+        return f"Correct the rows with another epoch, or change {rule}"
+    return (
+        f"Correct the file, and run `tussock restate {source} --file {shlex.quote(item or 'FILE')}`. Or change {rule}"
+    )
 
 
 def record_lines(record: QualityRecord) -> Iterator[str]:

@@ -551,6 +551,7 @@ ELSEWHERE = {
     "BuildFailedError": ("`tussock apply` binds with Spark", "tests/jobs/driver/test_builds.py"),
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/jobs/test_apply.py"),
     "DeltaReadError": ("needs a damaged Delta table", "tests/jobs/sources/test_delta.py"),
+    "HeldViewsError": ("needs a rule on the arrival of files", "tests/jobs/gate/test_arrival.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),
@@ -559,6 +560,7 @@ ELSEWHERE = {
     "OtherMappingError": ("needs two rebalances at once", "tests/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
+    "QualityGateError": ("needs a rule on the arrival of files", "tests/jobs/gate/test_arrival.py"),
     "ReadEntryError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SkippedInputError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SourceTroubleError": (
@@ -589,8 +591,8 @@ NOT_RUN = {
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
         UnknownEnvironmentError UnsearchableValueError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
-        BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError HeldViewsError
-        NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError PipelineError QualityGateError
+        BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
+        NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError PipelineError
         QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """

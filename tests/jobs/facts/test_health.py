@@ -101,7 +101,7 @@ def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_reco
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
     """With the scope "view" and nothing to hold back, or with --no-check."""
     failed = tuple(
-        ViewQuality(name, 3, 1, failures=(Failure(rule, "3 wrong rows"),), holds=())
+        ViewQuality(name, 3, 1, failures=(Failure(rule, "3 wrong rows", ({"file": "/a b.csv"},)),), holds=())
         for name, rule in (("paid.sql", "paid.sql"), ("source orders", "min_rows = 4"))
     )
     facts = healthy(shop)
@@ -110,6 +110,8 @@ def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: Meta
         ("assertion paid.sql", "did not hold: 3 wrong rows"),
         ("source orders", "did not hold: min_rows = 4: 3 wrong rows"),
     ]
+    assert ["suite" in one.do for one in found] == [True, False]
+    assert found[1].do.startswith("Correct the file, and run `tussock restate orders --file '/a b.csv'`. Or change")
     assert verdict(found) is HealthVerdict.WRONG
     warned = tuple(msgspec.structs.replace(one, failures=(), warnings=one.failures) for one in failed)
     found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))

@@ -19,7 +19,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.gate.arrival import judge_arrivals, past_intervals
-from tussock.jobs.gate.record import GateVerdict
+from tussock.jobs.gate.record import Failure, GateVerdict, ViewQuality, remedies
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import judge_here, verdict
@@ -183,6 +183,36 @@ def test_too_few_rows_fail_and_a_changed_rule_is_judged_again(shop: Shop, data: 
     toml.write_text(toml.read_text().replace("min_rows = 3", "min_rows = 2"))
     assert day(shop, 1)[0] == 0
     assert shop.published > 0
+
+
+@pytest.mark.parametrize("rule", ["min_rows = 2", "reject_limit = 0"])
+@pytest.mark.parametrize("scope", ["pipeline", "view"])
+def test_the_printed_command_reads_the_corrected_file_and_its_rows_are_published(
+    shop: Shop, tmp_path: Path, rule: str, scope: str
+) -> None:
+    folder = tmp_path / "it's new"
+    folder.mkdir()
+    append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet", retain="files"), view("ids", 0))
+    shop.configure(f'scope = "{scope}"\n[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-01\n')
+    shop.configure(f"[arrival.events]\n{rule}\n")
+    files(folder, 1, records=(GOOD, BAD))
+    code, printed = day(shop, 1)
+    assert code == 1
+    assert "Or change [arrival.events] in pipeline.toml, and run again." in printed
+    assert "suite, and run again" not in printed
+    (command,) = commands_in(printed)
+    assert command == ("restate", "events", "--file", f"{folder}/2026-01-01.parquet", "--pipeline", "shop")
+    assert command in commands_in(" ".join(shop.run("status", "--pipeline", "shop")[1].split()))
+    files(folder, 1, records=(GOOD, GOOD))
+    code, printed = shop.run(*command)
+    assert (code, shop.published, shop.meta.latest().held) == (0, shop.meta.latest().epoch, ()), printed
+    assert shop.run("status", "--pipeline", "shop")[0] == 0
+
+
+def test_records_of_a_topic_are_corrected_by_further_records() -> None:
+    failed = Failure("reject_limit = 0", "1 unreadable records", ({"file": "orders-0", "rejects": "1"},))
+    (remedy,) = remedies([ViewQuality("source s", 1, 1, failures=(failed,), holds=())])
+    assert remedy == "Correct the rows with another epoch, or change [arrival.s] in pipeline.toml, and run again."
 
 
 def test_a_removed_rule_is_judged_again(shop: Shop, data: Path) -> None:
