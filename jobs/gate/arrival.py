@@ -30,7 +30,7 @@ from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.tables import ArrivalRule
-from tussock.jobs.sources.listing import Interval, has_interval, named_files
+from tussock.jobs.sources.listing import Interval, has_interval, named_by_interval
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError, RetryableError, did_you_mean
@@ -131,11 +131,15 @@ def missing_files(
     Only sources with the interval in their path can be judged. A source that cannot be listed is omitted: it is held.
 
     Args:
-        intervals: newest first. After the newest RECENT ones, those before the source's first file are omitted.
+        intervals: newest first, without gaps. After the newest RECENT ones, those before the source's first file are
+            omitted.
 
-    Cost: one scan of the taken files per source with a rule, and one listing per interval that lacks files.
+    Cost: one scan of the taken files per source with a rule, `named_by_interval`, and one listing per interval that
+        lacks files.
     """
     found: list[MissingFiles] = []
+    if not intervals:
+        return found
     for relation, statement, rule in _ruled(version, rules):
         path = statement.options.get("path", "")
         if rule.expect_files is None or not has_interval(path):
@@ -143,8 +147,11 @@ def missing_files(
         least, most = rule.files
         reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
         names = [item.name for item in reader.taken_items(table)]
-        taken = [set(named_files(path, statement.options, names, interval)) for interval in intervals]
+        # A file of the next interval, which came early, shows no earlier delivery.
+        early, *taken = map(set, named_by_interval(path, statement.options, names, [_after(intervals), *intervals]))
         begun = max((number + 1 for number, files in enumerate(taken) if files), default=0)
+        if not early.union(*taken).issuperset(names):  # files of earlier intervals
+            begun = len(intervals)
         for interval, files in list(zip(intervals, taken, strict=True))[: max(RECENT, begun)]:
             due = interval.end.astimezone(UTC) + timedelta(milliseconds=rule.deadline)
             if now < due or least <= len(files) <= most:
@@ -159,6 +166,11 @@ def missing_files(
                 warns = rule.severity in REPORTS
                 found.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due, warns))
     return found
+
+
+def _after(intervals: Sequence[Interval]) -> Interval:
+    newest = intervals[0]
+    return Interval(newest.end, newest.end + (newest.end - newest.start))
 
 
 def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: int) -> list[Interval]:

@@ -155,6 +155,34 @@ def named_files(
     return sorted(f"{place.root}{name}" for name in chosen)
 
 
+def named_by_interval(
+    path: str, options: Mapping[str, str], files: Sequence[str], intervals: Sequence[Interval]
+) -> list[list[str]]:
+    """Return `named_files` for each interval. Raises BadPathError.
+
+    Cost: per interval, a search for a short text in all names, then `named_files` over the names that contain it.
+    """
+    texts = [_literal_texts(_place_of(path, options, interval).name) for interval in intervals]
+    common = set(texts[0]).intersection(*texts[1:]) if texts else set()
+    found = []
+    for interval, names in zip(intervals, texts, strict=True):
+        near = files
+        for text in reversed([text for text in names if text not in common]):  # the last name differs most
+            near = [file for file in near if text in file]
+        found.append(named_files(path, options, near, interval))
+    return found
+
+
+def _literal_texts(name: str) -> list[str]:
+    """Return texts that every file of a path contains, from the left, whether its names are globs or literal."""
+    found = []
+    for part in name.split("/"):
+        if not _spans(part):
+            pieces = ((plain or "\0") for *_, plain in _TOKEN.findall(part))
+            found += [text for text in "".join(pieces).split("\0") if text]
+    return found
+
+
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
     """Return a path that names the folders called `name=value`; None if this path reaches no unnamed ones.
 

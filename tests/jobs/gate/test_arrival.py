@@ -86,6 +86,24 @@ def test_a_missing_day_is_reported_until_it_arrives_however_many_days_follow(sho
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
 
 
+def test_an_outage_longer_than_all_judged_intervals_is_reported_in_full(shop: Shop, data: Path) -> None:
+    """The schedule ends on February 15, and the newest 31 days are judged: those from January 16 on."""
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-02-15\n')
+    shop.configure("[arrival.events]\nexpect_files = 1\n")
+
+    def since() -> str:
+        assert shop.run("epoch", "--pipeline", "shop")[0] == 0
+        printed = " ".join(shop.run("status", "--pipeline", "shop")[1].split())
+        return printed.partition("source events (since ")[2][:10]
+
+    write(data / "2026-02-16.parquet", [GOOD])
+    assert since() == "2026-02-14", "a source that began with the next interval: the newest three days"
+    files(data, 1)
+    assert since() == "2026-01-17", "the source had begun, and nothing came in the 31 days"
+    write(data / "2026-02-13.parquet", [GOOD])
+    assert since() == "2026-01-17", "a file of a later day heals no earlier one"
+
+
 def test_a_rule_that_only_warns_fails_no_run_and_is_a_note(shop: Shop, data: Path) -> None:
     shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-01\n')
     shop.configure('[arrival.events]\nexpect_files = 1\nseverity = "warning"\n')

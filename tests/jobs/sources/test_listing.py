@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tussock.jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
-from tussock.jobs.sources.listing import Interval, absolute_path, has_interval, list_files, names_file, partition_path
+from tussock.jobs.sources.listing import (
+    Interval,
+    absolute_path,
+    has_interval,
+    list_files,
+    named_by_interval,
+    names_file,
+    partition_path,
+)
 
 JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
 
@@ -177,6 +185,29 @@ def test_folders_called_name_and_value_are_found_unless_the_path_spells_them_out
     (tree / "lake" / "k=1" / "j=2").mkdir(parents=True)
     (tree / "lake" / "k=1" / "j=2" / "a.csv").touch()
     assert partition_path(f"{tree}/{path}", options) == (None if spelled is None else f"{tree}/{spelled}")
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "found"),
+    [
+        ("/d/{start:%d}.csv", ["/d/01.csv", "/d/02.csv", "/d/03.csv", "/d/02.csv.gz"], [[0], [1]]),
+        ("/d/{start:%d}*", ["/d/01", "/d/01.csv", "/d/x02", "/d/02/x"], [[0, 1], [3]]),
+        ("/d/**/{start:%d}.csv", ["/d/01.csv", "/d/a/b/02.csv", "/d/a/01.csv", "/e/01.csv"], [[0, 2], [1]]),
+        (
+            "/d/{start:%Y/%m/%d}",
+            ["/d/2024/01/01/a", "/d/2024/01/02/a", "/d/2024/02/01/a", "/d/2024/01/01/b/a"],
+            [[0], [1]],
+        ),
+        ("/d/[{start:%d}]/x", ["/d/[01]/x", "/d/0/x", "/d/2/x", "/d/1/y"], [[0], [1, 2]]),
+        (r"/d/\[{start:%d}\]/x", ["/d/[01]/x", "/d/0/x", "/d/[02]/x"], [[0], [2]]),
+        ("/d/{x}{start:%d}?", ["/d/{x}01?", "/d/{x}02a"], [[0], []]),
+    ],
+)
+def test_each_interval_has_its_own_files(path: str, files: list[str], found: list[list[int]]) -> None:
+    """`found`: positions in `files`, for January 1 and January 2."""
+    days = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    named = named_by_interval(path, {}, files, [Interval(*days[:2]), Interval(*days[1:])])
+    assert [[files.index(file) for file in names] for names in named] == found
 
 
 def test_an_empty_directory_is_no_error(tree: Path) -> None:
