@@ -282,7 +282,7 @@ class Deploying:
         """The statements to log. An existing relation is kept, changed or replaced, as the files require."""
         made = self._made(bound, base)
         if isinstance(made, CreateSource):
-            return edited_source(self._draft.catalog, made, self.maker.spark) or [made]
+            return edited_source(self._draft.catalog, made, self.meta.objects, self.maker.spark) or [made]
         return [made]
 
     def _made(self, bound: Bound, base: Path) -> Single:

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import BoundSourceOptions, CreateSource, SetSourceColumns, SetSourceOptions
+from tussock.jobs.logical.statements import (
+    BoundSourceOptions,
+    CreateSource,
+    MoveSource,
+    SetSourceColumns,
+    SetSourceOptions,
+)
 from tussock.jobs.plan.alter_source import CannotAlterSourceError, columns_objection, created_source
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, find
 from tussock.jobs.plan.difference import differences, is_same_place
+from tussock.jobs.plan.move_source import move_source, moved_sources
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.csv_header import has_header, is_enforced
 from tussock.jobs.sources.describe import described, placed
@@ -29,8 +36,14 @@ def set_options(
 ) -> SetSourceOptions:
     """The statement of the log for ALTER SOURCE … SET or UNSET OPTIONS. `base`: the folder for a relative path.
 
-    Raises: BadOptionError, with the nearest name for a mistyped option; MissingPathError for a new path.
+    Raises: BadOptionError, with the nearest name for a mistyped option; MissingPathError for a new path;
+    CannotAlterSourceError if the source's folder moved, and no epoch has recorded that yet.
     """
+    if any(move.name == bound.name for move in moved_sources(catalog, store)):
+        raise CannotAlterSourceError(
+            bound.name,
+            "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this",
+        )
     source = _definition(catalog, bound.name).statement
     options = _without(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
     to = placed(msgspec.structs.replace(source, options=options, relative=msgspec.UNSET), base, store)
@@ -38,18 +51,22 @@ def set_options(
 
 
 def edited_source(
-    catalog: Catalog, wanted: CreateSource, spark: "Callable[[], SparkSession]"
-) -> Sequence[SetSourceOptions | SetSourceColumns]:
+    catalog: Catalog, wanted: CreateSource, store: ObjectStore, spark: "Callable[[], SparkSession]"
+) -> Sequence[SetSourceOptions | SetSourceColumns | MoveSource]:
     """The changes by which a source gets the options and columns of its edited CREATE SOURCE.
 
     Changes by ALTER SOURCE stay, unless the edit changes the same option or column. Empty if the source does not
-    exist, if nothing differs, or if something differs that cannot change.
+    exist, if nothing differs, or if something differs that cannot change. If its folder moved, and no epoch has
+    recorded that yet, they begin with the move.
 
     Raises: as `set_options`; CannotAlterSourceError for a type that is not wider.
     """
     there = next((r for r in catalog.live() if r.name == wanted.name.lower()), None)
     if there is None or there.kind is not RelationKind.SOURCE:
         return ()
+    moves = [move for move in moved_sources(catalog, store) if move.name == there.name]
+    for move in moves:
+        catalog = move_source(catalog, move)
     definition = _definition(catalog, there.name)
     was, now = created_source(definition), definition.statement
     columns = wanted.fields or was.fields
@@ -57,7 +74,7 @@ def edited_source(
         return ()
     if differences(msgspec.structs.replace(was, options=wanted.options, fields=columns), wanted):
         return ()
-    found = list[SetSourceOptions | SetSourceColumns]()
+    found = list[SetSourceOptions | SetSourceColumns | MoveSource](moves)
     if columns != was.fields:
         fields = _edited_columns(was.fields, columns, now.fields)
         if fields is None:

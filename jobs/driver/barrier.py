@@ -20,7 +20,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.alter_source import settled
 from tussock.jobs.plan.apply import Replayed, paused
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, follows_moment
-from tussock.jobs.plan.move_source import move_of, moved_sources
+from tussock.jobs.plan.move_source import moved_sources, moves_in
 from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.plan.view_zone import in_one_zone
@@ -119,7 +119,7 @@ def take_in(
 
 
 def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
-    """Log the moves of sources whose folder moved with the store. Cost: two stats per source with a relative path."""
+    """Log the moves of sources whose folder moved with the store. Cost: as `moved_sources`."""
     for move in moved_sources(version.catalog, meta.objects):
         log.warning("source %s: the folder %s is now %s; its files stay taken", move.name, move.was, move.base)
         # Another process may log it too. Only the first entry has an effect.
@@ -283,7 +283,7 @@ class Pinning:
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         if source.name in self.resting:
             return Pinned(Pins(), source.holds)
-        if move_of(relation_in(self.version.catalog, source.id), source) is not None:
+        if moves_in(relation_in(self.version.catalog, source.id), source):
             return Pinned(Pins(), source.holds)  # the table of taken files still has the earlier names
         reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
         others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request

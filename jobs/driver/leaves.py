@@ -12,7 +12,7 @@ from tussock.jobs.flow.chunk import encode
 from tussock.jobs.flow.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.definition import source_of
-from tussock.jobs.plan.move_source import move_of
+from tussock.jobs.plan.move_source import moves_in
 from tussock.jobs.plan.schedule import Feed, Scheduled
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SparkReader
@@ -134,8 +134,8 @@ class LeafCells:
     def _moved(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return taken files of the base under the names that they have after this epoch."""
         now = relation_in(self.plan.catalog, source)
-        move = None if now is None else move_of(relation_in(self.plan.base.version.catalog, source), now)
-        return document if move is None or document is None else in_new_folder(document, *move)
+        moves = () if now is None else moves_in(relation_in(self.plan.base.version.catalog, source), now)
+        return document if document is None else in_new_folder(document, moves)
 
     def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return the document with the places to read from, and the facts of hidden columns if they are needed."""
@@ -165,13 +165,13 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
             continue
         (table,) = relation.state_tables
         pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
-        move = move_of(relation_in(base.version.catalog, relation.id), relation)
-        if move is not None:  # its pins are empty, unless a person superseded the barrier
-            pins = Pins(*(None if d is None else in_new_folder(d, *move) for d in (pins.read, pins.unread)))
+        if moves := moves_in(relation_in(base.version.catalog, relation.id), relation):
+            # Its pins are empty, unless a person superseded the barrier.
+            pins = Pins(*(None if d is None else in_new_folder(d, moves) for d in (pins.read, pins.unread)))
         rows = reader_of(statement).taken_rows(table, pins, barrier.epoch, barrier.moment)
-        if move is not None:
+        if moves:
             taken = open_table(meta.objects, base.version, table, buffer=base.buffer)
-            rows = renamed_rows(table, taken, *move, rows)
+            rows = renamed_rows(table, taken, moves, rows)
         if rows is not None:
             yield rows
 

@@ -67,12 +67,14 @@ class RelativePath(msgspec.Struct, frozen=True):
 
 
 class EarlierBase(msgspec.Struct, frozen=True):
-    """Files that a source took when its `RelativePath.base` was another folder.
+    """A move of a source's folder from `base` to `to`.
 
-    Files numbered below `below` were taken below `base`. Rows that contain the name of a file keep that name.
+    Files numbered below `below` that are below `to` now were below `base` before. Rows that contain the name of a file
+    keep the name that it had when it was taken.
     """
 
     base: str
+    to: str
     below: int
 
 
@@ -83,7 +85,8 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
     `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
     `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored. `relative`
-    is unset if the path was written absolute, or if the store is in a bucket. `moved` is set after its folder moved.
+    is unset if the path was written absolute, or if the store is in a bucket. `moved` is set after its folder moved:
+    the oldest move first. Moves between which no file was taken are one, from the first folder to the last.
     """
 
     name: str
@@ -115,11 +118,10 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
 
     def name_in_rows(self, file: int, path: str) -> str:
         """The path of a file, by its number and present path, when the source took it."""
-        was = next((move.base for move in self.moves if file < move.below), None)
-        if was is None or isinstance(self.relative, msgspec.UnsetType):
-            return path
-        inside = path.removeprefix(f"{self.relative.base}/")
-        return path if inside == path else f"{was}/{inside}"
+        for move in reversed(self.moves):
+            if file < move.below and path.startswith(f"{move.to}/"):
+                path = f"{move.base}/{path.removeprefix(f'{move.to}/')}"
+        return path
 
     def as_of(self, file: int) -> "CreateSource":
         """The source with the options and columns by which the file with this number is read.

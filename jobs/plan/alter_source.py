@@ -212,8 +212,18 @@ def _columns_put_in(changes: Iterable[EarlierColumns], below: int) -> tuple[Earl
 
 
 def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...] | msgspec.UnsetType:
-    """Set the missing file number. A move before the first file stays: it has an epoch, in which nothing is taken."""
-    return tuple(EarlierBase(m.base, below if m.below == NOT_SETTLED else m.below) for m in moves) or msgspec.UNSET
+    """Set the missing file number. Moves between which no file was taken become one.
+
+    A move before the first file, or back to the first folder, stays: it has an epoch, in which nothing is taken.
+    """
+    found = list[EarlierBase]()
+    for move in moves:
+        number = below if move.below == NOT_SETTLED else move.below
+        if found and (found[-1].to, found[-1].below) == (move.base, number):
+            found[-1] = EarlierBase(found[-1].base, move.to, number)
+        else:
+            found.append(EarlierBase(move.base, move.to, number))
+    return tuple(found) or msgspec.UNSET
 
 
 def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | EarlierColumns | EarlierBase, ...]:

@@ -100,9 +100,12 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(files))
 
 
-def in_new_folder(document: msgspec.Raw, was: str, base: str) -> msgspec.Raw:
-    """Return a document whose files below the folder `was` are below `base`."""
-    return document_of([msgspec.structs.replace(f, path=moved_path(f.path, was, base)) for f in files_of(document)])
+def in_new_folder(document: msgspec.Raw, moves: Sequence[tuple[str, str]]) -> msgspec.Raw:
+    """Return a document whose files are where they are after moves (earlier folder, new folder)."""
+    files = files_of(document)
+    for was, base in moves:
+        files = tuple(msgspec.structs.replace(f, path=moved_path(f.path, was, base)) for f in files)
+    return document_of(files) if moves else document
 
 
 def moved_path(path: str, was: str, base: str) -> str:

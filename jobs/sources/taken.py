@@ -236,20 +236,25 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int, mo
 
 
 def renamed_rows(
-    schema: TableSchema, taken: StorageTable, was: str, base: str, more: SealedBatch | None = None
+    schema: TableSchema, taken: StorageTable, moves: Sequence[tuple[str, str]], more: SealedBatch | None = None
 ) -> SealedBatch:
-    """Return the rows that rename the taken files below the folder `was` to files below `base`, ready for ingest.
+    """Return the rows that rename the taken files in folders that moved, ready for ingest.
 
     Args:
+        moves: (earlier folder, new folder), the first move first.
         more: other rows of the epoch for the table, which have precedence.
 
     Cost: a scan of the table. Files elsewhere are not written.
     """
-    prefix = f"{was}/"
-    parts = [part.filter(pc.starts_with(part["path"], prefix)) for part in taken.scan()]
-    there = pa.concat_tables([pa.schema([(c.name, arrow_type(c.type)) for c in schema.columns]).empty_table(), *parts])
-    inside = pc.utf8_slice_codeunits(there["path"], len(prefix))
-    path = pc.binary_join_element_wise(pa.scalar(f"{base}/"), inside, "")
+    empty = pa.schema([(c.name, arrow_type(c.type)) for c in schema.columns]).empty_table()
+    there = pa.concat_tables([empty, *taken.scan()])
+    path = there["path"]
+    for was, base in moves:
+        inside = pc.utf8_slice_codeunits(path, len(was) + 1)
+        moved = pc.binary_join_element_wise(pa.scalar(f"{base}/"), inside, "")
+        path = pc.if_else(pc.starts_with(path, f"{was}/"), moved, path)
+    is_moved = pc.not_equal(path, there["path"])
+    there, path = there.filter(is_moved), path.filter(is_moved)
     goes = there.select(["path"])
     for column in schema.columns[1:]:
         goes = goes.append_column(column.name, pa.nulls(len(there), arrow_type(column.type)))

@@ -187,6 +187,7 @@ WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIEL
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
 _RELATIVE = statements.RelativePath("data/sales", "/a/shop", "../shop")
+_MOVED = statements.EarlierBase("/z/shop", "/a/shop", 2)
 _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
 _ROWS = "meta/payload/00112233445566778899aabbccddeeff"
 _DEFAULTS = (Default(1, "'x'", Literal("x", "string")), Default(0, "rand()", None))
@@ -351,9 +352,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "source_with_other_columns": SourceDefinition(
         msgspec.structs.replace(_CREATE_SOURCE, earlier_columns=(statements.EarlierColumns(_FIELDS, 2),)), 11
     ),
-    "source_moved": SourceDefinition(
-        msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moved=(statements.EarlierBase("/z/shop", 2),)), 11
-    ),
+    "source_moved": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moved=(_MOVED,)), 11),
     "source_zoned": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, zoned_from=2), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
