@@ -103,9 +103,14 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
     garbage += _old_roots(meta, version, in_use.versions)
     garbage += pages
     if not dry_run:
-        for start in range(0, len(garbage), _BATCH):
-            meta.objects.delete([found.name for found in garbage[start : start + _BATCH]])
-            progress(f"{min(start + _BATCH, len(garbage)):,} of {len(garbage):,} objects removed")
+        removed = 0
+        # Requests of their own for the pages: the order within one request is not defined.
+        for part in (garbage[: len(garbage) - len(pages)], pages):
+            for start in range(0, len(part), _BATCH):
+                batch = [found.name for found in part[start : start + _BATCH]]
+                meta.objects.delete(batch)
+                removed += len(batch)
+                progress(f"{removed:,} of {len(garbage):,} objects removed")
     log.info(
         "vacuum at version %d: %d objects %s, %d kept",
         version.id,

@@ -16,7 +16,6 @@ from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.delta import VersionDelta, apply
 from tussock.statestore.meta.document import decode_document
-from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.names import (
     BARRIERS,
@@ -33,15 +32,13 @@ from tussock.statestore.meta.names import (
     hash_of,
     log_name,
     number_in,
-    page_origin,
     root_name,
     snapshot_name,
     version_name,
 )
-from tussock.statestore.meta.pages import PageInfo, page_sums
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.settings import initial_version, read_settings
-from tussock.statestore.meta.snapshots import PageDocument, VersionRoot
+from tussock.statestore.meta.snapshots import VersionRoot, decode_page
 from tussock.statestore.meta.statement_log import LogEntry
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -221,7 +218,9 @@ class _Pages:
         infos = {info.name: info for level in root.pages for info in level}
         for name, data in _read(self._objects, self._report, [name for name in infos if name not in self._read]):
             try:
-                self._read[name] = _checked_page(infos[name], data)
+                if not isinstance(data, bytes):
+                    raise data
+                self._read[name] = decode_page(infos[name], data)
             except (DamagedError, InputError) as err:
                 self._read[name] = None
                 # Vacuum removes a root before its pages.
@@ -238,18 +237,6 @@ class _Pages:
             for level, ssts in zip(pages, root.version.levels, strict=True)
         )
         return msgspec.structs.replace(root.version, levels=tuple(levels))
-
-
-def _checked_page(info: PageInfo, data: Read) -> tuple[SstInfo, ...]:
-    """The SSTs of a page. Raises DamagedDocumentError; ObjectNotFoundError."""
-    if not isinstance(data, bytes):
-        raise data
-    ssts = decode_document(info.name, data, PageDocument).ssts
-    if (origin := page_origin(info.name)) is None or origin.content != hash_of(data):
-        raise DamagedDocumentError(info.name, f"its {len(data)} bytes do not match the hash in its name")
-    if not ssts or page_sums(info.name, ssts) != info:
-        raise DamagedDocumentError(info.name, f"it has {len(ssts)} SSTs, and a snapshot names it with others")
-    return ssts
 
 
 def _exists(objects: ObjectStore, name: str) -> bool:

@@ -9,8 +9,11 @@ All of them only save reads: the deltas of the version log contain every version
 from the log, and the next root of a process that met it names another one.
 
 A root is written after its pages. It names pages that it writes, and pages of a root that is at most REUSED_ROOTS
-snapshots older. Vacuum keeps the pages of more roots than that. So a page can only be missing if a writer slept between
-its pages and its root for dozens of versions.
+snapshots older. Vacuum keeps the pages of more roots than that. So a root lacks a page only if its writer slept between
+its pages and the root for dozens of versions.
+
+Vacuum removes old roots, then the pages that only they name. A process that opened such a root may still need one. It
+takes the page of equal content that the newest root names, or else replays the log.
 
 Each 1,024th version is also written as one object. So roots and pages can be removed soon, an old version replays few
 deltas, and releases that know no pages start from there.
@@ -26,7 +29,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tussock.statestore.meta.delta import VersionDelta, apply
-from tussock.statestore.meta.document import encode_document, read_document, require_document
+from tussock.statestore.meta.document import decode_document, encode_document, read_document, require_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.levels import between
 from tussock.statestore.meta.names import (
@@ -40,7 +43,7 @@ from tussock.statestore.meta.names import (
 )
 from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, read_pages
 from tussock.statestore.meta.version import HummockVersion, SstInfo
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,16 @@ class PageDocument(msgspec.Struct, frozen=True):
     """The content of a page."""
 
     ssts: tuple[SstInfo, ...]
+
+
+def decode_page(info: PageInfo, data: bytes) -> tuple[SstInfo, ...]:
+    """The SSTs of a page in its bytes. Raises DamagedDocumentError, also for the bytes of another page."""
+    ssts = decode_document(info.name, data, PageDocument).ssts
+    if (origin := page_origin(info.name)) is None or origin.content != hash_of(data):
+        raise DamagedDocumentError(info.name, f"its {len(data)} bytes do not match the hash in its name")
+    if not ssts or page_sums(info.name, ssts) != info:
+        raise DamagedDocumentError(info.name, f"it has {len(ssts)} SSTs, and a snapshot names it with others")
+    return ssts
 
 
 class Snapshots:
@@ -167,22 +180,18 @@ class Snapshots:
         return VersionRoot(msgspec.structs.replace(version, levels=tuple(plain)), tuple(infos))
 
     def _reusable(self, version_id: int) -> dict[str, str]:
-        """The pages of a recent root: the name of each content."""
+        """The pages of the newest root: the name of each content; none if it is old. Cost: one GET, two for a new root.
+
+        All writers take the names in the newest root, so that a content keeps its name.
+        """
+        try:
+            root = _newest_root(self._objects, 0 if self._newest is None else self._newest[0])
+        except DamagedDocumentError:
+            root = None  # at worst, all pages are written again
+        if root is not None:
+            self._newest = root.version.id, _by_content(root)
         oldest = version_id - REUSED_ROOTS * SNAPSHOT_EVERY
-        if self._newest is None or self._newest[0] < oldest:
-            self._newest = None
-            try:
-                head = read_document(self._objects, HEAD, Head)
-                root = (
-                    read_document(self._objects, root_name(head.snapshot), VersionRoot)
-                    if head is not None and head.paged and oldest <= head.snapshot
-                    else None
-                )
-            except DamagedDocumentError:
-                root = None  # all pages are written again
-            if root is not None:
-                self._newest = root.version.id, _by_content(root)
-        return {} if self._newest is None else self._newest[1]
+        return {} if self._newest is None or self._newest[0] < oldest else self._newest[1]
 
     def _write_page(self, version_id: int, known: dict[str, str], page: Page) -> None:
         data = encode_document(PageDocument(page.ssts))
@@ -212,12 +221,22 @@ def _by_content(root: VersionRoot) -> dict[str, str]:
     return {origin.content: name for name in root.names() if (origin := page_origin(name)) is not None}
 
 
+def _newest_root(objects: ObjectStore, above: int) -> VersionRoot | None:
+    """The root that the hint names, if it is of a version after `above`. Raises DamagedDocumentError."""
+    head = read_document(objects, HEAD, Head)
+    if head is None or not head.paged or head.snapshot <= above:
+        return None
+    return read_document(objects, root_name(head.snapshot), VersionRoot)
+
+
 class _PagesOfRoot:
     """Reads the pages that one root names. Threads may share it."""
 
     def __init__(self, objects: ObjectStore, initial: Callable[[], HummockVersion], version_id: int) -> None:
         self._objects, self._initial, self._id = objects, initial, version_id
         self._lock = Lock()
+        self._others: dict[str, str] | None = None  # the pages of the newest root, by content
+        self._warned = False
         self._replayed: HummockVersion | None = None  # from the log, for pages whose objects are unusable
 
     def read(self, level: int, page: Page) -> tuple[SstInfo, ...]:
@@ -225,19 +244,14 @@ class _PagesOfRoot:
         assert page.info is not None
         info = page.info
         try:
-            if (found := read_document(self._objects, info.name, PageDocument)) is not None:
-                return found.ssts
-            reason = "it is missing"
+            return decode_page(info, self._objects.get(info.name))
+        except ObjectNotFoundError:
+            if self._replayed is None and (found := self._renamed(page, info)) is not None:
+                return found
+            if not self._warned and self._is_there():
+                self._warn(info, "it is missing")
         except DamagedDocumentError as err:
-            reason = err.reason
-        log.log(
-            logging.WARNING if self._replayed is None else logging.DEBUG,  # once per root
-            "object %r is not readable: %s; expected a page of version %d. Its SSTs are read from the version log "
-            "instead, and the next snapshot does not name it. To find other damage, run `tussock scrub`.",
-            info.name,
-            reason,
-            self._id,
-        )
+            self._warn(info, err.reason)
         ssts = tuple(between(self._version().levels[level], info.first_key, info.last_key))
         if not ssts or page_sums(info.name, ssts) != info:
             raise DamagedDocumentError(
@@ -245,6 +259,45 @@ class _PagesOfRoot:
             )
         page.is_replayed = True
         return ssts
+
+    def _renamed(self, page: Page, info: PageInfo) -> tuple[SstInfo, ...] | None:
+        """The SSTs of a missing page from one of equal content that the newest root names."""
+        origin = page_origin(info.name)
+        assert origin is not None
+        try:
+            with self._lock:
+                if self._others is None:
+                    root = _newest_root(self._objects, self._id)
+                    self._others = {} if root is None else _by_content(root)
+            if (name := self._others.get(origin.content)) is None:
+                return None
+            other = msgspec.structs.replace(info, name=name)
+            ssts = decode_page(other, self._objects.get(name))
+        except (ObjectNotFoundError, DamagedDocumentError):
+            return None
+        page.info = other
+        return ssts
+
+    def _is_there(self) -> bool:
+        """Whether the root exists. Vacuum removes a root before its pages, so then no page of it may be missing."""
+        try:
+            self._objects.head(root_name(self._id))
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def _warn(self, info: PageInfo, reason: str) -> None:
+        """Log damage, once per root."""
+        with self._lock:
+            warned, self._warned = self._warned, True
+        log.log(
+            logging.DEBUG if warned else logging.WARNING,
+            "object %r is not readable: %s; expected a page of version %d. Its SSTs are read from the version log "
+            "instead, and the next snapshot does not name it. To find other damage, run `tussock scrub`.",
+            info.name,
+            reason,
+            self._id,
+        )
 
     def _version(self) -> HummockVersion:
         """The version from deltas, on top of the nearest snapshot without pages."""

@@ -26,6 +26,7 @@ from tussock.statestore.meta.names import (
     PAGES,
     ROOTS,
     SNAPSHOTS,
+    VERSIONS,
     data_prefix,
     number_in,
     page_origin,
@@ -220,7 +221,7 @@ def test_versions_of_many_writers_and_vacuums_equal_the_replay_of_their_deltas(s
     assert sum(map(len, version.levels)) > 16
 
 
-@pytest.mark.parametrize("damage", ["missing", "changed"])
+@pytest.mark.parametrize("damage", ["missing", "changed", "exchanged"])
 def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
     damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,6 +234,8 @@ def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
         hurt.held = dict(objects.held)
         if damage == "missing":
             hurt.delete([name])
+        elif damage == "exchanged":
+            hurt.put(name, hurt.get(next(other for other in pages if other != name)))
         else:
             data = hurt.get(name)
             hurt.put(name, data[:50] + bytes([data[50] ^ 1]) + data[51:])
@@ -252,16 +255,66 @@ def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
         assert not caplog.records
 
 
-def test_a_copy_without_any_page_has_every_version() -> None:
+def test_a_copy_without_any_page_has_every_version_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     objects = MemoryObjectStore()
     version = grown(objects).latest()
     objects.delete(names(objects, PAGES))
     reader = open_meta(objects, "reader")
-    assert reader.latest() == [*replayed(objects, version.id)][-1]
+    with caplog.at_level(logging.WARNING):
+        assert reader.latest() == [*replayed(objects, version.id)][-1]
+    assert ["it is missing" in record.getMessage() for record in caplog.records] == [True]
     step(reader)
     after = to_snapshot(reader)
     assert open_meta(objects, "next").latest() == after == [*replayed(objects, after.id)][-1]
     assert len(names(objects, PAGES)) > 5
+
+
+def test_writers_that_take_turns_name_equal_contents_alike() -> None:
+    objects = MemoryObjectStore()
+    writers = [grown(objects), open_meta(objects, "other")]
+    writers[1].latest()
+    run_epoch(writers[0], (1000, 9000))
+    compact(writers[0], random.Random(1))
+    for meta in writers * 2:
+        meta.latest()
+        to_snapshot(meta)
+        step(meta)
+    first, *others = (named_pages(objects, root) for root in names(objects, ROOTS)[1:])
+    assert len(others) == 3
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_page_that_vacuum_removed_under_a_slow_reader_is_no_damage(
+    renamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects, rng = MemoryObjectStore(), random.Random(8)
+    meta = grown(objects)
+    counted = FaultyObjectStore(objects)
+    old = open_meta(counted, "slow").latest()
+    plain, pages = [*replayed(objects, old.id)][-1], names(objects, PAGES)
+    if renamed:  # another writer named all contents anew
+        objects.delete([*pages, HEAD])
+        meta = open_meta(objects, "writer")
+        meta.latest()
+    for _ in range(2 * RECENT_SNAPSHOTS):
+        if not renamed:
+            start = rng.randrange(TABLES * KEYS // 2)
+            run_epoch(meta, (start, start + 30_000))
+            compact(meta, rng)
+        step(meta)
+        to_snapshot(meta)
+    meta.publish(meta.latest().epoch)
+    vacuum(meta)
+    named = {
+        page.info.name for level in old.levels if isinstance(level, PagedLevel) for page in level.pages if page.info
+    }
+    assert not named <= set(names(objects, PAGES)), "pages of the slow reader are gone"
+    counted.calls.clear()
+    with caplog.at_level(logging.WARNING):
+        assert old == plain
+    assert not caplog.records
+    assert any(name.startswith(VERSIONS) for _, name in counted.calls) != renamed
 
 
 def test_a_page_that_the_log_contradicts_stops_its_reader() -> None:
@@ -354,6 +407,8 @@ def test_a_vacuum_killed_at_each_request_keeps_every_page_that_a_root_names() ->
         assert len(names(copy, PAGES)) < len(names(base, PAGES))
         assert again.latest() == meta.latest()
         number = next_death(calls, number)
+    removals = [batch.split() for operation, batch in calls if operation == "delete"]
+    assert [{name.startswith(PAGES) for name in batch} for batch in removals] == [{False}, {True}], "roots, then pages"
 
 
 @pytest.mark.parametrize("asleep_at", ["page", "root", "head.json"])
