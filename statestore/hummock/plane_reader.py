@@ -33,6 +33,9 @@ from tussock.statestore.vnode import one_array
 
 _REMEMBERED = 16  # combinations of stored planes per reader
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
+_MAX_OFFSET = 2**31 - 1
+_CODECS = ("", "lz4_raw", "zstd")  # as Arrow calls them, by number
+_LITERALS = 5  # bytes at the end of every LZ4 block that are not packed
 
 
 class PlaneReader:
@@ -53,7 +56,7 @@ class PlaneReader:
             data: the bytes of the blocks, concatenated. `lengths` has the bytes of each.
             rows: the rows of each block.
 
-        Raises: ArrowInvalid, OSError, ValueError or struct.error for bytes that do not decode.
+        Raises: ArrowInvalid, OSError, ValueError, IndexError or struct.error for bytes that do not decode.
         Cost: 50 to 100 us per call, and 1 ns per row and stored plane; per text packed by zstd 10 us, and 1 ns per
             byte.
         """
@@ -105,6 +108,8 @@ class _Block:
         found = layout.sizes.unpack_from(data)
         extents = 2 * layout.extents
         self._sizes, self._codecs = found[: 1 + extents], found[1 + extents :]
+        if layout.head_bytes + sum(self._sizes[::2]) != len(data):
+            raise ValueError(f"parts of {self._sizes[::2]} bytes in a block of {len(data)} bytes")
         self.flags = data[layout.flags_at : layout.head_bytes].tobytes()
 
     @property
@@ -132,8 +137,13 @@ class _Extent(NamedTuple):
 
 def _unpacked(codec: int, size: int, data: bytes | memoryview) -> bytes | memoryview:
     if codec == PLAIN:
+        if len(data) != size:
+            raise ValueError(f"a part of {len(data)} bytes instead of {size}")
         return data
-    unpacked: bytes = pa.Codec("lz4_raw" if codec == LZ4 else "zstd").decompress(data, size, asbytes=True)
+    unpacked: bytes = pa.Codec(_CODECS[codec]).decompress(data, size, asbytes=True)
+    # Arrow does not notice LZ4 that ends early, and leaves the rest of the memory as it was.
+    if codec == LZ4 and unpacked[-_LITERALS:] != data[-_LITERALS:]:
+        raise ValueError(f"a part that does not unpack to {size} bytes")
     return unpacked
 
 
@@ -264,8 +274,12 @@ class _Blocks:
             ends[0] = 0
             np.cumsum(lengths, out=ends[1:])
             data = _joined_extents(self._blocks, place.extent)
-            if len(data) != ends[-1]:
-                raise ValueError(f"{len(data)} bytes of text instead of {ends[-1]}")
+            sizes = lengths.view(np.uint32)
+            total = int(ends[-1])
+            if int(np.maximum.reduce(sizes)) * len(sizes) > _MAX_OFFSET:  # `ends` may have overflown
+                total = int(sizes.sum(dtype=np.uint64))
+            if len(data) != total:
+                raise ValueError(f"{len(data)} bytes of text instead of {total}")
             found = self._texts[place.number] = ends, data
         ends, data = found
         if end - start == len(ends) - 1:

@@ -33,7 +33,7 @@ from tussock.statestore.hummock.sst_format import (
 from tussock.statestore.meta.version import SstInfo
 
 _PLAIN = pa.ipc.IpcReadOptions(use_threads=False)
-_UNDECODABLE = (pa.ArrowInvalid, OSError, StopIteration, ValueError, struct.error)
+_UNDECODABLE = (pa.ArrowInvalid, OSError, StopIteration, ValueError, IndexError, struct.error)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from tests.statestore.hummock.store_model import storage_key
 from tussock.statestore.hummock.plane_reader import PlaneReader, bytes_by_column
 from tussock.statestore.hummock.planes import PlaneLayout, encode_planes
 from tussock.statestore.hummock.sst_format import block_schema
+from tussock.statestore.hummock.sst_reader import _UNDECODABLE
 from tussock.statestore.hummock.sst_writer import build_sst, encode_blocks
 from tussock.statestore.nested import bits_of, canonical
 
@@ -204,6 +205,61 @@ def _by_hand(schema: pa.Schema, block: bytes, rows: int) -> dict[str, list[objec
         answer[field.name] = [value if live else None for value, live in zip(values, there, strict=True)]
     assert read == len(planes)
     return answer
+
+
+def _texts(rows: int, digits: int) -> tuple[PlaneLayout, bytearray]:
+    """A block of texts of equal length in the only column."""
+    batch = pa.record_batch({"text": pa.array([f"{row:0{digits}}" for row in range(rows)])})
+    layout = PlaneLayout(batch.schema)
+    (block,) = encode_planes(layout, batch, [(0, rows)])
+    return layout, bytearray(block)
+
+
+def _unreadable(layout: PlaneLayout, block: bytearray, rows: int) -> str:
+    """The error of decoding a block whose checksum is right."""
+    with pytest.raises((ValueError, IndexError)) as stopped:
+        PlaneReader(layout, [0]).decode(memoryview(block), [len(block)], [rows])
+    return str(stopped.value)
+
+
+def test_a_block_whose_parts_do_not_fit_is_refused() -> None:
+    layout, block = _texts(64, 10)
+    size, stored = (int.from_bytes(block[at : at + 4], "little") for at in (4, 8))
+    assert (size, block[13]) == (640, 1), "packed by LZ4"
+    early = block[:]
+    early[4:8] = (704).to_bytes(4, "little")
+    early[layout.constants_at] = 11  # bytes of each text
+    assert _unreadable(layout, early, 64) == "a part that does not unpack to 704 bytes"
+    assert _unreadable(layout, block + b"x", 64) == f"parts of (0, {stored}) bytes in a block of {len(block) + 1} bytes"
+    assert "parts of" in _unreadable(layout, block[:-1], 64)
+    unknown = block[:]
+    unknown[13] = 3
+    assert _unreadable(layout, unknown, 64) == "tuple index out of range"
+    for rows, highest in ((2, 0x80), (4, 0x40)):  # negative lengths; a sum of more than 31 bits
+        layout, block = _texts(rows, 3)
+        block[layout.constants_at + 3] = highest
+        assert f"{3 * rows} bytes of text instead of" in _unreadable(layout, block, rows)
+
+
+def test_changed_bytes_of_a_block_are_refused_or_give_valid_columns() -> None:
+    table = _every_type()
+    batch = table.combine_chunks().to_batches()[0]
+    layout = PlaneLayout(batch.schema)
+    (block,) = encode_planes(layout, batch, [(0, batch.num_rows)])
+    chance, reader = random.Random(4), PlaneReader(layout, range(batch.num_columns))
+    refused = 0
+    for _ in range(300):
+        changed = bytearray(block)
+        changed[chance.randrange(min(len(block), 2 * layout.head_bytes))] ^= 1 << chance.randrange(8)
+        try:
+            found = reader.decode(memoryview(changed), [len(block)], [batch.num_rows])
+        except _UNDECODABLE:
+            refused += 1
+            continue
+        for array in found:
+            assert len(array) == batch.num_rows
+            array.validate()
+    assert 0 < refused < 300
 
 
 def test_a_column_costs_the_bytes_in_which_its_values_differ() -> None:
