@@ -178,10 +178,12 @@ class RowCache:
             base: the epoch whose state the attempt reads.
             epoch: the epoch that it computes.
 
-        Cost: negligible, except for waiting for the publications of the previous task.
+        Cost: negligible, except for waiting for the publications of the previous task. If other units had only some of
+            these vnodes, or more, 33 ms per million of their rows.
         """
         self._settle()
-        own = np.asarray(vnodes, np.int32).tobytes()
+        mine = np.asarray(vnodes, np.int32)
+        own = mine.tobytes()
         with self._lock:
             self._bases[of.store] = max(base, self._bases.get(of.store, base))
             known = self._known.get(of)
@@ -189,10 +191,10 @@ class RowCache:
                 return UnitRows(self, of, own, epoch, known.runs)
             siblings = () if self._shared is None else self._shared.look(of.among(own), base)
             others = [] if siblings else self._of_other_units(of, base)
-        return UnitRows(self, of, own, epoch, siblings or _of_vnodes(others, np.asarray(vnodes)))
+        return UnitRows(self, of, own, epoch, siblings or _of_vnodes(others, mine))
 
     def _of_other_units(self, of: RowsOf, base: int) -> "list[_Known]":
-        """The known rows of a table at `base` if that epoch ran on other units here, such as one for all vnodes."""
+        """The known rows of a table's units at `base`: that epoch may have run on other units, such as one for all."""
         units = range(ALL_UNITS, self._units)
         others = (self._known.get(RowsOf(of.store, of.table_id, unit, of.columns)) for unit in units)
         return [known for known in others if known is not None and known.epoch == base]
@@ -364,13 +366,16 @@ class UnitRows:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
 
 
-def _of_vnodes(known: Sequence[_Known], vnodes: npt.NDArray[np.integer]) -> tuple[KnownRun, ...]:
+def _of_vnodes(known: Sequence[_Known], vnodes: npt.NDArray[np.int32]) -> tuple[KnownRun, ...]:
     """The known rows of these vnodes. Units share no key, so the order of their runs does not matter."""
-    found = []
-    for run in (run for one in known for run in one.runs):
-        mine = np.isin(vnodes_of_keys(run.keys.array), vnodes)
-        if mine.any():
-            found.append(run if mine.all() else run.filter(mine))
+    found: list[KnownRun] = []
+    for one in known:
+        wanted = np.isin(np.frombuffer(one.vnodes, np.int32), vnodes)
+        if wanted.all():
+            found += one.runs
+        elif wanted.any():
+            masks = ((run, np.isin(vnodes_of_keys(run.keys.array), vnodes)) for run in one.runs)
+            found += (run.filter(mine) for run, mine in masks if mine.any())
     return tuple(found)
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from tests.statestore.table.rows import insert_row
 from tests.statestore.table.stores import DictStore
+from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table import row_cache
 from tussock.statestore.table.row_cache import ALL_UNITS, RowCache, RowsOf
 from tussock.statestore.table.shared_runs import SharedRuns
 from tussock.statestore.table.state_table import StateTable
@@ -224,8 +226,12 @@ def test_rows_of_another_epoch_or_of_other_vnodes_do_not_count(base: int, inside
     assert store.asked == 1
 
 
-def test_one_unit_for_all_vnodes_uses_the_rows_of_several_units_and_they_use_its_rows() -> None:
+def test_one_unit_for_all_vnodes_uses_the_rows_of_several_units_and_they_use_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cache, store = RowCache(), CountingStore()
+    walked: list[int] = []
+    monkeypatch.setattr(row_cache, "vnodes_of_keys", lambda keys: walked.append(len(keys)) or vnodes_of_keys(keys))
     halves = [range(V // 2), range(V // 2, V)]
     vnode_of = vnodes_of([pa.array(range(40))], V).tolist()
     keys = [[k for k, vnode in enumerate(vnode_of) if vnode in half] for half in halves]
@@ -245,8 +251,13 @@ def test_one_unit_for_all_vnodes_uses_the_rows_of_several_units_and_they_use_its
     run(0, units)
     store.asked = 0
     run(1, [(ALL_UNITS, range(V), list(range(40)))])
+    assert not walked, "all rows of both units are of its vnodes"
     run(2, units)
+    assert walked
     assert store.asked == 0
+    walked.clear()
+    open_pairs(cache, store, 3, 4, range(V // 2, V - 1), 1)
+    assert sum(walked) == len(keys[1]), "rows of the other unit have other vnodes"
 
 
 def test_an_attempt_that_never_sealed_changes_no_cached_row() -> None:
