@@ -6,6 +6,7 @@ their places by one NumPy assignment. Consecutive zstd frames are unpacked by on
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from tussock.statestore.hummock.planes import (
 from tussock.statestore.vnode import one_array
 
 _REMEMBERED = 16  # combinations of stored planes per reader
+_SCHEMAS = 64  # of sections, whose layouts stay in memory
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 _MAX_OFFSET = 2**31 - 1
 _CODECS = ("", "lz4_raw", "zstd")  # as Arrow calls them, by number
@@ -145,6 +147,18 @@ def _unpacked(codec: int, size: int, data: bytes | memoryview) -> bytes | memory
     if codec == LZ4 and unpacked[-_LITERALS:] != data[-_LITERALS:]:
         raise ValueError(f"a part that does not unpack to {size} bytes")
     return unpacked
+
+
+@lru_cache(maxsize=_SCHEMAS)
+def layout_of(schema_message: bytes) -> PlaneLayout:
+    """The parts of a section's blocks. Sections of a table share it, because it takes more memory than their index."""
+    return PlaneLayout(pa.ipc.read_schema(pa.py_buffer(schema_message)))
+
+
+@lru_cache(maxsize=4 * _SCHEMAS)
+def plane_reader(schema_message: bytes, columns: tuple[int, ...]) -> PlaneReader:
+    """A reader of some columns, which sections of a table share. Threads may share it."""
+    return PlaneReader(layout_of(schema_message), columns)
 
 
 def _equal(blocks: list[_Block]) -> Iterator[list[_Block]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError, show_key
-from tussock.statestore.hummock.plane_reader import PlaneReader
+from tussock.statestore.hummock.plane_reader import PlaneReader, layout_of, plane_reader
 from tussock.statestore.hummock.planes import PlaneLayout
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
@@ -135,6 +135,8 @@ class SectionReader:
     @cached_property
     def schema(self) -> pa.Schema:
         """Key, epoch, op, then the row's columns, as stored."""
+        if self.packing is Packing.PLANES:
+            return self.planes.schema
         return pa.ipc.read_schema(pa.py_buffer(self.schema_message))
 
     @property
@@ -146,10 +148,10 @@ class SectionReader:
     def _stored_row(self) -> pa.Schema:
         return pa.schema(list(self.schema)[HEAD_COLUMNS:])
 
-    @cached_property
+    @property
     def planes(self) -> PlaneLayout:
         """The parts of a block of `Packing.PLANES`."""
-        return PlaneLayout(self.schema)
+        return layout_of(self.schema_message)
 
     def lacks_columns_of(self, shape: RowShape) -> bool:
         """Whether the section was written before its table had this shape."""
@@ -286,7 +288,7 @@ class SectionReader:
             found = self._layouts[mixed, deletes, columns] = _Wanted(
                 len(heads),
                 pa.schema([self.schema.field(place) for place in places]),
-                PlaneReader(self.planes, [*heads, *places]) if self.packing is Packing.PLANES else None,
+                plane_reader(self.schema_message, (*heads, *places)) if self.packing is Packing.PLANES else None,
                 pa.ipc.IpcReadOptions(use_threads=False, included_fields=[*heads, *stored]),
                 [len(heads) + stored.index(p) for p in places],
             )

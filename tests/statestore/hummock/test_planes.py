@@ -14,7 +14,7 @@ from tests.statestore.hummock.store_model import storage_key
 from tussock.statestore.hummock.plane_reader import PlaneReader, bytes_by_column
 from tussock.statestore.hummock.planes import PlaneLayout, encode_planes
 from tussock.statestore.hummock.sst_format import block_schema
-from tussock.statestore.hummock.sst_reader import _UNDECODABLE
+from tussock.statestore.hummock.sst_reader import _UNDECODABLE, SstReader
 from tussock.statestore.hummock.sst_writer import build_sst, encode_blocks
 from tussock.statestore.nested import bits_of, canonical
 
@@ -118,6 +118,17 @@ def test_every_type_can_be_read_by_the_specification_alone(request: pytest.Fixtu
     for name, column in zip(schema.names, rows.columns, strict=True):
         values = [value for part in found for value in part[name]]
         assert _shown(values) == _shown(column.to_pylist()), name
+
+
+def test_sections_of_equal_columns_share_what_reads_know_about_blocks() -> None:
+    rows, readers = _every_type(), []
+    for part in (rows.slice(0, 100), rows.slice(100)):
+        built = build_sst([encode_blocks(5, part)], "data/planes")
+        readers.append(SstReader(built.info, built.data[-built.info.footer_size :]).section(5))
+    first, second = readers
+    assert first.schema is second.schema
+    assert first.planes is second.planes
+    assert first._wanted(True, False, None).planes is second._wanted(True, False, None).planes
 
 
 def _shown(values: list[object]) -> list[str]:
