@@ -1,7 +1,7 @@
 """`python -m benchmarks amplification`: amplification under uniform updates, with a compaction after every epoch.
 
 Reads: the largest number of sorted runs for one key. Space: stored bytes over the same live rows written once. Writes:
-bytes written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
+bytes written over the bytes that epochs flushed. Budgets: 8 runs, 1.6x, 12x.
 """
 
 import argparse
