@@ -8,7 +8,8 @@ a file is read again. It also decides how a file is read (CreateSource.as_of), s
 `CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread` and
 `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first releases lack these three.
 `modified` and `ingested` are those of PinnedFile too; sources of releases up to c560332 lack them. The rows of such a
-source get the time of the number in `epoch` instead of the moment, and no modification time of an object.
+source get the time of the number in `epoch` instead of the moment, and no modification time of an object. So if such a
+row is written again without a read of the file, `epoch` keeps that time.
 The table is a singleton: only the driver reads and writes it.
 """
 
@@ -208,6 +209,11 @@ def time_of_epoch(epoch: int) -> int:
     return (epoch >> 16) * 1000
 
 
+def _epoch_at(time: int, epoch: int) -> int:
+    """Return an epoch's number with this time, Unix microseconds: `epoch` itself if it has it."""
+    return epoch if time_of_epoch(epoch) == time else time // 1000 << 16
+
+
 def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int, moment: int) -> SealedBatch:
     """Return the rows that record pins in `epoch`, ready for ingest. `schema` has the table's id.
 
@@ -216,12 +222,13 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int, mo
     """
     last = {f.path: f for f in sorted(pinned, key=lambda f: f.weight)}
     files = as_recorded(schema, [last[path] for path in sorted(last, key=str.encode)], epoch, moment)
-    has_all = any(c.name == "accepted" for c in schema.columns)
+    known = {c.name for c in schema.columns}
+    has_all = "accepted" in known
     values = {
         "path": [f.path for f in files],
         "size": [f.size if has_all or not f.accepted else int(f.accepted.partition(" ")[0]) for f in files],
         "etag": [f.etag if has_all or not f.accepted else f.accepted.partition(" ")[2] for f in files],
-        "epoch": [epoch] * len(files),
+        "epoch": [epoch if "ingested" in known else _epoch_at(f.ingested, epoch) for f in files],
         "number": [f.number for f in files],
         "kept": [f.kept for f in files],
         "unread": [not f.rows or f.weight < 0 for f in files],

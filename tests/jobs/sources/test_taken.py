@@ -129,6 +129,19 @@ def test_a_source_of_the_first_releases_records_the_columns_that_it_has(taken: C
     ]
 
 
+@pytest.mark.parametrize("columns", [5, 8])
+def test_a_file_that_is_only_accepted_keeps_its_time_without_a_column_for_it(columns: int) -> None:
+    old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:columns])
+    first, later = 1_700_000_000_000 << 16 | 3, 1_800_000_000_000 << 16 | 5
+    taken_now = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0)], first, 9).rows
+    assert taken_now["epoch"].to_pylist() == [first]
+    was = PinnedFile("/data/a", 1, "x", 0, accepted="1 y", ingested=1_700_000_000_000_000)
+    (again,) = taken_rows(old, [was], later, 9).rows["epoch"].to_pylist()
+    assert again >> 16 == 1_700_000_000_000
+    read_again = taken_rows(old, [PinnedFile("/data/a", 1, "z", 1)], later, 9).rows
+    assert read_again["epoch"].to_pylist() == [later]
+
+
 def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
     pinned = [PinnedFile("/data/é", 1, "x", 1), PinnedFile("/data/z", 2, "y", 0)]
     rows = taken_rows(SCHEMA, pinned, 5, 7).rows
