@@ -44,6 +44,10 @@ class CsvFiles(SparkTexts):
             reason = "expected 'false' (hold a file with another header) or 'true' (match columns by position)"
             raise BadOptionError(source.name, "enforceSchema", enforce, reason)
 
+    def reads_names(self, source: CreateSource) -> bool:
+        """See FileSource."""
+        return has_header(source.options) and not is_enforced(source.options)
+
     def sample(self, source: CreateSource, value: str) -> str:
         """See SparkTexts."""
         separator = option(source.options, "sep") or option(source.options, "delimiter") or ","
@@ -56,7 +60,7 @@ class CsvFiles(SparkTexts):
 
         Headers of rows that are taken back are not checked: they were matched by position.
         """
-        if has_header(source.options) and not is_enforced(source.options):
+        if self.reads_names(source):
             case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
             def judge(file: PinnedFile) -> None:

@@ -246,10 +246,16 @@ class FileSource:
         goes, comes = exchanged(changed, found.next_number)
         return _pins([*goes, *self._kept(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread])
 
+    def reads_names(self, source: CreateSource) -> bool:
+        """Return whether the names of columns in a file matter, and not only their positions."""
+        return True
+
     def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
         listed = () if restated.item or restated.reads_again else self._listed(source, Asked(restated.interval))
-        goes, comes = restated_files(source, taken, restated, listed, retains(source))
+        goes, comes = restated_files(
+            source, taken, restated, listed, retained=retains(source), by_name=self.reads_names(source)
+        )
         kept = comes if restated.reads_again else self._kept(source, with_content(comes), keeper)
         return _pins([*goes, *kept], [])
 

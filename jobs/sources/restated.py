@@ -20,7 +20,13 @@ _NEAR = 3
 
 
 def restated_files(
-    source: CreateSource, taken: StorageTable | None, restated: Restated, listed: Sequence[ListedFile], retained: bool
+    source: CreateSource,
+    taken: StorageTable | None,
+    restated: Restated,
+    listed: Sequence[ListedFile],
+    *,
+    retained: bool,
+    by_name: bool,
 ) -> _Files:
     """Return the files whose rows are taken back (weight -1) and those whose rows are read, as listed.
 
@@ -29,6 +35,7 @@ def restated_files(
     Args:
         listed: the files of the interval, if no file is named.
         retained: the source keeps the bytes of its taken files.
+        by_name: its columns are found by their names in the files.
 
     Raises: CannotRestateError. Cost: one HEAD request for a named file; one scan of the taken files for an interval.
     """
@@ -47,7 +54,8 @@ def restated_files(
         goes, comes = _again(source, taken, source.awaits_zone)
     elif restated.options:
         goes, comes = _again(source, taken, lambda file: _is_read_otherwise(source, file))
-        _require_same_names(source, goes)
+        if by_name:
+            _require_same_names(source, goes)
     else:
         goes, comes = (
             _of_file(source, taken, restated)

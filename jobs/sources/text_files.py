@@ -26,6 +26,10 @@ class TextFiles(SparkFiles):
         if source.fields and [f.type for f in source.fields] != [_VALUE.type]:
             raise TextColumnsError(source.name, ", ".join(f"{f.name} {f.type}" for f in source.fields))
 
+    def reads_names(self, source: CreateSource) -> bool:
+        """See FileSource."""
+        return False
+
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         self.require_known_options(source, spark())
         self.first_file(source)

@@ -198,6 +198,26 @@ def test_bytes_with_an_earlier_name_are_not_read_with_present_options(tmp_path: 
         Restating(meta, "s", Restated(options=True))
 
 
+@pytest.mark.parametrize("given", [{"header": "true", "enforceSchema": "true"}, {"header": "false"}])
+def test_records_without_names_are_read_with_present_options_after_a_rename(
+    tmp_path: Path, files: Path, given: dict[str, str]
+) -> None:
+    meta = new_store(tmp_path / "store")
+    header = "id,v\n" if given["header"] == "true" else ""
+    (files / "a.csv").write_text(f"{header}1,10\n2,20\n")
+    options = {"path": str(files), "retain": "files", **given}
+    append(meta, CreateSource("s", "csv", OLD, options), view("all", OLD))
+    run(meta)
+    append(meta, alter(OLD, NEW, view("all", NEW, again=True)))
+    known = source(meta).options
+    append(meta, SetSourceOptions("s", known, {**known, "nullValue": "20"}))
+    run(meta)
+    assert rows(meta, "all") == [(1, 10), (2, 20)]
+    Restating(meta, "s", Restated(options=True)).begin()
+    next_epoch(LocalRunner(), meta)
+    assert rows(meta, "all") == [(1, 10), (2, None)]
+
+
 def test_views_must_be_bound_again_in_the_same_entry(tmp_path: Path, files: Path) -> None:
     catalog = started(tmp_path, files, "json").latest().catalog
     with pytest.raises(UnsettledError, match="'all'"):
