@@ -26,7 +26,6 @@ from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import Divided, PlainReader, ReadPart, SourceReader
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
-from tussock.jobs.sources.object_ticket import with_object_names
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
 
@@ -215,4 +214,4 @@ def boundary(source: CreateSource, path: str = "", store: str = "") -> Iterator[
     except BaseException as err:
         if not isinstance(err, Exception) and not is_panic(err):
             raise
-        raise SourceTroubleError(source.name, path, source.format, with_object_names(cause_of(err))) from err
+        raise SourceTroubleError(source.name, path, source.format, cause_of(err)) from err

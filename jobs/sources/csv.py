@@ -13,7 +13,7 @@ from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.plain_csv import PlainCsv
-from tussock.jobs.sources.spark_files import SparkTexts, spark_errors
+from tussock.jobs.sources.spark_files import SparkTexts, spark_errors, spark_paths_of
 from tussock.jobs.spark.jvm_errors import is_of_machine
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class CsvFiles(SparkTexts):
             if k.lower() not in ("header", "inferschema", "mode", _KEEP.lower())
         }
         options = own | {"mode": "PERMISSIVE", _KEEP: "text", "header": "false"}
-        first = self.load(spark, source, options, [file], "name string, text string").select("name", "text").head()
+        at = spark_paths_of(spark, [file], source.options)
+        first = self.load(spark, options, [file], at, "name string, text string").select("name", "text").head()
         if first is None:
             return None
         return [first.name or ""] if first.text is None else _cells(spark, first.text, own)

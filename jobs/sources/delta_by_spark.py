@@ -2,7 +2,7 @@
 
 Delta's own reader needs its jars in the session. Without them, the deltalake package reads flat tables, and Spark's
 Parquet reader reads the files of tables with nested columns. The package rejects some nested columns, such as a list
-inside a map that gained a field.
+inside a map that gained a field. Delta's reader is not used for a table in S3 without Hadoop's module for S3 either.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.errors import NeedsHadoopAwsError
+from tussock.jobs.sources.listing import open_file
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, type_name
 
@@ -32,15 +34,7 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
     Raises: LookupError if the version is gone. Cost: lazy; if the session lacks Delta's jars, the rows of a flat table
     pass through this process.
     """
-    from tussock.jobs.sources.spark_files import spark_errors
-
-    try:
-        frame = (
-            session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
-        )
-    except spark_errors() as err:
-        if "DATA_SOURCE_NOT_FOUND" not in str(err):
-            raise
+    if (frame := _by_deltas_reader(session, snapshot)) is None:
         if any(is_nested(arrow_type(field.type)) for field in source.fields):
             return _of_files(session, source, snapshot)
         frame = _by_the_package(session, snapshot.place, snapshot.version)
@@ -51,6 +45,28 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
         text = "NULL" if field is None else _by_name(quoted(field.name), field.dataType, arrow_type(declared.type))
         columns.append(f"CAST({text} AS {declared.type}) AS {quoted(declared.name)}")
     return frame.selectExpr(*columns)
+
+
+def _by_deltas_reader(session: "SparkSession", snapshot: Snapshot) -> "DataFrame | None":
+    """Read all columns; None if the session lacks Delta's jars, or Hadoop's module for a table in S3."""
+    from tussock.jobs.sources.spark_files import _spark_path, spark_errors
+
+    if snapshot.place.bucket:
+        from tussock.jobs.sources.object_gateway import gateway_of
+
+        try:
+            if gateway_of(session) is not None:
+                return None
+        except NeedsHadoopAwsError:
+            return None
+    try:
+        return (
+            session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
+        )
+    except spark_errors() as err:
+        if "DATA_SOURCE_NOT_FOUND" not in str(err):
+            raise
+        return None
 
 
 def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) -> "DataFrame":
@@ -96,11 +112,14 @@ def _of_pieces(
     session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
 ) -> "DataFrame":
     """Read files of one partition, or one file with a deletion vector."""
+    from tussock.jobs.sources.spark_files import spark_path
     from tussock.jobs.spark.collected import frame_of
 
+    place = snapshot.place
+    paths = [place.file(piece.path) for piece in pieces]
     declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
     frame = session.read.schema(declared or "_no_column int").parquet(
-        *(_spark_path(snapshot.place.file(p.path)) for p in pieces)
+        *(spark_path(session, path, *open_file(path, place.options)) for path in paths)
     )
     if (mask := snapshot.mask(pieces[0].path)) is not None:
         gone = frame_of(session, pa.table({"_gone": pa.array(np.flatnonzero(~mask), pa.int64())}))
@@ -133,12 +152,6 @@ def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
             "jars"
         )
     return f"CASE WHEN char_length({text}) < {widths[0]} THEN rpad({text}, {widths[0]}, ' ') ELSE {text} END"
-
-
-def _spark_path(path: str) -> str:
-    from tussock.jobs.sources.spark_files import _spark_path as spark_path
-
-    return spark_path(path)
 
 
 def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0) -> str:

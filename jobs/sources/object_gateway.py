@@ -3,46 +3,65 @@
 Spark's readers open files through Hadoop's file systems. The one for S3 (hadoop-aws, with Amazon's SDK) is not among
 Spark's jars. The one for WebHDFS is, and needs only HTTP. So the driver answers the requests of its client:
 
-    GET /webhdfs/v1/<ticket>/data.csv?op=GETFILESTATUS       size and time, as JSON
+    GET /webhdfs/v1/<ticket>/data.csv?op=GETFILESTATUS       size, time and ETag, as JSON
                                       op=LISTSTATUS          the same, as a list of one file
                                       op=GETFILEBLOCKLOCATIONS   no host is closer than another
                                       op=OPEN                a redirect to this address with `data=true`
-                                      op=OPEN&data=true&offset=n   the bytes from n on
+                                      op=OPEN&data=true&offset=n&length=m   the bytes from n on, at most m
 
-A ticket contains the place of one object, and a signature with a secret of this process. So the server serves only
-objects that the driver named. Executors get no credentials: the driver reads S3 with those of the store. Nothing is
-copied to a disk. Cost: all bytes pass through the driver, 8 MB at a time per reader.
+A ticket contains the place and the ETag of one object, and a signature with a secret of this process. So the server
+serves only objects that the driver named, with the content that it named, for a day. Executors need no credentials for
+them: the driver reads S3 with its own, and the checks in tasks ask the driver too (served_object.py). Nothing is copied
+to a disk. Cost: all bytes pass through the driver, 8 MB at a time per reader.
 """
 
 import json
 import os
 import threading
-from functools import lru_cache
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
+from weakref import WeakKeyDictionary
 
+from tussock.jobs.settings.object_ticket import SCHEME, VALID_S, Ticket, suffix_of
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
-from tussock.jobs.sources.object_ticket import SCHEME, Ticket, suffix_of
 from tussock.jobs.spark.session import ENCRYPTION, driver_address
 from tussock.statestore.errors import TussockError
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.open import as_s3, open_s3
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _HADOOP_AWS = "org.apache.hadoop:hadoop-aws"
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _ROOT = "/webhdfs/v1/"
 _BLOCK_BYTES = 8 << 20
+_IDLE_S = 60  # a connection without a request ends
+_STALLED_S = 60 * 60  # one whose reader takes nothing ends; a task may compute between two reads
+
+_lock = threading.Lock()
+_decided: "WeakKeyDictionary[SparkContext, tuple[int, ObjectGateway | None]]" = WeakKeyDictionary()
 
 
 def gateway_of(spark: "SparkSession") -> "ObjectGateway | None":
-    """Return this process's gateway; None if Spark has Hadoop's module for S3 and reads the objects itself.
+    """Return the gateway of a Spark application; None if it has Hadoop's module for S3 and reads the objects itself.
 
-    Raises NeedsHadoopAwsError. Cost: one call of the JVM.
+    A forked child is another process, and does not use the gateway of its parent.
+
+    Raises NeedsHadoopAwsError. Cost: a few calls of the JVM, once per application.
     """
+    context, process = spark.sparkContext, os.getpid()
+    with _lock:
+        known = _decided.get(context)
+        if known is None or known[0] != process:
+            known = _decided[context] = process, _gateway_for(spark)
+        return known[1]
+
+
+def _gateway_for(spark: "SparkSession") -> "ObjectGateway | None":
     jvm: Any = spark._jvm
     if jvm.org.apache.spark.util.Utils.classIsLoadable(_S3A):
         return None
@@ -53,7 +72,12 @@ def gateway_of(spark: "SparkSession") -> "ObjectGateway | None":
     if on is not None and host != "127.0.0.1":
         hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         raise NeedsHadoopAwsError(f"{on} is on", f"{_HADOOP_AWS}:{hadoop}")
-    return _gateway(os.getpid(), bind, host)
+    return ObjectGateway(bind, host)
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # the tasks of a stage connect at once
 
 
 class ObjectGateway:
@@ -66,26 +90,23 @@ class ObjectGateway:
 
     def __init__(self, bind: str, host: str) -> None:
         self._secret = os.urandom(32)
-        self._server = ThreadingHTTPServer((bind, 0), _handler_of(self._secret))
-        self._server.daemon_threads = True
+        self._server = _Listener((bind, 0), _handler_of(self._secret))
         self._address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="object gateway", daemon=True).start()
 
-    def url(self, store: ObjectStore, name: str) -> str:
-        """Return the address under which Spark reads an object in S3. It keeps the suffix, which Hadoop interprets."""
+    def url(self, store: ObjectStore, name: str, size: int = -1, etag: str = "") -> str:
+        """Return the address under which Spark reads an object in S3. It keeps the suffix, which Hadoop interprets.
+
+        Args:
+            size, etag: of the content to read; other content is refused. -1 and empty: unknown.
+        """
         s3 = as_s3(store)
         assert s3 is not None, "only objects in S3 are served"
         at = s3.address
         given = {"endpoint": at.endpoint, "path_style": str(at.path_style).lower(), "region": at.region}
         options = {option: value for option, value in given.items() if value}
-        ticket = Ticket(at.bucket, at.prefix, options, name)
+        ticket = Ticket(at.bucket, at.prefix, options, name, size, etag, int(time.time()) + VALID_S)
         return f"{SCHEME}://{self._address}/{ticket.signed(self._secret)}/data{suffix_of(name)}"
-
-
-@lru_cache(maxsize=8)
-def _gateway(process: int, bind: str, host: str) -> ObjectGateway:
-    """Start the gateway of a process. A forked child is another process, and does not use that of its parent."""
-    return ObjectGateway(bind, host)
 
 
 def _handler_of(secret: bytes) -> type[BaseHTTPRequestHandler]:
@@ -102,16 +123,18 @@ class _Answering(BaseHTTPRequestHandler):
 
     key: ClassVar[bytes]
     protocol_version = "HTTP/1.1"
+    timeout = _IDLE_S
 
     def do_GET(self) -> None:
         """Answer one request. An error after the first byte closes the connection, so the reader sees it."""
         asked = urlsplit(self.path)
         given = {name.lower(): values[-1] for name, values in parse_qs(asked.query).items()}
         try:
-            store, name = self._object(asked.path)
-            size, modified = _state(store, name)
-        except PermissionError:
-            self._refuse(403, "AccessControlException", "this address is not one of the driver's")
+            ticket = self._ticket(asked.path)
+            store = open_s3(ticket.bucket, ticket.prefix, ticket.options)
+            now = store.head(ticket.name)
+        except PermissionError as err:
+            self._refuse(403, "AccessControlException", str(err))
             return
         except ObjectNotFoundError as err:
             self._refuse(404, "FileNotFoundException", str(err))
@@ -121,34 +144,36 @@ class _Answering(BaseHTTPRequestHandler):
             return
         match given.get("op", "").upper():
             case "GETFILESTATUS":
-                self._say({"FileStatus": _status(size, modified)})
+                self._say({"FileStatus": _status(now)})
             case "LISTSTATUS":
-                self._say({"FileStatuses": {"FileStatus": [_status(size, modified)]}})
+                self._say({"FileStatuses": {"FileStatus": [_status(now)]}})
             case "GETFILEBLOCKLOCATIONS":
                 self._say({"BlockLocations": {"BlockLocation": []}})
+            case "OPEN" if not ticket.describes(now.size, now.etag):
+                self._refuse(409, "IOException", f"{ticket.shown} has changed since the driver named it")
             case "OPEN" if "data" not in given:
                 host = self.headers.get("Host", "")
                 self._begin(307, 0, ("Location", f"http://{host}{self.path}&data=true"))
             case "OPEN":
-                self._send(store, name, int(given.get("offset", "0")), size)
+                start, most = int(given.get("offset", "0")), int(given.get("length", now.size))
+                self._send(store, ticket.name, start, min(now.size, start + most))
             case other:
                 self._refuse(400, "UnsupportedOperationException", f"operation {other} is not supported")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged."""
 
-    def _object(self, path: str) -> tuple[ObjectStore, str]:
-        """Return the object of a ticket. Raises PermissionError for an invalid one."""
-        if not path.startswith(_ROOT):
-            raise PermissionError
-        ticket = Ticket.opened(path.removeprefix(_ROOT).partition("/")[0], self.key)
-        return open_s3(ticket.bucket, ticket.prefix, ticket.options), ticket.name
+    def _ticket(self, path: str) -> Ticket:
+        """Return the ticket of an address. Raises PermissionError for an invalid one."""
+        return Ticket.opened(path.removeprefix(_ROOT).partition("/")[0], self.key)
 
-    def _send(self, store: ObjectStore, name: str, start: int, size: int) -> None:
-        self._begin(200, max(0, size - start))
+    def _send(self, store: ObjectStore, name: str, start: int, end: int) -> None:
+        self._begin(200, max(0, end - start))
         try:
-            for at in range(start, size, _BLOCK_BYTES):
-                self.wfile.write(store.get_ranges(name, [(at, min(_BLOCK_BYTES, size - at))])[0])
+            self.connection.settimeout(_STALLED_S)
+            for at in range(start, end, _BLOCK_BYTES):
+                self.wfile.write(store.get_ranges(name, [(at, min(_BLOCK_BYTES, end - at))])[0])
+            self.connection.settimeout(_IDLE_S)
         except (TussockError, OSError):  # the latter: the reader has enough
             self.close_connection = True
 
@@ -169,14 +194,9 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _state(store: ObjectStore, name: str) -> tuple[int, int]:
-    """Return the size of an object, and the time of its last write in Unix ms."""
-    info = store.head(name)
-    return info.size, info.modified_ms
-
-
-def _status(size: int, modified_ms: int) -> dict[str, object]:
-    """Return an object's state as WebHDFS describes a file."""
-    numbers = {"accessTime": modified_ms, "modificationTime": modified_ms, "blockSize": max(size, 1), "length": size}
-    text = {"group": "", "owner": "", "pathSuffix": "", "permission": "444", "type": "FILE"}
+def _status(now: ObjectInfo) -> dict[str, object]:
+    """Return an object's state as WebHDFS describes a file, and its ETag."""
+    times = {"accessTime": now.modified_ms, "modificationTime": now.modified_ms}
+    numbers = {**times, "blockSize": max(now.size, 1), "length": now.size}
+    text = {"etag": now.etag, "group": "", "owner": "", "pathSuffix": "", "permission": "444", "type": "FILE"}
     return {**numbers, **text, "childrenNum": 0, "fileId": 0, "replication": 1, "storagePolicy": 0}

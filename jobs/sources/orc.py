@@ -15,7 +15,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
 from tussock.jobs.sources.pairing import reads_as
 from tussock.jobs.sources.parquet import fields_by_name
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable
 from tussock.jobs.sources.spark_files import SparkTypedFiles
 from tussock.statestore.types import VARIANT, arrow_type, is_span
 
@@ -41,7 +41,7 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a file. Cost: its footer."""
     from pyarrow import orc
 
-    store, name = open_pinned(file, options)
+    store, name = readable(file, options)
     try:
         opened = (
             pa.OSFile(local)

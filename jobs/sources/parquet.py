@@ -185,14 +185,11 @@ def _fitting_rows(
     """
     from pyspark.sql.types import NumericType
 
-    from tussock.jobs.sources.spark_files import is_text, spark_path_of, with_facts
+    from tussock.jobs.sources.spark_files import is_text, spark_paths_of, with_facts
 
     verify_pin(file, source.options)
-    frame = (
-        session.read.format("parquet")
-        .options(**{**options, **hadoop_options([file])})
-        .load(spark_path_of(session, file, source.options))
-    )
+    addresses = spark_paths_of(session, [file], source.options)
+    frame = session.read.format("parquet").options(**{**options, **hadoop_options([file])}).load(addresses)
     found = {field.name.lower(): field for field in frame.schema}
     columns, fitting = [], []
     for i, declared in enumerate(source.fields):
@@ -207,7 +204,7 @@ def _fitting_rows(
             fitting.append(f"({name} IS NULL OR coalesce({cast} = {name}, false))")
         if text := is_text(name, field.dataType):
             fitting.append(text)
-    rows = with_facts(session, frame, [file], source, hidden)
+    rows = with_facts(session, frame, [file], addresses, hidden)
     return (rows.where(" AND ".join(fitting)) if fitting else rows).selectExpr(
         *columns, *(quoted(c.column) for c in hidden)
     )

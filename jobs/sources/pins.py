@@ -3,16 +3,17 @@
 import io
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from xxhash import xxh3_128
 
 from tussock.jobs.sources.errors import ChangedFileError, LostCopyError, UnreadableFileError
 from tussock.jobs.sources.listing import open_file
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -40,6 +41,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     # The moment of the epoch that took these bytes, Unix microseconds; 0: the epoch of the barrier that pins the file.
     ingested: int = 0
     taken_as: str = ""  # during a read: its path when it was taken, if its folder has moved since
+    served: str = ""  # in a task: the address under which the driver serves the bytes (object_gateway.py)
 
     @property
     def name_in_rows(self) -> str:
@@ -68,6 +70,23 @@ def is_accepted(file: PinnedFile, size: int, etag: str) -> bool:
     """Return whether a file's current size and ETag are the accepted ones. Cost: as `is_as_recorded`."""
     accepted_size, _, accepted = file.accepted.partition(" ")
     return bool(accepted) and is_as_recorded(file.path, size, etag, int(accepted_size), accepted)
+
+
+class ReadableObjects(Protocol):
+    """What a read of pinned bytes needs of an ObjectStore."""
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
+
+    def head(self, name: str) -> ObjectInfo: ...
+
+
+def readable(file: PinnedFile, options: Mapping[str, str]) -> tuple[ReadableObjects, str]:
+    """Return where to read a pinned file's bytes: `open_pinned`, or the driver that serves them."""
+    if not file.served:
+        return open_pinned(file, options)
+    from tussock.jobs.sources.served_object import ServedObject
+
+    return ServedObject(file.served), ""
 
 
 def open_pinned(file: PinnedFile, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
@@ -145,7 +164,7 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
     Raises: ChangedFileError, also for a missing file; LostCopyError. Cost: one HEAD request; also that of
     `is_as_recorded` if the ETag differs.
     """
-    store, name = open_pinned(file, options)
+    store, name = readable(file, options)
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:
@@ -168,7 +187,7 @@ class RangeFile(io.RawIOBase):
     Every read is one range GET, so readers should buffer.
     """
 
-    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+    def __init__(self, store: ReadableObjects, name: str, size: int) -> None:
         super().__init__()
         self._store, self._name, self._size, self._at = store, name, size, 0
 

@@ -37,6 +37,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.settings.object_ticket import SCHEME, with_object_names
 from tussock.jobs.sources.base import PlainReader
 from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import (
@@ -51,7 +52,6 @@ from tussock.jobs.sources.file_facts import fact, hidden_values, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import open_file, server_options
-from tussock.jobs.sources.object_ticket import SCHEME, with_object_names
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sources.pins import PinnedFile, open_pinned, verify_pin
 from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
@@ -182,15 +182,17 @@ class SparkFiles(FileSource):
         options = self.reader_options(source)
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
-        read = self.load(session, source, options, files, declared)
+        addresses = spark_paths_of(session, files, source.options)
+        read = self.load(session, options, files, addresses, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias(_PATH)
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
         values = (read[name] if text == name else expr(text) for name, text in texts)
         # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
         rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
-        addresses = [spark_path_of(session, f, source.options) for f in files]
         by_address = {
-            address if address.startswith(SCHEME) else place_of_bytes(f): f
+            address if is_served(address) else place_of_bytes(f): msgspec.structs.replace(
+                f, served=address if is_served(address) else ""
+            )
             for address, f in zip(addresses, files, strict=True)
         }
         return rows.mapInArrow(_packer(by_address, source, width, columns, self), OUTPUT_DDL)
@@ -204,19 +206,20 @@ class SparkFiles(FileSource):
     def load(
         self,
         session: "SparkSession",
-        source: CreateSource,
         options: Mapping[str, str],
         files: Sequence[PinnedFile],
+        addresses: Sequence[str],
         declared: str | None = None,
     ) -> "DataFrame":
         """Read pinned files with the declared columns, or those that Spark infers.
 
         Args:
             options: of Spark's reader.
+            addresses: of the files, from `spark_paths_of`.
         """
         reader = session.read.format(self.format).options(**{**options, **hadoop_options(files)})
         typed = reader if declared is None else reader.schema(declared)
-        return typed.load([spark_path_of(session, f, source.options) for f in files])
+        return typed.load(list(addresses))
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
@@ -264,7 +267,7 @@ class SparkFiles(FileSource):
                     verify_pin(file, source.options)
                 except TussockError as changed:
                     return changed
-                cause = with_object_names(cause_of(error))
+                cause = cause_of(error)
                 return self.mismatch(file.path, cause) or UnreadableFileError(file.path, source.format, cause)
         return None
 
@@ -304,8 +307,8 @@ def read_by_spark(
             f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
         )
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
-        frame = reader.load([spark_path_of(session, f, source.options) for f in some])
-        frame = with_facts(session, frame, some, source, hidden)
+        addresses = spark_paths_of(session, some, source.options)
+        frame = with_facts(session, reader.load(addresses), some, addresses, hidden)
         frame = _handed_over(frame, session) if whole_records else frame
         if quarantines(source):
             texts = [
@@ -323,10 +326,10 @@ def with_facts(
     session: "SparkSession",
     frame: "DataFrame",
     files: Sequence[PinnedFile],
-    source: CreateSource,
+    addresses: Sequence[str],
     hidden: Sequence[HiddenColumn],
 ) -> "DataFrame":
-    """Append hidden columns to a frame over the bytes of pinned files.
+    """Append hidden columns to a frame over the bytes of pinned files, which Spark reads at these addresses.
 
     Spark determines the file of each row, and its index in the file. The other values are those of the files' records,
     since the bytes may be read from a copy.
@@ -338,7 +341,10 @@ def with_facts(
     of_files = [c for c in hidden if c is not HiddenColumn.ROW_INDEX]
     kinds = ["bigint" if c.type == "timestamp" else c.type for c in of_files]
     facts = session.createDataFrame(
-        [(_reported_by_spark(session, file, source.options), *(fact(file, c) for c in of_files)) for file in files],
+        [
+            (address if is_served(address) else spark_uri(place_of_bytes(file)), *(fact(file, c) for c in of_files))
+            for file, address in zip(files, addresses, strict=True)
+        ],
         ", ".join([f"{_PATH} string", *(f"h{n} {kind}" for n, kind in enumerate(kinds))]),
     )
     typed = [
@@ -440,11 +446,11 @@ class SparkTypedFiles(SparkFiles):
             found = (
                 session.read.format(self.format)
                 .options(**self.reader_options(source))
-                .load(_address(session, file.path, *store_and_name))
+                .load(spark_path(session, file.path, *store_and_name))
                 ._jdf.schema()
             )
         except spark_errors() as err:
-            raise UnreadableSchemaError(file.path, self.format, with_object_names(cause_of(err))) from err
+            raise UnreadableSchemaError(file.path, self.format, cause_of(err)) from err
         return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
 
 
@@ -508,30 +514,44 @@ def _spark_path(path: str) -> str:
     return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
 
 
-def spark_path_of(session: "SparkSession", file: PinnedFile, options: Mapping[str, str]) -> str:
-    """Return the address under which Spark reads a pinned file's bytes.
+def spark_paths_of(session: "SparkSession", files: Sequence[PinnedFile], options: Mapping[str, str]) -> list[str]:
+    """Return the addresses under which Spark reads the bytes of pinned files. Another call may return other ones.
 
     Args:
         options: the source's options, which locate an object's server.
 
     Raises: NeedsHadoopAwsError; BadStoreError.
     """
-    return _address(session, place_of_bytes(file), *open_pinned(file, options))
+    # The ETag is not that of a copy.
+    return [
+        spark_path(session, place_of_bytes(f), *open_pinned(f, options), f.size, "" if f.store else f.etag)
+        for f in files
+    ]
 
 
-def _address(session: "SparkSession", place: str, store: ObjectStore, name: str) -> str:
+def is_served(address: str) -> bool:
+    """Return whether the driver serves the object at an address of `spark_paths_of`."""
+    return address.startswith(f"{SCHEME}:")
+
+
+def spark_path(
+    session: "SparkSession", place: str, store: ObjectStore, name: str, size: int = -1, etag: str = ""
+) -> str:
+    """Return the address under which Spark reads a file.
+
+    Args:
+        place: its path, as in `ListedFile.path`.
+        store, name: the same file.
+        size, etag: of the content to read; -1 and empty if unknown.
+
+    Raises NeedsHadoopAwsError.
+    """
     if not place.startswith("s3://"):
         return _spark_path(place)
     from tussock.jobs.sources.object_gateway import gateway_of  # only drivers with such files serve HTTP
 
     gateway = gateway_of(session)
-    return _spark_path(place) if gateway is None else gateway.url(store, name)
-
-
-def _reported_by_spark(session: "SparkSession", file: PinnedFile, options: Mapping[str, str]) -> str:
-    """Return the place of a pinned file's bytes as `_metadata.file_path` spells it."""
-    address = spark_path_of(session, file, options)
-    return address if address.startswith(f"{SCHEME}:") else spark_uri(place_of_bytes(file))
+    return _spark_path(place) if gateway is None else gateway.url(store, name, size, etag)
 
 
 def _reported(spark_path: str) -> str:

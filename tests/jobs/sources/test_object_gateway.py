@@ -1,17 +1,26 @@
 """The gateway serves exactly the objects that the driver named. Requests are those of Hadoop's client. No Spark."""
 
 import json
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from tests.s3_servers import BUCKET
-from tussock.jobs.sources.listing import server_options
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.settings.object_ticket import VALID_S, Ticket, suffix_of, with_object_names
+from tussock.jobs.sources import object_gateway
+from tussock.jobs.sources.errors import ChangedFileError
+from tussock.jobs.sources.listing import open_file, server_options
 from tussock.jobs.sources.object_gateway import ObjectGateway
-from tussock.jobs.sources.object_ticket import Ticket, suffix_of, with_object_names
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable, verify_pin
+from tussock.statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_s3
 
 CONTENT = b"0123456789" * 10
@@ -66,6 +75,78 @@ def test_only_signed_tickets_open_an_object(gateway: ObjectGateway, store: Objec
         Ticket.opened("é.é", b"secret")
 
 
+def test_other_content_under_the_name_is_refused(
+    gateway: ObjectGateway, store: ObjectStore, s3_bucket: tuple[str, Callable[[str, bytes], None]]
+) -> None:
+    known = store.head("a é.csv.gz")
+    url = gateway.url(store, "a é.csv.gz", known.size, known.etag)
+    assert request(url, "op=OPEN&data=true")[1] == CONTENT
+    s3_bucket[1]("in [1]/a é.csv.gz", CONTENT[::-1])
+    answer, body = request(url, "op=OPEN&data=true")
+    error = json.loads(body)["RemoteException"]
+    assert (answer.status, error["exception"]) == (409, "IOException")
+    assert error["message"].startswith(f"s3://{BUCKET}/in [1]/a é.csv.gz has changed")
+    assert json.loads(request(url, "op=GETFILESTATUS")[1])["FileStatus"]["etag"] == store.head("a é.csv.gz").etag
+    assert request(gateway.url(store, "a é.csv.gz", known.size), "op=OPEN&data=true")[1] == CONTENT[::-1]
+
+
+def test_an_address_expires(gateway: ObjectGateway, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = gateway.url(store, "a é.csv.gz")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + VALID_S + 1)
+    answer, body = request(url, "op=OPEN&data=true")
+    assert answer.status == 403
+    assert b"expired" in body
+    assert request(gateway.url(store, "a é.csv.gz"), "op=OPEN&data=true")[1] == CONTENT
+
+
+def test_a_task_checks_and_reads_a_served_file_without_credentials(
+    gateway: ObjectGateway, s3_bucket: tuple[str, Callable[[str, bytes], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, put = s3_bucket
+    put("tasks/a.json", CONTENT)
+    options = {"path": f"s3://{BUCKET}/tasks", **server_options(uri, {})}
+    store, name = open_file(f"s3://{BUCKET}/tasks/a.json", options)
+    info = store.head(name)
+    file = PinnedFile(f"s3://{BUCKET}/tasks/a.json", info.size, info.etag, 0)
+    served = msgspec.structs.replace(file, served=gateway.url(store, name, info.size, info.etag))
+    nowhere = {"path": file.path, "endpoint": "http://127.0.0.1:9"}  # a task reaches only the driver
+    verify_pin(served, nowhere)
+    objects, within = readable(served, nowhere)
+    with RangeFile(objects, within, info.size) as opened:
+        opened.seek(95)
+        assert opened.read(9) == CONTENT[95:]
+        opened.seek(3)
+        assert opened.read(4) == CONTENT[3:7]
+    put("tasks/a.json", CONTENT[::-1])
+    with pytest.raises(ChangedFileError):
+        verify_pin(served, nowhere)
+    with pytest.raises(ObjectStoreUnavailableError, match=f"s3://{BUCKET}/tasks/a.json has changed"):
+        objects.get_ranges(within, [(0, 4)])
+    gone = msgspec.structs.replace(file, served=gateway.url(store, "gone"))
+    with pytest.raises(ChangedFileError, match="no such file"):
+        verify_pin(gone, nowhere)
+
+
+def test_an_application_has_one_gateway_however_many_threads_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def slow(spark: object) -> object:
+        made.append(spark)
+        threading.Event().wait(0.05)
+        return object()
+
+    class Context:
+        pass
+
+    monkeypatch.setattr(object_gateway, "_gateway_for", slow)
+    spark = SimpleNamespace(sparkContext=Context())
+    with ThreadPoolExecutor(16) as pool:
+        found = set(pool.map(lambda _: object_gateway.gateway_of(spark), range(32)))  # type: ignore[arg-type]
+    assert (len(found), len(made)) == (1, 1)
+    assert object_gateway.gateway_of(SimpleNamespace(sparkContext=Context())) not in found  # type: ignore[arg-type]
+
+
 def test_a_missing_object_and_an_unknown_operation_are_errors(gateway: ObjectGateway, store: ObjectStore) -> None:
     answer, body = request(gateway.url(store, "gone"), "op=OPEN")
     assert (answer.status, json.loads(body)["RemoteException"]["exception"]) == (404, "FileNotFoundException")
@@ -77,6 +158,13 @@ def test_texts_name_the_object(gateway: ObjectGateway, store: ObjectStore) -> No
     url = gateway.url(store, "a é.csv.gz")
     assert with_object_names(f"cannot read {url}: x") == f"cannot read s3://{BUCKET}/in [1]/a é.csv.gz: x"
     assert with_object_names("cannot read s3://b/data.csv") == "cannot read s3://b/data.csv"
+    at = urlsplit(url)
+    for other in (f"http://{at.netloc}/webhdfs/v1{at.path}?op=OPEN&offset=0", at.path, f"/webhdfs/v1{at.path}"):
+        text = with_object_names(f'java.io.IOException: "{other}" failed')
+        assert text == f'java.io.IOException: "s3://{BUCKET}/in [1]/a é.csv.gz" failed'
+        assert cause_of(OSError(f"{other}: cut")) == f"s3://{BUCKET}/in [1]/a é.csv.gz: cut"
+    others = f"webhdfs://namenode:9870/a.{'b' * 22}/data.csv"
+    assert with_object_names(others) == others
 
 
 def test_only_plain_suffixes_are_kept() -> None:

@@ -2,14 +2,17 @@
 
     webhdfs://<host>:<port>/<ticket>/data.csv     ticket = <place>.<signature>
 
-The place is JSON in base64: bucket, prefix, options of the server, name. It contains no credentials. The suffix of the
-object's name is kept, because Hadoop decompresses by it.
+The place is JSON in base64: bucket, prefix, options of the server, name, the content's size and ETag, and when the
+ticket expires. It contains no credentials. The suffix of the object's name is kept, because Hadoop decompresses by it.
+
+Whoever reads a ticket can read the object until then, so texts show the object's name (`with_object_names`).
 """
 
 import base64
 import hashlib
 import hmac
 import re
+import time
 
 import msgspec
 
@@ -17,16 +20,29 @@ from tussock.statestore.decoding import decoder_of
 
 SCHEME = "webhdfs"
 _SUFFIX = re.compile(r"[^/]*(\.[A-Za-z0-9]{1,16})")
-_ADDRESS = re.compile(r"webhdfs://[^/\s]+/([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+/data(?:\.[A-Za-z0-9]+)?")
+# As Spark, Hadoop and Java's HTTP client write it: with a scheme and a host, or only the path.
+_ADDRESS = re.compile(
+    r"(?:(?:webhdfs|https?)://[^/\s]+)?(?:/webhdfs/v1)?/([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]{22}/data"
+    r"(?:\.[A-Za-z0-9]{1,16})?(?:\?[^\s\"'<>]*[^\s\"'<>:,.;)])?"
+)
+VALID_S = 24 * 60 * 60
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """One object in S3: what `open_s3` needs, and its name."""
+    """One object in S3: what `open_s3` needs, and its name.
+
+    Args:
+        size, etag: of the content that may be read; -1 and empty if they are unknown.
+        until: when it expires, Unix seconds.
+    """
 
     bucket: str
     prefix: str
     options: dict[str, str]
     name: str
+    size: int
+    etag: str
+    until: int
 
     def signed(self, secret: bytes) -> str:
         """Return the ticket with its signature."""
@@ -35,11 +51,18 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def opened(cls, text: str, secret: bytes) -> "Ticket":
-        """Return the ticket of a signed text. Raises PermissionError if the secret did not sign it."""
+        """Return the ticket of a signed text. Raises PermissionError if it expired, or the secret did not sign it."""
         place, _, signature = text.partition(".")
         if not hmac.compare_digest(signature.encode(), _signature(secret, place).encode()):
-            raise PermissionError
-        return _ticket.decode(_decoded(place))
+            raise PermissionError("this address is not one of the driver's")
+        ticket = _ticket.decode(_decoded(place))
+        if time.time() > ticket.until:
+            raise PermissionError("this address has expired; the next read of the driver makes a new one")
+        return ticket
+
+    def describes(self, size: int, etag: str) -> bool:
+        """Return whether an object with this size and ETag has the content that may be read."""
+        return self.size in (-1, size) and self.etag in ("", etag)
 
     @property
     def shown(self) -> str:
@@ -58,7 +81,14 @@ def suffix_of(name: str) -> str:
 
 def with_object_names(text: str) -> str:
     """Replace the addresses in a text of Spark by the names of the objects: `s3://bucket/key`."""
-    return _ADDRESS.sub(lambda found: _ticket.decode(_decoded(found[1])).shown, text)
+    return _ADDRESS.sub(_shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    try:
+        return _ticket.decode(_decoded(found[1])).shown
+    except (ValueError, msgspec.MsgspecError):  # an address of another server
+        return found[0]
 
 
 def _signature(secret: bytes, place: str) -> str:
