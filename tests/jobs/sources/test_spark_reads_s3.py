@@ -64,7 +64,7 @@ def test_files_that_only_spark_reads_equal_sparks_read_of_a_folder(
         put("spark reads/documents/e.json", b'[{"id": "x"}]')
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            (hold,) = session.flush().held.values()
+            ((hold,),) = session.flush().held.values()
         assert f"s3://{BUCKET}/spark reads/documents/e.json" in hold.reason
         assert "webhdfs" not in hold.reason
 
