@@ -101,11 +101,16 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
 
 
 def in_new_folder(document: msgspec.Raw, moves: Sequence[tuple[str, str]]) -> msgspec.Raw:
-    """Return a document whose files are where they are after moves (earlier folder, new folder)."""
+    """Return a document whose files are where they are after moves (earlier folder, new folder).
+
+    Only sources of files move; without moves, the document may be of any source.
+    """
+    if not moves:
+        return document
     files = files_of(document)
     for was, base in moves:
         files = tuple(msgspec.structs.replace(f, path=moved_path(f.path, was, base)) for f in files)
-    return document_of(files) if moves else document
+    return document_of(files)
 
 
 def moved_path(path: str, was: str, base: str) -> str:
