@@ -42,6 +42,12 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, LevelInput, SectionInfo, SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """The records that people see; another test of the process may have turned on the others."""
+    return [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 DEEP = 6  # the level of most SSTs
 TABLES, KEYS = 8, 1 << 16
 
@@ -245,14 +251,14 @@ def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
         with caplog.at_level(logging.WARNING):
             meta = open_meta(hurt, "reader")
             assert meta.latest() == plain
-        assert [name in record.getMessage() for record in caplog.records] == [True]
+        assert [name in record.getMessage() for record in warnings_in(caplog)] == [True]
         assert "`tussock scrub`" in caplog.text
         step(meta)
         after = to_snapshot(meta)
         assert name not in named_pages(hurt, root_name(after.id))
         caplog.clear()
         assert open_meta(hurt, "reader").latest() == after == [*replayed(hurt, after.id)][-1]
-        assert not caplog.records
+        assert not warnings_in(caplog)
 
 
 def test_a_copy_without_any_page_has_every_version_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +268,7 @@ def test_a_copy_without_any_page_has_every_version_and_warns_once(caplog: pytest
     reader = open_meta(objects, "reader")
     with caplog.at_level(logging.WARNING):
         assert reader.latest() == [*replayed(objects, version.id)][-1]
-    assert ["it is missing" in record.getMessage() for record in caplog.records] == [True]
+    assert ["it is missing" in record.getMessage() for record in warnings_in(caplog)] == [True]
     step(reader)
     after = to_snapshot(reader)
     assert open_meta(objects, "next").latest() == after == [*replayed(objects, after.id)][-1]
@@ -313,7 +319,7 @@ def test_a_page_that_vacuum_removed_under_a_slow_reader_is_no_damage(
     counted.calls.clear()
     with caplog.at_level(logging.WARNING):
         assert old == plain
-    assert not caplog.records
+    assert not warnings_in(caplog)
     assert any(name.startswith(VERSIONS) for _, name in counted.calls) != renamed
 
 
