@@ -81,7 +81,7 @@ def _next(
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
             if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
-                return None, False
+                return None, left_open is True  # another driver has committed it
             if left_open is None:  # later barriers of this loop supersede the first one
                 left_open = train.resumes
             ran = _ran(train, barrier, met, resting, corrected, settings.on_error)

@@ -15,6 +15,7 @@ decides rows, such as `sep`, holds for files taken from then on. A source record
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -37,6 +38,8 @@ from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+
+ColumnsT = TypeVar("ColumnsT", Narrower, EarlierColumns)
 
 NOT_SETTLED = -1  # in place of a file number, until the barrier of the statement sets it
 
@@ -165,7 +168,7 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
             below = next_number(relation)
             statement = msgspec.structs.replace(
                 statement,
-                narrower=_put_in(statement.widths, below),
+                narrower=_columns_put_in(statement.widths, below),
                 earlier=_options_put_in(statement.changes, below),
                 earlier_columns=_columns_put_in(statement.reshapes, below),
                 moved=_bases_put_in(statement.moves, below),
@@ -174,16 +177,16 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
     return catalog
 
 
-def _put_in(widths: Iterable[Narrower], below: int) -> tuple[Narrower, ...] | msgspec.UnsetType:
+def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, ...] | msgspec.UnsetType:
     """Set the missing file number.
 
-    If several entries have one number, the first counts; an entry with number 0 is dropped, because no file was taken
-    before it.
+    If several entries have one number, the first counts, which has the files' columns. An entry with number 0 is
+    dropped, because no file was taken before it.
     """
-    found: dict[int, Narrower] = {}
-    for one in widths:
+    found: dict[int, ColumnsT] = {}
+    for one in changes:
         number = below if one.below == NOT_SETTLED else one.below
-        found.setdefault(number, Narrower(one.columns, number))
+        found.setdefault(number, msgspec.structs.replace(one, below=number))
     found.pop(0, None)
     return tuple(found.values()) or msgspec.UNSET
 
@@ -196,19 +199,6 @@ def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[Earl
         if one.below != NOT_SETTLED or below
     )
     return tuple(found) or msgspec.UNSET
-
-
-def _columns_put_in(changes: Iterable[EarlierColumns], below: int) -> tuple[EarlierColumns, ...] | msgspec.UnsetType:
-    """Set the missing file number. If several changes have one number, the first counts, which has the files' columns.
-
-    A change before the first file is dropped.
-    """
-    found: dict[int, EarlierColumns] = {}
-    for one in changes:
-        number = below if one.below == NOT_SETTLED else one.below
-        found.setdefault(number, EarlierColumns(one.fields, number))
-    found.pop(0, None)
-    return tuple(found.values()) or msgspec.UNSET
 
 
 def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...] | msgspec.UnsetType:
