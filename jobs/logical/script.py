@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import statement_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,4 @@ def split_script(script: str) -> list[ScriptStatement]:
     Raises: SqlError if a string, a quoted name or a comment is not closed.
     """
     source = SourceText(script)
-    statements: list[ScriptStatement] = []
-    pending: list[Token] = []
-    for token in [*tokens_of(source), Token("symbol", ";", len(script), len(script))]:
-        if token.text != ";":
-            pending.append(token)
-        elif pending:
-            statements.append(
-                ScriptStatement(script[pending[0].start : pending[-1].end], source.place(pending[0].start))
-            )
-            pending = []
-    return statements
+    return [ScriptStatement(script[begin:end], source.place(begin)) for begin, end in statement_spans(source)]

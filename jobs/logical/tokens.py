@@ -5,21 +5,38 @@ them, names in backquotes, `--` to the end of the line (a backslash before the l
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.source_text import SourceText
 
+_LINE_COMMENT = r"--(?:\\\n|[^\n])*"
+_STRING = r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\""""
+_NAME = r"`(?:[^`]|``)*`"
+_WORD = r"[^\W\d]\w*"
+_NUMBER = r"\d[\w.]*"
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<line_comment>--(?:\\\n|[^\n])*)
+    rf"""(?P<space>\s+)
+      | (?P<line_comment>{_LINE_COMMENT})
       | (?P<comment>/\*)
-      | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-      | (?P<name>`(?:[^`]|``)*`)
-      | (?P<word>[^\W\d]\w*)
-      | (?P<number>\d[\w.]*)
+      | (?P<string>{_STRING})
+      | (?P<name>{_NAME})
+      | (?P<word>{_WORD})
+      | (?P<number>{_NUMBER})
       | (?P<open>['"`])
       | (?P<symbol>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_BLANKS = re.compile(rf"(?:\s|{_LINE_COMMENT})*+")
+_TOKENS = re.compile(  # as many as there are before a semicolon, a bracketed comment or a quote that is not closed
+    rf"""(?:\s++
+      | {_LINE_COMMENT}
+      | (?P<last>{_STRING}
+      | {_NAME}
+      | {_WORD}
+      | {_NUMBER}
+      | (?!/\*)[^;'"`]))*+""",
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
@@ -69,6 +86,36 @@ def tokens_of(source: SourceText) -> list[Token]:
         elif kind not in ("space", "line_comment"):
             found.append(Token(kind, match[0], match.start(), match.end()))
     return found
+
+
+def statement_spans(source: SourceText) -> Iterator[tuple[int, int]]:
+    """The offsets of each statement's first character and after its last, without comments and blanks around it.
+
+    Cost: linear, and some 10 times less than `tokens_of`, since no tokens are made.
+
+    Raises: SqlError as `tokens_of`.
+    """
+    text = source.text
+    at, begin, end = 0, -1, -1
+    while True:
+        if begin < 0:
+            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # matches the empty text too
+        found = _TOKENS.match(text, at)
+        assert found is not None  # it matches the empty text too
+        if found["last"] is not None:
+            begin, end = at if begin < 0 else begin, found.end("last")
+        at = found.end()
+        if at < len(text) and text[at] == "/":
+            at = _comment_end(source, at)
+        elif at < len(text) and text[at] != ";":
+            tokens_of(source)  # raises
+            raise AssertionError("a quote that ends no token is not closed")
+        else:
+            if begin >= 0:
+                yield begin, end
+            if at == len(text):
+                return
+            at, begin = at + 1, -1
 
 
 def _comment_end(source: SourceText, start: int) -> int:

@@ -1,5 +1,7 @@
 """Scripts split into statements, and the words of a text."""
 
+from itertools import groupby
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -84,3 +86,25 @@ def test_the_caret_is_under_the_character_after_tabs() -> None:
 def test_a_part_of_a_text_keeps_offsets_and_lines() -> None:
     source = SourceText("CREATE\nVIEW v AS SELECT 1")
     assert source.part(17).for_spark == " " * 6 + "\n" + " " * 10 + "SELECT 1"
+
+
+@given(
+    st.lists(st.sampled_from([*"'\"`;\\\n r1é-/*", "--", "/*", "*/", "r'", 'R"', "''", "\\'", "1.", "ab"]), max_size=16)
+)
+@settings(max_examples=500, deadline=None)
+def test_statements_are_the_tokens_between_semicolons(pieces: list[str]) -> None:
+    script = "".join(pieces)
+    try:
+        tokens = tokens_of(SourceText(script))
+    except SqlError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        with pytest.raises(SqlError) as caught:
+            split_script(script)
+        assert str(caught.value) == refused
+        return
+    runs = [list(run) for ends, run in groupby(tokens, lambda token: token.text == ";") if not ends]
+    assert [s.text for s in split_script(script)] == [script[run[0].start : run[-1].end] for run in runs]
+    assert [s.place for s in split_script(script)] == [SourceText(script).place(run[0].start) for run in runs]
