@@ -20,13 +20,16 @@ BADGES = {
     HealthVerdict.ATTENTION: "needs attention",
     HealthVerdict.WRONG: "1 problem",
 }
+NOTES = {HealthVerdict.HEALTHY: "note", HealthVerdict.ATTENTION: "note warn", HealthVerdict.WRONG: "note bad"}
 
 
 def test_each_condition_has_a_badge_and_a_note_with_its_whole_text(shop: MetaStore) -> None:
     template = _templates.from_string(PAGE)
     for kind, found in conditions(healthy(shop)).items():
-        text = " ".join(unescape(re.sub(r"<[^>]*>", " ", template.render(troubles=found))).split())
+        page = template.render(troubles=found)
+        text = " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
         (trouble,) = found
         assert text.startswith(BADGES[verdict(found)]), kind
+        assert f'<div class="{NOTES[verdict(found)]}">' in page, f"{kind}: the note has the colour of the badge"
         for part in (trouble.about, trouble.what, trouble.do):
             assert " ".join(part.split()) in text, kind
