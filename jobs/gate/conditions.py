@@ -79,7 +79,6 @@ class _Operand:
 
     kind: str
     of: Mask
-    is_double: bool = False
 
 
 def _column(name: str, schema: pa.Schema) -> _Operand:
@@ -91,10 +90,8 @@ def _column(name: str, schema: pa.Schema) -> _Operand:
     def value(rows: pa.Table) -> Any:
         return rows[field.name]
 
-    if pa.types.is_integer(field.type) or pa.types.is_decimal(field.type):
+    if any(of_kind(field.type) for of_kind in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_float64)):
         return _Operand("number", value)
-    if pa.types.is_float64(field.type):
-        return _Operand("number", value, is_double=True)
     if pa.types.is_string(field.type):
         return _Operand("string", value)
     if pa.types.is_date(field.type):
@@ -110,21 +107,23 @@ def _literal(value: object) -> _Operand:
         raise _NotUnderstood
     kind = "string" if isinstance(value, str) else "date" if isinstance(value, date) else "number"
     scalar = pa.scalar(value)
-    return _Operand(kind, lambda _: scalar, is_double=isinstance(value, float))
+    return _Operand(kind, lambda _: scalar)
 
 
 def _compared(sign: str, left: _Operand, right: _Operand) -> Mask:
     if left.kind != right.kind:
         raise _NotUnderstood
-    compare = _COMPARED[sign]
-    if not (left.is_double or right.is_double):
-        return lambda rows: compare(*_same_scale(left.of(rows), right.of(rows)))
+    return lambda rows: compared(sign, left.of(rows), right.of(rows))
 
-    def doubles(rows: pa.Table) -> Any:
-        a, b = (number(side.of(rows)) for side in (left, right))
-        return _compared_doubles(sign, a, b)
 
-    return doubles
+def compared(sign: str, a: Any, b: Any) -> Any:
+    """Compare two values of one kind as Spark does, also integers with decimals and both with doubles.
+
+    Requires: integers and decimals have a common decimal type of at most 38 digits; Spark rounds others.
+    """
+    if pa.types.is_float64(a.type) or pa.types.is_float64(b.type):
+        return _compared_doubles(sign, number(a), number(b))
+    return _COMPARED[sign](*_same_scale(a, b))
 
 
 def _same_scale(a: Any, b: Any) -> tuple[Any, Any]:

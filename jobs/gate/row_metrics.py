@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.gate.conditions import filter_of, number
+from tussock.jobs.gate.conditions import compared, filter_of, number
 from tussock.jobs.gate.errors import UnknownMetricError
 from tussock.jobs.kernels.patterns import regex_of
 from tussock.statestore.types import type_name
@@ -256,9 +256,7 @@ def _unequal(rows: pa.Table, columns: Sequence[str], _: Mapping[str, Any]) -> pa
 
 def _greater(rows: pa.Table, columns: Sequence[str], given: Mapping[str, Any]) -> Any:
     a, b = (rows[column] for column in columns)
-    if not (pa.types.is_integer(a.type) and pa.types.is_integer(b.type)):
-        a, b = number(a), number(b)
-    met = pc.greater_equal(a, b) if given.get("or_equal") else pc.greater(a, b)
+    met = compared(">=" if given.get("or_equal") else ">", a, b)
     if given.get("or_equal"):
         met = pc.or_kleene(met, pc.and_(pc.is_null(a), pc.is_null(b)))
     return pc.invert(met)

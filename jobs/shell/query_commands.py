@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tussock.statestore.meta.sight import Sight
 
 
+_LITTLE_BYTES = 64 * 2**20  # of SSTs
+
+
 class UndrawnQueryError(InputError):
     """A drawing of a SELECT was requested. Only views can be drawn."""
 
@@ -49,9 +52,7 @@ def _query(chosen: argparse.Namespace) -> None:
             with stored as rows:
                 _write(chosen, rows)
             return
-        from tussock.jobs.session import Session
-
-        with Session(chosen_store(chosen), create=False) as session:
+        with _session(chosen_store(chosen), brief=_keeps_little(chosen)) as session:
             if chosen.epoch is not None or chosen.at is not None or chosen.pending:
                 at = None if chosen.at is None else moment_of(chosen.at)
                 _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
@@ -65,17 +66,24 @@ def _query(chosen: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _brief_session(store: str) -> "Iterator[Session]":
-    """Open a session that only binds statements. The JVM starts fast and does not optimise its code."""
+def _session(store: str, *, brief: bool) -> "Iterator[Session]":
+    """Open a session. `brief`: as for `build_spark`, because it only binds statements, or reads little."""
     from tussock.jobs.session import Session
 
     def started() -> "SparkSession":
         from tussock.jobs.spark.session import spark_session
 
-        return stack.enter_context(spark_session(brief=True))
+        return stack.enter_context(spark_session(brief=brief))
 
     with ExitStack() as stack:
         yield stack.enter_context(Session(store, started, create=False))
+
+
+def _keeps_little(chosen: argparse.Namespace) -> bool:
+    """Return whether any query of the store ends before optimised code of the JVM would have paid off."""
+    from tussock.statestore.meta.pages import bytes_of
+
+    return sum(map(bytes_of, chosen_meta(chosen).latest().levels)) <= _LITTLE_BYTES
 
 
 def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
@@ -236,7 +244,7 @@ def _explain(chosen: argparse.Namespace) -> None:
     if " " in text:
         if chosen.svg:
             raise UndrawnQueryError
-        with _brief_session(chosen_store(chosen)) as session:
+        with _session(chosen_store(chosen), brief=True) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))

@@ -44,7 +44,7 @@ TEMPLATES = (
     "INSERT INTO e SELECT k.id, d.a, k.s FROM k JOIN d ON k.id = d.id",
     "INSERT INTO d SELECT {c}, max(a), min(s) FROM e",
     "UPDATE k SET a = {n} WHERE id = {m}",
-    "UPDATE k SET a = a + 1, s = concat(s, '+') WHERE a > {n}",
+    "UPDATE k SET a = a + 1, s = s || '+' WHERE a > {n}",
     "UPDATE k SET id = id + 100 WHERE a > {n}",
     "UPDATE k SET id = 5 - id WHERE id < 5 AND id > 0",
     "UPDATE k SET a = (SELECT sum(e.a) FROM e WHERE e.g = k.id) WHERE id < {n}",

@@ -1,5 +1,6 @@
 """Expectations judged without Spark: their verdicts and report pages equal Spark's. Spark judges all others."""
 
+import itertools
 import json
 import re
 import shutil
@@ -67,7 +68,7 @@ BAD = pa.table(
         "none": pa.array([None, "x", None, None, None, None, "y"]),
         "at": pa.array([None, *[datetime(2013, 1, 1)] * 6], pa.timestamp("us", tz="UTC")),
         "price": pa.array(
-            list(map(decimal, ("0.09", "0.20", "0.20", None, "100.00", "-0.07", None))), pa.decimal128(10, 2)
+            list(map(decimal, ("0.09", "0.60", "0.60", None, "100.00", "-0.07", None))), pa.decimal128(10, 2)
         ),
         "real": pa.array([0.1, 0.2, 0.3, None, 99.75, -0.7, 0.2], pa.float32()),
         "odd": pa.array([1.0, float("nan"), float("nan"), -3.0, -0.0, 0.0, None]),
@@ -204,23 +205,40 @@ def test_numbers_that_depend_on_the_order_of_additions_are_close_to_sparks(spark
 
 
 @pytest.mark.spark
-def test_pairs_of_integers_and_of_texts_compare_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_pairs_of_numbers_and_of_texts_compare_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table(
         {
             "id": pa.array([1, 2, 3, None, None], pa.int32()),
             "day": ["a", "b", "c", None, None],
             "other": pa.array([1, 2, 4, 4, None]),
             "copy": ["a", "B", "c", "d", None],
+            "price": pa.array(list(map(decimal, ("1.00", "2.01", None, "0.10", None))), pa.decimal128(10, 2)),
+            "cost": pa.array(list(map(decimal, ("1.0001", "2.0099", "3", None, None))), pa.decimal128(20, 4)),
+            "real": pa.array([1.0, 2.01, float("nan"), 0.1, None]),
+            "odd": pa.array([float("nan"), 2.0, float("nan"), -0.0, None]),
         }
     )
+    greater = "expect_column_pair_values_a_to_be_greater_than_b"
+    numbers = itertools.permutations(("id", "price", "cost", "real", "odd"), 2)
     read = suite(
-        tmp_path, *EQUAL, expectation("expect_column_pair_values_to_be_equal", column_A="day", column_B="copy")
+        tmp_path,
+        *EQUAL,
+        expectation("expect_column_pair_values_to_be_equal", column_A="day", column_B="copy"),
+        *(expectation(greater, column_A=a, column_B=b, or_equal=e) for a, b in numbers for e in (True, False)),
     )
     assert [objection(item, rows) for item in read.items if objection(item, rows)] == []
     assert key_objection(KEY, rows) is None
     here = judged(tmp_path / "here", read, RowsOfMetrics(RowMetrics(rows)))
     assert here == judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
-    assert len(here[0].failures) == 2
+    assert len(here[0].failures) > 2
+
+
+def test_decimals_without_a_common_type_are_left_to_spark() -> None:
+    wide = pa.table(
+        {"a": pa.array([Decimal(1)], pa.decimal128(38, 0)), "b": pa.array([Decimal(1)], pa.decimal128(38, 18))}
+    )
+    pair = expectation("expect_column_pair_values_a_to_be_greater_than_b", column_A="a", column_B="b")
+    assert objection(pair, wide) == "columns ['a', 'b'] have no common decimal type"
 
 
 @pytest.mark.spark

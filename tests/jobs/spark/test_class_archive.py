@@ -16,6 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from tests.jobs.driver.embedded import append, new_store
 from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
+from tussock.jobs.shell import query_commands
 from tussock.jobs.spark import class_archive, session
 from tussock.jobs.spark.class_archive import (
     BRIEF,
@@ -191,14 +192,17 @@ def test_an_archive_stays_if_the_jvm_does_not_start_without_it_either(monkeypatc
     assert archive.exists(), "the reason is another one"
 
 
-@pytest.mark.parametrize(("command", "brief"), [("query", False), ("explain", True)])
-def test_only_a_command_that_runs_no_query_has_a_jvm_that_does_not_optimise(
-    command: str, brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("command", "little", "brief"), [("query", -1, False), ("query", 0, True), ("explain", -1, True)]
+)
+def test_only_a_query_of_a_large_store_has_a_jvm_that_optimises(
+    command: str, little: int, brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched = Mock(side_effect=PySparkRuntimeError("enough"))
     monkeypatch.setattr(session, "_gateway", launched)
     for name in ("_gateway", "_active_spark_context"):
         monkeypatch.setattr(SparkContext, name, None)
+    monkeypatch.setattr(query_commands, "_LITTLE_BYTES", little)
     append(new_store(tmp_path / "store"), table("t"))
     cli.main([command, "--store", str(tmp_path / "store"), "SELECT k, count(*) AS n FROM t GROUP BY k"])
     assert launched.call_args.args[1] is brief
