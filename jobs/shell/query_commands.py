@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tussock.jobs.reading.stored_rows import StoredRows
     from tussock.jobs.session import Session
     from tussock.statestore.meta.sight import Sight
+    from tussock.statestore.meta.store import MetaStore
 
 
 _LITTLE_BYTES = 64 * 2**20  # of SSTs
@@ -47,12 +48,13 @@ def _query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.moment import moment_of
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
+    meta = chosen_meta(chosen)
     with _notes():
-        if (stored := _without_spark(chosen, sql)) is not None:
+        if (stored := _without_spark(chosen, meta, sql)) is not None:
             with stored as rows:
                 _write(chosen, rows)
             return
-        with _session(chosen_store(chosen), brief=_keeps_little(chosen)) as session:
+        with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
             if chosen.epoch is not None or chosen.at is not None or chosen.pending:
                 at = None if chosen.at is None else moment_of(chosen.at)
                 _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
@@ -79,14 +81,16 @@ def _session(store: str, *, brief: bool) -> "Iterator[Session]":
         yield stack.enter_context(Session(store, started, create=False))
 
 
-def _keeps_little(chosen: argparse.Namespace) -> bool:
+def _keeps_little(meta: "MetaStore") -> bool:
     """Return whether any query of the store ends before optimised code of the JVM would have paid off."""
     from tussock.statestore.meta.pages import bytes_of
 
-    return sum(map(bytes_of, chosen_meta(chosen).latest().levels)) <= _LITTLE_BYTES
+    return sum(map(bytes_of, meta.latest().levels)) <= _LITTLE_BYTES
 
 
-def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextManager[pa.RecordBatchReader] | None":
+def _without_spark(
+    chosen: argparse.Namespace, meta: "MetaStore", sql: str
+) -> "AbstractContextManager[pa.RecordBatchReader] | None":
     """The rows of a query that DuckDB or stored rows answer. None if Spark must run it."""
     from tussock.jobs.reading.duck_query import duck_rows
     from tussock.jobs.reading.plain_select import plain_select
@@ -94,7 +98,6 @@ def _without_spark(chosen: argparse.Namespace, sql: str) -> "AbstractContextMana
 
     if chosen.pending:
         return None
-    meta = chosen_meta(chosen)
     stored = StoredRows(meta)
     if chosen.duckdb:
         return duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
