@@ -13,7 +13,8 @@ from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.plain_csv import PlainCsv
-from tussock.jobs.sources.spark_files import SparkTexts, spark_errors, spark_paths_of
+from tussock.jobs.sources.spark_files import SparkTexts, spark_errors
+from tussock.jobs.sources.spark_paths import spark_paths_of
 from tussock.jobs.spark.jvm_errors import is_of_machine
 
 if TYPE_CHECKING:

@@ -49,7 +49,8 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
 
 def _by_deltas_reader(session: "SparkSession", snapshot: Snapshot) -> "DataFrame | None":
     """Read all columns; None if the session lacks Delta's jars, or Hadoop's module for a table in S3."""
-    from tussock.jobs.sources.spark_files import _spark_path, spark_errors
+    from tussock.jobs.sources.spark_files import spark_errors
+    from tussock.jobs.sources.spark_paths import literal_path
 
     if snapshot.place.bucket:
         from tussock.jobs.sources.object_gateway import gateway_of
@@ -61,7 +62,7 @@ def _by_deltas_reader(session: "SparkSession", snapshot: Snapshot) -> "DataFrame
             return None
     try:
         return (
-            session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
+            session.read.format("delta").option("versionAsOf", snapshot.version).load(literal_path(snapshot.place.root))
         )
     except spark_errors() as err:
         if "DATA_SOURCE_NOT_FOUND" not in str(err):
@@ -112,7 +113,7 @@ def _of_pieces(
     session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
 ) -> "DataFrame":
     """Read files of one partition, or one file with a deletion vector."""
-    from tussock.jobs.sources.spark_files import spark_path
+    from tussock.jobs.sources.spark_paths import spark_path
     from tussock.jobs.spark.collected import frame_of
 
     place = snapshot.place

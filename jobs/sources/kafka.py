@@ -39,6 +39,7 @@ from tussock.jobs.sources.base import (
     RowPlace,
 )
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
+from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT, OUTPUT_DDL, as_declared
 from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
@@ -50,14 +51,7 @@ from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows,
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack, position_of
-from tussock.jobs.sources.spark_files import (
-    CHUNK_ROWS,
-    OUTPUT_DDL,
-    _as_declared,
-    _handed_over,
-    require_module,
-    spark_errors,
-)
+from tussock.jobs.sources.spark_files import handed_over, require_module, spark_errors
 from tussock.statestore.decoding import decoded, decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -93,7 +87,6 @@ _PASSED = (
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
 _NOMINAL_BYTES = 1024  # assumed size of a record, for bounds in bytes: Kafka reports no sizes
 GONE = ""  # the topic id of a deleted partition that the user chose to skip
-_OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 
 
 class PinnedOffsets(msgspec.Struct, frozen=True):
@@ -258,7 +251,7 @@ class KafkaTopics:
             .load()
         )
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
-        return _handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
+        return handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
@@ -494,7 +487,7 @@ def _packer(
             for name in (found := pc.unique(names).to_pylist()):
                 mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
                 number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
-                typed = [_as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
+                typed = [as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
                 counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(
                     offsets
                 )
@@ -502,11 +495,11 @@ def _packer(
                     [*typed, pack(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME]
                 )
                 for chunk in encode(inserts(table)):
-                    yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=_OUTPUT)
+                    yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=OUTPUT)
         for name, count in counts.items():
             if complete and (gap := count.gap()) is not None:
                 failure = encode_failure(MissingOffsetsError(name, *gap), source.name, 0)
-                yield pa.record_batch([[numbers[name]], [None], [failure]], schema=_OUTPUT)
+                yield pa.record_batch([[numbers[name]], [None], [failure]], schema=OUTPUT)
 
     return packed
 

@@ -185,7 +185,8 @@ def _fitting_rows(
     """
     from pyspark.sql.types import NumericType
 
-    from tussock.jobs.sources.spark_files import is_text, spark_paths_of, with_facts
+    from tussock.jobs.sources.spark_files import is_text, with_facts
+    from tussock.jobs.sources.spark_paths import spark_paths_of
 
     verify_pin(file, source.options)
     addresses = spark_paths_of(session, [file], source.options)

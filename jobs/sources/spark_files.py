@@ -1,12 +1,6 @@
 """Read files with Spark's own reader and the user's options, so that they mean the same as in Spark.
 
-This is the first stage of level 0. One task reads each file from its first byte to its last, so a record's position in
-its file is known and the same in every attempt. The task's Python side numbers the records and packs them into chunks:
-
-    part int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py),
-                     or NULL if `failure` is set
-    failure binary   an error that stops the epoch (jobs/flow/failure.py); the task succeeds, as a retry would not help
+This is the first stage of level 0. Its tasks return the records in chunks (jobs/sources/file_chunks.py).
 
 Texts are read in PERMISSIVE mode with a corrupt-record column, and any record in that column is an error. This is
 FAILFAST, with the record's place and text. If the source quarantines, the record becomes a reject
@@ -14,62 +8,46 @@ FAILFAST, with the record's place and text. If the source quarantines, the recor
 existing views.
 """
 
-import csv
 import difflib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import encode
-from tussock.jobs.flow.failure import encode_failure
-from tussock.jobs.logical.hidden_columns import HiddenColumn, parted_columns
+from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.months import as_carried
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.settings.object_ticket import SCHEME, with_object_names
+from tussock.jobs.settings.object_ticket import with_object_names
 from tussock.jobs.sources.base import PlainReader
-from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import (
     BadOptionError,
-    BadRowError,
     MissingSparkModuleError,
     SchemaMismatchError,
     UndeclaredColumnsError,
     UnreadableFileError,
 )
-from tussock.jobs.sources.file_facts import fact, hidden_values, spark_uri
+from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, packer
+from tussock.jobs.sources.file_facts import fact, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
-from tussock.jobs.sources.pins import PinnedFile, open_pinned, verify_pin
-from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
-from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
-from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
+from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.rejects import quarantines
+from tussock.jobs.sources.spark_paths import is_served, spark_path, spark_paths_of
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import TussockError
-from tussock.statestore.nested import relabelled
-from tussock.statestore.objectstore.base import ObjectStore
-from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:  # only processes with a session import Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-CHUNK_ROWS = 1 << 16
-OUTPUT_DDL = "part int, chunk binary, failure binary"
-_OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 _CORRUPT = "_tussock_corrupt_record"
 _PATH = "_tussock_path"
 _REFUSED = {
@@ -89,7 +67,6 @@ _INHERITED = (
 )
 _PLAIN = frozenset({"boolean", "int", "bigint", "double", "string", "date", "timestamp", "timestamp_ntz"})
 TIME_ZONE = "timeZone"  # an option of Spark's text readers: the zone of times without an offset
-_SHOWN_CHARACTERS = 200
 
 
 class SparkFiles(FileSource):
@@ -158,7 +135,7 @@ class SparkFiles(FileSource):
         for file in files:
             alike.setdefault((source.width_of(file.number), source.zone_of(file.number, zone)), []).append(file)
         frames = [self._read(session, source, key, tuple(some), tuple(columns)) for key, some in sorted(alike.items())]
-        return _handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
+        return handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
 
     def _read(
         self,
@@ -195,7 +172,9 @@ class SparkFiles(FileSource):
             )
             for address, f in zip(addresses, files, strict=True)
         }
-        return rows.mapInArrow(_packer(by_address, source, width, columns, self), OUTPUT_DDL)
+        return rows.mapInArrow(
+            packer(by_address, source, width, columns, self.require_types, self.raw_column), OUTPUT_DDL
+        )
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         """Reject a file whose values Spark's reader would change silently, by its types.
@@ -309,7 +288,7 @@ def read_by_spark(
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
         addresses = spark_paths_of(session, some, source.options)
         frame = with_facts(session, reader.load(addresses), some, addresses, hidden)
-        frame = _handed_over(frame, session) if whole_records else frame
+        frame = handed_over(frame, session) if whole_records else frame
         if quarantines(source):
             texts = [
                 is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)
@@ -495,7 +474,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return Py4JJavaError, PySparkException
 
 
-def _handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
+def handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
     """Move a frame into another session, with the plan and settings of its original one.
 
     An epoch's session uses tiny Arrow batches, for cells; this one uses large batches, for rows. Spark passes a
@@ -506,284 +485,3 @@ def _handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
     java = frame._jdf
     inner = spark._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
     return DataFrame(inner, spark)
-
-
-def _spark_path(path: str) -> str:
-    """Return a file's path for Spark: s3a for S3, wildcards escaped."""
-    literal = "".join("\\" + c if c in "*?[]{}\\" else c for c in path)
-    return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
-
-
-def spark_paths_of(session: "SparkSession", files: Sequence[PinnedFile], options: Mapping[str, str]) -> list[str]:
-    """Return the addresses under which Spark reads the bytes of pinned files. Another call may return other ones.
-
-    Args:
-        options: the source's options, which locate an object's server.
-
-    Raises: NeedsHadoopAwsError; BadStoreError.
-    """
-    # The ETag is not that of a copy.
-    return [
-        spark_path(session, place_of_bytes(f), *open_pinned(f, options), f.size, "" if f.store else f.etag)
-        for f in files
-    ]
-
-
-def is_served(address: str) -> bool:
-    """Return whether the driver serves the object at an address of `spark_paths_of`."""
-    return address.startswith(f"{SCHEME}:")
-
-
-def spark_path(
-    session: "SparkSession", place: str, store: ObjectStore, name: str, size: int = -1, etag: str = ""
-) -> str:
-    """Return the address under which Spark reads a file.
-
-    Args:
-        place: its path, as in `ListedFile.path`.
-        store, name: the same file.
-        size, etag: of the content to read; -1 and empty if unknown.
-
-    Raises NeedsHadoopAwsError.
-    """
-    if not place.startswith("s3://"):
-        return _spark_path(place)
-    from tussock.jobs.sources.object_gateway import gateway_of  # only drivers with such files serve HTTP
-
-    gateway = gateway_of(session)
-    return _spark_path(place) if gateway is None else gateway.url(store, name, size, etag)
-
-
-def _reported(spark_path: str) -> str:
-    """Return the place of a file from `_metadata.file_path` (an encoded URI); an address of a gateway is returned as it
-    is.
-    """
-    scheme, _, rest = spark_path.partition(":")
-    if scheme == SCHEME:
-        return spark_path
-    return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
-
-
-_Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _packer(
-    files: Mapping[str, PinnedFile], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles
-) -> _Stage:
-    """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL.
-
-    Args:
-        files: by the place that `_reported` returns.
-    """
-
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        current: _FileChunks | None = None
-        for batch in batches:
-            for path, rows in _by_file(batch):
-                file = files[_reported(path)]
-                if current is None or current.file != file:
-                    if current is not None:
-                        yield from current.guarded(current.finish())
-                    current = _FileChunks(file, source, width, columns, reader.raw_column)
-                    yield from current.guarded(current.start(reader))
-                yield from current.guarded(current.add(rows))
-        if current is not None:
-            yield from current.guarded(current.finish())
-
-    return pack
-
-
-def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Cut a batch at each change of its last column, the file's path."""
-    runs = pc.run_end_encode(batch.column(batch.num_columns - 1))
-    start = 0
-    for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield path, batch.slice(start, end - start)
-        start = end
-
-
-class _FileChunks:
-    """Numbers one file's records and packs them into chunks.
-
-    After an unparsable record, the file yields nothing more.
-    """
-
-    def __init__(
-        self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None
-    ) -> None:
-        self.file, self._raw_column = file, raw_column
-        self._source, self._read = source, source.fields[:width]
-        self._columns, self._hidden = parted_columns(columns)
-        self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in self._columns)
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = 0
-        self._position = 0
-        self._failed = False
-        self._quarantines = quarantines(source)
-        self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
-
-    def guarded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a step. Any exception in it is a failure of the file."""
-        try:
-            with boundary(self._source, self.file.path):
-                yield from rows
-        except TussockError as error:
-            yield self._fail(error)
-
-    def start(self, reader: SparkFiles) -> Iterator[pa.RecordBatch]:
-        """Check the file's types before its rows."""
-        reader.require_types(self.file, self._read, self._source.options)
-        yield from ()
-
-    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add the file's next records; yield full chunks."""
-        if self._failed:
-            return
-        reasons = self._reasons(rows) if self._quarantines else None
-        if not self._quarantines and (error := self._error(rows)) is not None:
-            yield self._fail(error)
-            return
-        positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
-        typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        row_ids = pack(self.file.number, positions)
-        columns = [*typed, *hidden_values(self.file, self._hidden, row_ids)]
-        table = pa.table([*columns, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
-        self._waiting.append(
-            marked(table, self.file, self._position, reasons, None if reasons is None else self._raw(rows))
-        )
-        self._position += rows.num_rows
-        self._waiting_rows += rows.num_rows
-        if self._waiting_rows >= CHUNK_ROWS:
-            yield from self._emit()
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining rows, and check that the file is still the pinned one."""
-        if self._failed:
-            return
-        verify_pin(self.file, self._source.options)
-        if self._waiting:
-            yield from self._emit()
-
-    def _emit(self) -> Iterator[pa.RecordBatch]:
-        # Parts without rejects lack the column REJECT.
-        table = pa.concat_tables(self._waiting, promote_options="default")
-        self._waiting, self._waiting_rows = [], 0
-        for chunk in encode(chunk_of(table, self.file.weight)):
-            yield self._row(memoryview(chunk), None)
-
-    def _fail(self, error: TussockError) -> pa.RecordBatch:
-        self._failed = True
-        return self._row(None, encode_failure(error, self._source.name, 0))
-
-    def _row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
-        return pa.record_batch([[self.file.number], [chunk], [failure]], schema=_OUTPUT)
-
-    def _typed(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
-        return _as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)
-
-    def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Return the unparsable records, NULL for the others; None if all parse, or the format has no such column."""
-        if rows.num_columns == len(self._read) + 1:  # it would be between the declared columns and the path
-            return None
-        corrupt = rows.column(len(self._read))
-        return None if corrupt.null_count == len(corrupt) else corrupt
-
-    def _error(self, rows: pa.RecordBatch) -> TussockError | None:
-        """Return the error of the first unreadable record."""
-        if (corrupt := self._corrupt(rows)) is not None:
-            return self._bad_row(corrupt, rows)
-        try:
-            for c, field in enumerate(self._read):
-                if "string" in field.type:
-                    require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
-        except TussockError as error:
-            return error
-        return None
-
-    def _reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Return (rows,) why a record is unreadable, NULL if it is readable; None if all are readable."""
-        found: list[pa.Array | None] = []
-        if (corrupt := self._corrupt(rows)) is not None:
-            found.append(
-                reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})")
-            )
-        for c, field in enumerate(self._read):
-            if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
-                found.append(reason_where(bad, not_text(field.name)))
-        return first_reasons(*found)
-
-    def _raw(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Return (rows,) the text of unreadable records in the file; NULL if unknown."""
-        raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
-        return None if raw is None else with_shown_bytes(raw)
-
-    def _bad_row(self, corrupt: pa.Array, rows: pa.RecordBatch) -> BadRowError:
-        first = pc.index(corrupt.is_valid(), True).as_py()
-        text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
-        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        if (bad := self._bad_value(text, rows, first)) is None:
-            reason = f"the declared columns are ({self._declared})"
-        else:
-            field, value = bad
-            reason = f"column {field.name!r} contains {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}"
-        return BadRowError(self.file.path, self._position + first + 1, shown, reason)
-
-    def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:
-        """Return the first NULL column for which the record has a text, and that text; None if unknown."""
-        texts = raw_values(self._source, text, self._read)
-        for c, field in enumerate(self._read):
-            if (value := texts.get(c)) and not rows.column(c)[row].is_valid:
-                return field, value
-        return None
-
-
-def raw_values(source: CreateSource, text: str, fields: Sequence[Field]) -> dict[int, str]:
-    """Return the texts of a record's values by column, from a simple parse. Used only in error messages."""
-    if source.format == "json":
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return {}
-        values = {name.lower(): value for name, value in record.items()} if isinstance(record, dict) else {}
-        found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
-        return {c: value if isinstance(value, str) else json.dumps(value) for c, value in found if value is not None}
-    if source.format == "csv":
-        given = {option.lower(): value for option, value in source.options.items()}
-        separator = given.get("sep", given.get("delimiter", ","))
-        if len(separator) != 1:
-            return {}
-        try:
-            parsed = next(csv.reader([text], delimiter=separator), [])
-        except (csv.Error, ValueError):
-            return {}
-        return dict(enumerate(parsed)) if len(parsed) == len(fields) else {}
-    if source.format == "xml":
-        return _of_element(text, fields)
-    return {}
-
-
-def _of_element(text: str, fields: Sequence[Field]) -> dict[int, str]:
-    """Return the texts of an XML record's attributes and childless children, by column."""
-    try:
-        record = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, ValueError):
-        return {}
-    values = {f"_{name}".lower(): value for name, value in record.attrib.items()}
-    values |= {
-        child.tag.rpartition("}")[2].lower(): child.text.strip()
-        for child in record
-        if len(child) == 0 and child.text is not None
-    }
-    found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
-    return {c: value for c, value in found if value}
-
-
-def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return relabelled(_utc(column), kind)
-
-
-def _utc(column: pa.Array) -> pa.Array:
-    """Relabel instants from the session's time zone to UTC; return other columns unchanged."""
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return column

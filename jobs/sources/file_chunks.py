@@ -1,0 +1,232 @@
+"""Pack the records that Spark's reader returns into chunks, file after file, in the Python side of Spark's tasks.
+
+One task reads each file from its first byte to its last, so a record's position in its file is known and the same in
+every attempt. A row of the result (OUTPUT_DDL):
+
+    part int         number of the file (PinnedFile.number)
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py),
+                     or NULL if `failure` is set
+    failure binary   an error that stops the epoch (jobs/flow/failure.py); the task succeeds, as a retry would not help
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.flow.chunk import encode
+from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.hidden_columns import parted_columns
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.boundary import boundary
+from tussock.jobs.sources.errors import BadRowError
+from tussock.jobs.sources.file_facts import hidden_values
+from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.record_texts import value_texts
+from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.jobs.sources.spark_paths import place_of
+from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
+from tussock.statestore.errors import TussockError
+from tussock.statestore.nested import relabelled
+from tussock.statestore.types import arrow_type
+
+CHUNK_ROWS = 1 << 16
+OUTPUT_DDL = "part int, chunk binary, failure binary"
+OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
+_SHOWN_CHARACTERS = 200
+
+_Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+# rejects a file whose values Spark's reader would change silently: (file, declared fields, the source's options)
+CheckTypes = Callable[[PinnedFile, Sequence[Field], Mapping[str, str]], None]
+
+
+def packer(
+    files: Mapping[str, PinnedFile],
+    source: CreateSource,
+    width: int,
+    columns: tuple[int, ...],
+    check_types: CheckTypes,
+    raw_column: int | None,
+) -> _Stage:
+    """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL.
+
+    Args:
+        files: by the place that `place_of` returns.
+        width: number of declared columns that the files have; the others are NULL.
+        columns: to pack, declared ones and then hidden ones.
+        raw_column: the column that contains the file's whole record; None: the corrupt-record column does.
+    """
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        current: _FileChunks | None = None
+        for batch in batches:
+            for path, rows in _by_file(batch):
+                file = files[place_of(path)]
+                if current is None or current.file != file:
+                    if current is not None:
+                        yield from current.guarded(current.finish())
+                    current = _FileChunks(file, source, width, columns, raw_column)
+                    yield from current.guarded(current.start(check_types))
+                yield from current.guarded(current.add(rows))
+        if current is not None:
+            yield from current.guarded(current.finish())
+
+    return pack
+
+
+def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Cut a batch at each change of its last column, the file's path."""
+    runs = pc.run_end_encode(batch.column(batch.num_columns - 1))
+    start = 0
+    for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield path, batch.slice(start, end - start)
+        start = end
+
+
+class _FileChunks:
+    """Numbers one file's records and packs them into chunks.
+
+    After an unparsable record, the file yields nothing more.
+    """
+
+    def __init__(
+        self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None
+    ) -> None:
+        self.file, self._raw_column = file, raw_column
+        self._source, self._read = source, source.fields[:width]
+        self._columns, self._hidden = parted_columns(columns)
+        self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in self._columns)
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._position = 0
+        self._failed = False
+        self._quarantines = quarantines(source)
+        self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
+
+    def guarded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a step. Any exception in it is a failure of the file."""
+        try:
+            with boundary(self._source, self.file.path):
+                yield from rows
+        except TussockError as error:
+            yield self._fail(error)
+
+    def start(self, check_types: CheckTypes) -> Iterator[pa.RecordBatch]:
+        """Check the file's types before its rows."""
+        check_types(self.file, self._read, self._source.options)
+        yield from ()
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Add the file's next records; yield full chunks."""
+        if self._failed:
+            return
+        reasons = self._reasons(rows) if self._quarantines else None
+        if not self._quarantines and (error := self._error(rows)) is not None:
+            yield self._fail(error)
+            return
+        positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
+        typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
+        row_ids = pack(self.file.number, positions)
+        columns = [*typed, *hidden_values(self.file, self._hidden, row_ids)]
+        table = pa.table([*columns, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
+        self._waiting.append(
+            marked(table, self.file, self._position, reasons, None if reasons is None else self._raw(rows))
+        )
+        self._position += rows.num_rows
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= CHUNK_ROWS:
+            yield from self._emit()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the remaining rows, and check that the file is still the pinned one."""
+        if self._failed:
+            return
+        verify_pin(self.file, self._source.options)
+        if self._waiting:
+            yield from self._emit()
+
+    def _emit(self) -> Iterator[pa.RecordBatch]:
+        # Parts without rejects lack the column REJECT.
+        table = pa.concat_tables(self._waiting, promote_options="default")
+        self._waiting, self._waiting_rows = [], 0
+        for chunk in encode(chunk_of(table, self.file.weight)):
+            yield self._row(memoryview(chunk), None)
+
+    def _fail(self, error: TussockError) -> pa.RecordBatch:
+        self._failed = True
+        return self._row(None, encode_failure(error, self._source.name, 0))
+
+    def _row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
+        return pa.record_batch([[self.file.number], [chunk], [failure]], schema=OUTPUT)
+
+    def _typed(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
+        return as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)
+
+    def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return the unparsable records, NULL for the others; None if all parse, or the format has no such column."""
+        if rows.num_columns == len(self._read) + 1:  # it would be between the declared columns and the path
+            return None
+        corrupt = rows.column(len(self._read))
+        return None if corrupt.null_count == len(corrupt) else corrupt
+
+    def _error(self, rows: pa.RecordBatch) -> TussockError | None:
+        """Return the error of the first unreadable record."""
+        if (corrupt := self._corrupt(rows)) is not None:
+            return self._bad_row(corrupt, rows)
+        try:
+            for c, field in enumerate(self._read):
+                if "string" in field.type:
+                    require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
+        except TussockError as error:
+            return error
+        return None
+
+    def _reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return (rows,) why a record is unreadable, NULL if it is readable; None if all are readable."""
+        found: list[pa.Array | None] = []
+        if (corrupt := self._corrupt(rows)) is not None:
+            found.append(
+                reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})")
+            )
+        for c, field in enumerate(self._read):
+            if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
+                found.append(reason_where(bad, not_text(field.name)))
+        return first_reasons(*found)
+
+    def _raw(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """Return (rows,) the text of unreadable records in the file; NULL if unknown."""
+        raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
+        return None if raw is None else with_shown_bytes(raw)
+
+    def _bad_row(self, corrupt: pa.Array, rows: pa.RecordBatch) -> BadRowError:
+        first = pc.index(corrupt.is_valid(), True).as_py()
+        text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
+        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+        if (bad := self._bad_value(text, rows, first)) is None:
+            reason = f"the declared columns are ({self._declared})"
+        else:
+            field, value = bad
+            reason = f"column {field.name!r} contains {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}"
+        return BadRowError(self.file.path, self._position + first + 1, shown, reason)
+
+    def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:
+        """Return the first NULL column for which the record has a text, and that text; None if unknown."""
+        texts = value_texts(self._source, text, self._read)
+        for c, field in enumerate(self._read):
+            if (value := texts.get(c)) and not rows.column(c)[row].is_valid:
+                return field, value
+        return None
+
+
+def as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return relabelled(_utc(column), kind)
+
+
+def _utc(column: pa.Array) -> pa.Array:
+    """Relabel instants from the session's time zone to UTC; return other columns unchanged."""
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return column
