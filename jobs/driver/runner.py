@@ -28,6 +28,7 @@ from tussock.jobs.workers.pool import pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +220,11 @@ class RunnerOnDemand:
         self.policy, self._make = policy or FlushPolicy(), make
         self._made: LevelRunner | None = None
 
+    @property
+    def is_made(self) -> bool:
+        """Whether an epoch has run."""
+        return self._made is not None
+
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner."""
         if self._made is None:
@@ -239,14 +245,16 @@ class AutoRunner:
         has_machines: Callable[[], bool] = lambda: False,
         policy: FlushPolicy | None = None,
         workers: int = 1,
+        progress: Progress = no_progress,
     ) -> None:
         """
         Args:
             spark: returns the runner on Spark, and may start Spark. It is called once, if an epoch needs Spark.
             has_machines: whether Spark runs on other machines than this one, so that large epochs gain from it.
             workers: as in LocalRunner.
+            progress: is told why the first epoch on Spark needs it.
         """
-        self.policy = policy or FlushPolicy()
+        self.policy, self._progress = policy or FlushPolicy(), progress
         self._spark, self._has_machines = RunnerOnDemand(spark, policy), has_machines
         self._local = LocalRunner(policy, workers)
 
@@ -255,6 +263,8 @@ class AutoRunner:
         why = self._why_spark(levels)
         if why is None:
             return self._local.run(levels)
+        if not self._spark.is_made:
+            self._progress(f"starting Spark, because {why}")
         try:
             found = self._spark.run(levels)
         except SparkWantedError:

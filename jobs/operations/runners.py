@@ -46,14 +46,14 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
         def on_spark() -> LevelRunner:
             from tussock.jobs.driver.spark_runner import SparkRunner
 
-            if where is Where.AS_SET:
-                progress("starting Spark")
             return SparkRunner(stack.enter_context(spark_of(at.pipeline, what)), policy)
 
         if where is Where.AS_SET and at.pipeline.epoch.runner is Runner.AUTO:
             has_machines = not is_local_master(at.pipeline.spark.get("spark.master", "local"))
-            yield AutoRunner(on_spark, lambda: has_machines, policy, workers)
+            yield AutoRunner(on_spark, lambda: has_machines, policy, workers, progress)
         else:
+            if where is Where.AS_SET:
+                progress("starting Spark")
             yield on_spark()
 
 

@@ -10,11 +10,19 @@ import pyarrow as pa
 from tussock.statestore.months import shown
 from tussock.statestore.types import VARIANT
 
+# A line break in a cell would break the table, and an escape sequence would reach the terminal.
+_CONTROL = {n: repr(chr(n))[1:-1] for n in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+
 
 def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
-    """A table as aligned text. Numbers are right-aligned; instants are shown in `time_zone` with their offset."""
+    r"""A table as aligned text: one line per row. Numbers are right-aligned; instants are shown in `time_zone` with
+    their offset. Control characters are shown as in Python's strings, such as \n.
+    """
     columns = zip(table.column_names, cell_texts(table, time_zone), strict=True)
-    texts = [[name, *("NULL" if text is None else text for text in column)] for name, column in columns]
+    texts = [
+        [text.translate(_CONTROL) for text in (name, *("NULL" if text is None else text for text in column))]
+        for name, column in columns
+    ]
     right = [
         pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema
     ]

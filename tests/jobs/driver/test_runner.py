@@ -54,9 +54,9 @@ def meta(tmp_path: Path) -> MetaStore:
 def test_spark_with_machines_runs_large_epochs_and_not_small_ones(
     meta: MetaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark = Asked()
+    spark, told = Asked(), list[str]()
     monkeypatch.setattr(runners, "WORTH_MACHINES_BYTES", 700)
-    auto = AutoRunner(lambda: spark, lambda: True)
+    auto = AutoRunner(lambda: spark, lambda: True, progress=told.append)
     created = epoch(meta, auto).epoch
     insert(meta, "t", (1, 1, 1))
     epoch(meta, auto)
@@ -68,6 +68,10 @@ def test_spark_with_machines_runs_large_epochs_and_not_small_ones(
     sealed = meta.sealed(large)
     assert sealed is not None
     assert sealed.ran.endswith(", because about 0 MB are expected, and Spark has other machines")
+    insert(meta, "t", *((k, k % 3, k) for k in range(11, 22)))
+    epoch(meta, auto)
+    assert len(spark.epochs) == 2
+    assert told == ["starting Spark, because about 0 MB are expected, and Spark has other machines"]
 
 
 def test_a_process_without_spark_names_the_reason(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,3 +30,9 @@ def test_instants_are_shown_in_the_stores_zone(zone: str) -> None:
             assert at == str(wanted.astimezone(ZoneInfo(zone)))
         else:
             assert datetime.fromisoformat(at) == wanted
+
+
+def test_a_row_is_one_line_and_control_characters_do_not_reach_the_terminal() -> None:
+    table = pa.table({"note\n": ["a\r\nb", "\x1b[31mred\x9b", None], "n": [1, 22, 333]})
+    shown = [line.split() for line in text_table(table).splitlines()]
+    assert shown == [[r"note\n", "n"], [r"a\r\nb", "1"], [r"\x1b[31mred\x9b", "22"], ["NULL", "333"]]
