@@ -32,8 +32,8 @@ class DuckQueryError(InputError):
     def __str__(self) -> str:
         return (
             f"DuckDB cannot run this query: {self.reason}\n"
-            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. Omit --duckdb to write "
-            "Spark's SQL."
+            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. `tussock query` without --duckdb "
+            "runs Spark's SQL."
         )
 
 
@@ -80,8 +80,9 @@ def duck_rows(
         epoch: None: the published one.
 
     Warns: PausedViewWarning, HeldViewWarning.
-    Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; NoStoredRowsError for a source or a
-        plain view; EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
+    Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; UnknownRelationError; NotThereYetError
+        for a relation that waits for its first epoch; NoStoredRowsError for a source or a plain view;
+        EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """
     failed: list[TussockError] = []
@@ -103,7 +104,12 @@ def duck_rows(
                 raise NoStoredRowsError(relation.name, relation.kind)
             connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name), failed))
         with _errors(failed):
-            found = connection.sql(sql).to_arrow_reader()
+            try:
+                found = connection.sql(sql).to_arrow_reader()
+            except duckdb.CatalogException:
+                for name in sorted(n for n in names if n.lower() not in visible):
+                    stored.found(version, sight, name)  # names near ones, or the statement that waits
+                raise
         yield pa.RecordBatchReader.from_batches(found.schema, _batches(found, failed))
 
 

@@ -62,16 +62,30 @@ class NoPipelineError(InputError):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests a command for a mistyped one and adds its arguments on first use."""
+    """A parser that suggests what a mistyped word means, and adds its command's arguments on first use."""
 
     arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Add the arguments of this command, then parse like argparse."""
+        """Add the arguments of this command, then parse like argparse. A command refuses unknown ones itself, because
+        only it knows its options.
+        """
         add, self.arguments = self.arguments, None
         if add is not None:
             add(self)
-        return super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and add is not None:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meaning(unknown[0])}")
+        return found, unknown
+
+    def _meaning(self, unknown: str) -> str:
+        """Return a sentence on what an unknown argument probably means; empty if nothing is similar."""
+        options = self._option_string_actions
+        if unknown.startswith("-"):
+            near = did_you_mean(unknown.partition("=")[0], [option for option in options if option != "--help"])
+            return f".{near}" if near else ""
+        is_pipeline = "--pipeline" in options and (pipelines_folder() / unknown / "pipeline.toml").is_file()
+        return f". Name the pipeline with --pipeline {unknown}" if is_pipeline else ""
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, with a suggestion for a mistyped command, and exit with code 2."""

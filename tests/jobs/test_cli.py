@@ -193,11 +193,21 @@ def test_every_command_has_a_description_and_an_example(command: str, capsys: py
         (("epohc",), "Did you mean 'epoch'?"),
         (("inspect", "epoch"), "Did you mean 'epochs'?"),
         (("show", "vews"), "Did you mean 'views'?"),
+        (("read", "v", "--colums", "k"), "Did you mean '--columns'?"),
+        (("inspect", "rows", "--tabel=t"), "usage: tussock inspect rows"),
+        (("epoch", "days"), "Name the pipeline with --pipeline days"),
     ],
 )
 def test_a_mistyped_command_is_answered_with_the_likely_one(
-    typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+    typed: tuple[str, ...],
+    meant: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
+    write_pipeline(tmp_path)
     with pytest.raises(SystemExit, match="2"):
         cli.main(typed)
     assert meant in capsys.readouterr().err

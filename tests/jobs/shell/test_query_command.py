@@ -48,6 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
         session.insert("orders", _ROWS)
         session.flush()
         session.insert("orders", pa.table({"id": [4]}))
+    append(open_store(folder, "later"), CreateTable("late", _FIELDS, (0,)))
     return str(folder)
 
 
@@ -116,9 +117,10 @@ def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
         ("SELECT nothing FROM orders", '"nothing" not found'),
         ("DELETE FROM orders", "found another statement"),
         ("SELECT 1; SELECT 2", "found another statement, or several"),
-        ("SELECT * FROM '/etc/passwd'", "disabled|does not exist"),
+        ("SELECT * FROM '/etc/passwd'", "disabled|there is no relation"),
         ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
-        ("SELECT * FROM absent", "absent"),
+        ("WITH o AS (SELECT 1) SELECT * FROM o, odrers", "there is no relation 'odrers'.* Did you mean 'orders'"),
+        ("SELECT * FROM late", "'late' is in the log, but not yet in epoch .*tussock epoch"),
         ("SELECT * FROM named", "names a query and has no stored rows"),
         ("SELECT 1 FROM orders WHERE 1 / 0 > id AND error('x')", "x"),
     ],
