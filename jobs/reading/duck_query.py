@@ -32,8 +32,8 @@ class DuckQueryError(InputError):
     def __str__(self) -> str:
         return (
             f"DuckDB cannot run this query: {self.reason}\n"
-            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. `tussock query` without --duckdb "
-            "runs Spark's SQL."
+            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. Spark's SQL is that of "
+            "tussock query without --duckdb."
         )
 
 
@@ -80,8 +80,8 @@ def duck_rows(
         epoch: None: the published one.
 
     Warns: PausedViewWarning, HeldViewWarning.
-    Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; UnknownRelationError; NotThereYetError
-        for a relation that waits for its first epoch; NoStoredRowsError for a source or a plain view;
+    Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; UnknownRelationError;
+        NotThereYetError for a relation that waits for its first epoch; NoStoredRowsError for a source or a plain view;
         EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """

@@ -62,7 +62,7 @@ class NoPipelineError(InputError):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests what a mistyped word means, and adds its command's arguments on first use."""
+    """A parser that suggests a word for a mistyped one and adds its command's arguments on first use."""
 
     arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _meaning(self, unknown: str) -> str:
-        """Return a sentence on what an unknown argument probably means; empty if nothing is similar."""
+        """Return a sentence with the argument that an unknown one stands for; empty if none is similar."""
         options = self._option_string_actions
         if unknown.startswith("-"):
             near = did_you_mean(unknown.partition("=")[0], [option for option in options if option != "--help"])

@@ -35,13 +35,16 @@ from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
-    "MergeSubplans",  # would make structs of scalar subqueries over one relation
-    "MergeScalarSubqueries",  # the same rule, in Spark 4.0 and 4.1
-    "DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
-    "PruneFilters",  # this and the next three replace scans by empty relations, but the plan must keep its scans
-    "PropagateEmptyRelation",
-    "ConvertToLocalRelation",
-    "OptimizeLimitZero",
+    "execution.planmerging.MergeSubplans",  # would make structs of scalar subqueries over one relation
+    "catalyst.optimizer.MergeSubplans",  # the same rule, in Spark 4.2
+    "catalyst.optimizer.MergeScalarSubqueries",  # the same rule, in Spark 4.0 and 4.1
+    "catalyst.optimizer.CollapseGroupedSumOfCount",  # this and the next came with Spark 4.3; plans must not change
+    "catalyst.optimizer.PullUpProjectAliasThroughWindow",
+    "catalyst.optimizer.DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
+    "catalyst.optimizer.PruneFilters",  # this and the next three replace scans by empty relations; they must stay
+    "catalyst.optimizer.PropagateEmptyRelation",
+    "catalyst.optimizer.ConvertToLocalRelation",
+    "catalyst.optimizer.OptimizeLimitZero",
 )
 _STRUCT_TYPE = "org.apache.spark.sql.types.StructType"
 _FILES = "spark.sql.runSQLOnFiles"
@@ -49,9 +52,7 @@ _SETTINGS: Mapping[str, str] = {
     **SQL,
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.caseSensitive": "false",
-    "spark.sql.optimizer.excludedRules": ",".join(
-        f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _EXCLUDED_RULES
-    ),
+    "spark.sql.optimizer.excludedRules": ",".join(f"org.apache.spark.sql.{rule}" for rule in _EXCLUDED_RULES),
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
