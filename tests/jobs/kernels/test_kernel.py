@@ -15,7 +15,7 @@ import pytest
 from tussock.jobs.kernels import kernel as kernel_module
 from tussock.jobs.kernels import registry
 from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
-from tussock.jobs.kernels.kernel import Kernel, thread_kernel
+from tussock.jobs.kernels.kernel import Kernel, table_function, thread_kernel
 from tussock.jobs.kernels.render import check, render
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Place
 from tussock.statestore.months import shown_at
@@ -303,6 +303,32 @@ def test_a_query_that_is_prepared_once_reads_the_rows_of_each_call(kernel: Kerne
         assert found["a"].to_pylist() == [n + 1 for n in part["c0"].to_pylist()]
         assert found["b"].to_pylist() == [row["x"] for row in part["c1"].to_pylist()]
         assert found["c"].to_pylist() == [7] * part.num_rows
+
+
+class OtherDuckDB:
+    """A connection of a release in which the function that returns Arrow directly is another one, or is absent."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, directly: object) -> None:
+        self._connection = connection
+        if directly is not None:
+            self._submit = directly
+
+    def sql(self, text: str) -> object:
+        return self._connection.sql(text)
+
+
+@pytest.mark.parametrize("directly", [None, lambda sql: sql, lambda *_: "rows"], ids=["absent", "other", "no Arrow"])
+def test_another_duckdb_returns_the_same_rows_with_its_public_function(
+    directly: object,
+) -> None:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("PREPARE query AS SELECT n, n // 2 AS half, {'x': n::VARCHAR} AS s FROM range(300_000) t(n)")
+    fast = table_function(connection)
+    slow = table_function(OtherDuckDB(connection, directly))  # type: ignore[arg-type]
+    assert (fast.__name__, slow.__name__) == ("directly", "publicly")
+    rows = fast("EXECUTE query")
+    assert rows["half"].to_pylist() == [n // 2 for n in range(300_000)]
+    assert rows.equals(slow("EXECUTE query"))
 
 
 def test_one_text_over_columns_of_other_types_is_another_query(kernel: Kernel) -> None:

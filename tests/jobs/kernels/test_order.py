@@ -16,7 +16,7 @@ import pytest
 
 from tussock.jobs.kernels import kernel as kernels
 from tussock.jobs.kernels.errors import KernelError
-from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.kernels.kernel import Kernel, table_function
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 from tussock.statestore.types import arrow_type
 
@@ -205,6 +205,7 @@ def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB's rule for long lists of constants would move rows; the kernel disables it."""
     joins = Kernel()
     joins._connection = duckdb.connect(":memory:", config={"threads": 1})
+    joins._table_of = table_function(joins._connection)
     rows = pa.concat_tables([pa.table({"a": range(n)}) for n in (3, 2_048, 1, 7)])
     asked = "a IN (1, 2, 3, 4, 5, 6, 7) AS b"
     expected = [1 <= a <= 7 for a in rows["a"].to_pylist()]
