@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 #: Epochs of this size run on the machines of Spark, if it has any.
 WORTH_MACHINES_BYTES = 64 << 20
 
-#: Epochs of this size start the worker processes, which takes a second. Running workers get all epochs.
+#: Epochs of this size start the worker processes, which takes a second. Smaller ones use workers that run already, if
+#: they are not small enough for one unit.
 WORTH_WORKERS_BYTES = 4 << 20
 
 P = ParamSpec("P")
@@ -127,33 +128,36 @@ class LocalRunner:
 
     def _run(self, levels: LevelsToRun) -> pa.Table:
         workers = min(self.workers, levels.task.unit_count)
-        if workers > 1 and (levels.nbytes >= WORTH_WORKERS_BYTES or pool_runs(workers)):
-            with worker_pool(workers) as pool:
-                if pool is not None:
-                    levels.measured.ran = f"on {workers} workers of the driver's host"
-                    return pool.run(levels.task, workers, levels.far, levels.measured.add)
-        levels.measured.ran = "in the driver's process"
-        if self.may_unite(levels.task):
-            attempt = MeasurementSum()
+        starts = workers > 1 and levels.nbytes >= WORTH_WORKERS_BYTES
+        before = (0, 0)
+        if not starts and self.may_unite(levels.task):
+            levels.measured.ran, attempt = "in the driver's process", MeasurementSum()
             found = self._run_here(levels.task.undivided(), attempt, levels.far)
             if int(Mail.SST) not in found["fragment"].to_pylist():
                 levels.measured.add(attempt.sum)
                 levels.measured.undivided = True
                 return found
             levels.measured.add(({}, attempt.sum[1]))  # its requests were sent, but its seconds are not those of units
+            before = levels.far.ask() or before
             log.info("the epoch seals more than expected, and runs again with its units")
-        return self._run_here(levels.task, levels.measured, levels.far, levels.far.ask())
+        if starts or (workers > 1 and pool_runs(workers)):
+            with worker_pool(workers) as pool:
+                if pool is not None:
+                    levels.measured.ran = f"on {workers} workers of the driver's host"
+                    return pool.run(levels.task, workers, levels.far, levels.measured.add, before)
+        levels.measured.ran = "in the driver's process"
+        return self._run_here(levels.task, levels.measured, levels.far, before)
 
     def may_unite(self, task: EpochTask) -> bool:
         """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
         return task.expected is Expected.LITTLE and task.unit_count > 1
 
     def _run_here(
-        self, task: EpochTask, measured: MeasurementSum, far: HowFar, before: tuple[int, int] | None = None
+        self, task: EpochTask, measured: MeasurementSum, far: HowFar, before: tuple[int, int] = (0, 0)
     ) -> pa.Table:
         """Run the units one after another in this process. `before`: the progress of an attempt, which counts too."""
         found, report = CELL_SCHEMA.empty_table(), measured.add
-        done, known = before or (0, 0)
+        done, known = before
         known += task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (done, known)
         for level in range(len(task.schedule.levels)):

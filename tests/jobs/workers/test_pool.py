@@ -89,6 +89,20 @@ def test_the_manifest_says_where_the_levels_ran(meta: MetaStore, monkeypatch: py
     assert ran(meta) == "in the driver's process", "the epoch is not worth starting workers"
 
 
+def test_workers_get_no_small_epoch(meta: MetaStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    epoch(meta, LocalRunner(workers=WORKERS))
+    assert pool_runs(WORKERS)
+    monkeypatch.setattr(runners, "WORTH_WORKERS_BYTES", 1 << 30)
+    insert(meta, "t", *((k, k % 40, k) for k in range(1000, 1300)))
+    for name, policy, place in (
+        ("small", FlushPolicy(), "in the driver's process"),
+        ("more is sealed than expected", POLICIES["units upload at once"], "on 2 workers of the driver's host"),
+    ):
+        expected = after(tmp_path / "store", tmp_path / f"{name}, here", LocalRunner(policy))
+        assert after(tmp_path / "store", tmp_path / name, LocalRunner(policy, WORKERS)) == expected
+        assert ran(MetaStore(open_object_store(str(tmp_path / name)), "the same", lambda: NOW)) == place, name
+
+
 class Deadly:
     """In place of `MeasurementSum.add`: when a worker has done a level, another one is killed."""
 
