@@ -82,6 +82,20 @@ def shown(value: object) -> object:
     return f"INTERVAL '{'-' if value.months < 0 else ''}{years}-{months}' YEAR TO MONTH"
 
 
+def interval_texts(array: pa.Array) -> pa.Array | None:
+    """(n,) given intervals of months in the notation of `shown`. None if one has days or a time."""
+    try:
+        months = kept_array(array, MONTHS).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    size = pc.abs(months)
+    years = pc.divide(size, 12)
+    numbers = (years, pc.subtract(size, pc.multiply(years, 12)))
+    sign = pc.if_else(pc.less(months, 0), "-", "")
+    year, month = (number.cast(pa.string()) for number in numbers)
+    return pc.binary_join_element_wise("INTERVAL '", sign, year, "-", month, "' YEAR TO MONTH", "")
+
+
 def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
     """Format one kept value for people."""
     if not holds_months(column.type):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from tussock.jobs.logical.hidden_columns import hidden_types
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateTable, CreateView, Explain, Show, Shown
@@ -29,7 +30,12 @@ _QUERY = "the query"  # the name of a bare SELECT in EXPLAIN; no relation can ha
 
 
 def show(
-    catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None = None, held: Mapping[str, int] | None = None
+    catalog: Catalog,
+    statement: Show,
+    rejected: Mapping[str, int] | None = None,
+    held: Mapping[str, int] | None = None,
+    *,
+    hidden: bool = False,
 ) -> Mapping[str, Sequence[str]]:
     """The answer to SHOW, by column.
 
@@ -39,11 +45,12 @@ def show(
     Args:
         rejected: by source, the number of records in its table of rejects.
         held: views that are held back, with the epoch that readers see (tussock.statestore.meta.sight).
+        hidden: also list the hidden columns of a source, and mark them.
     """
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what is Shown.COLUMNS:
-            return _columns(relation)
+            return _with_hidden(relation, _columns(relation)) if hidden else _columns(relation)
         return {"statement": [_created_by(relation)]}
     if statement.what is Shown.FUNCTIONS:
         return _functions(catalog)
@@ -120,6 +127,24 @@ def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
         shown["default"] = [defaults.get(i, "") for i in places]
         shown["comment"] = [comments.get(i, "") for i in places]
     return shown
+
+
+def _with_hidden(relation: Relation, shown: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    if not (found := hidden_columns(relation)):
+        return shown
+    marks = [*("" for _ in shown["column"]), *("hidden: SELECT * omits it" for _ in found)]
+    return {
+        "column": [*shown["column"], *found],
+        "type": [*shown["type"], *found.values()],
+        "note": marks,
+    }
+
+
+def hidden_columns(relation: Relation) -> Mapping[str, str]:
+    """Return the types of a source's hidden columns, by name. Empty for other relations."""
+    from tussock.jobs.plan.create import hidden_of  # imports all readers
+
+    return hidden_types(hidden_of(relation), [c.name for c in relation.columns])
 
 
 def _created_by(relation: Relation) -> str:

@@ -87,6 +87,12 @@ def hidden_names(hidden: Collection[HiddenColumn], declared: Collection[str]) ->
     return tuple(name for name in NAMES if name not in known) if hidden else ()
 
 
+def hidden_types(hidden: Collection[HiddenColumn], declared: Collection[str]) -> dict[str, str]:
+    """Return the types of `hidden_names`, by name."""
+    types = {METADATA: metadata_type(hidden), INGESTED_AT: HiddenColumn.INGESTED_AT.type}
+    return {name: types[name] for name in hidden_names(hidden, declared)}
+
+
 def mentions_hidden(text: str) -> bool:
     """Return whether a text may name a hidden column."""
     return _MENTIONED.search(text) is not None

@@ -9,7 +9,9 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from tussock.statestore.errors import InputError
-from tussock.statestore.months import holds_months
+from tussock.statestore.months import holds_months, interval_texts
+from tussock.statestore.nested import is_nested
+from tussock.statestore.types import GIVEN_MONTHS, VARIANT
 
 
 class NoFormError(InputError):
@@ -18,7 +20,7 @@ class NoFormError(InputError):
     def __init__(self, column: str, type_name: str, format: str) -> None:
         super().__init__(column, type_name, format)
         self.column, self.type_name, self.format = column, type_name, format
-        self.others = "--json" if format == "Parquet" or "month_day" in type_name else "--json or --parquet"
+        self.others = "--csv or --json" if format == "Parquet" else "--json or --parquet, or write its to_json in SQL"
 
     def __str__(self) -> str:
         return (
@@ -30,16 +32,47 @@ class NoFormError(InputError):
 def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     """Write rows as CSV with a header. NULL is an empty field, an empty string is "".
 
-    Raises NoFormError for arrays, maps, structs and intervals of months.
+    Structs, arrays and maps are JSON, and binary values are text with \\xNN, both as in `write_json`. Intervals of
+    months have the form of Spark's SQL, and DuckDB's intervals with days or a time that of DuckDB. Raises NoFormError
+    for a variant, whose bytes only Spark decodes.
     """
     from pyarrow import csv
 
     for field in rows.schema:
-        if pa.types.is_nested(field.type) or holds_months(field.type):
-            raise NoFormError(field.name, str(field.type), "CSV")
-    with csv.CSVWriter(out, rows.schema) as writer:
+        if _holds_variant(field.type):
+            raise NoFormError(field.name, "a variant", "CSV")
+    schema = pa.schema([f.with_type(pa.string()) if _needs_text(f.type) else f for f in rows.schema])
+    with csv.CSVWriter(out, schema) as writer:
         for batch in rows:
-            writer.write_batch(batch)
+            writer.write_batch(batch if schema == rows.schema else _with_texts(batch, schema))
+
+
+def _needs_text(kind: pa.DataType) -> bool:
+    """Return whether Arrow writes no CSV of a type."""
+    return is_nested(kind) or pa.types.is_binary(kind) or kind == GIVEN_MONTHS
+
+
+def _holds_variant(kind: pa.DataType) -> bool:
+    return kind == VARIANT or any(_holds_variant(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in which the columns that `_needs_text` names are text."""
+    from tussock.jobs.kernels.kernel import thread_kernel
+
+    columns, others = list(batch.columns), list[int]()
+    for i, column in enumerate(batch.columns):
+        if column.type == GIVEN_MONTHS and (texts := interval_texts(column)) is not None:
+            columns[i] = texts
+        elif _needs_text(column.type):
+            others.append(i)
+    if others:
+        given = pa.table([columns[i] for i in others], [f"c{i}" for i in others])
+        selected = (f"{'to_json' if is_nested(columns[i].type) else ''}(c{i})::VARCHAR AS c{i}" for i in others)
+        found = thread_kernel().compute(", ".join(selected), given)
+        for i in others:
+            columns[i] = found[f"c{i}"].combine_chunks()
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:

@@ -5,13 +5,15 @@ Spark's SQL, and starts Spark for the first one.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from tussock.jobs.catalog.show import show
+import pyarrow as pa
+
+from tussock.jobs.catalog.show import hidden_columns, show
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Show, Shown
@@ -22,6 +24,7 @@ from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.texts.table import aligned, text_table
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:
     from tussock.jobs.session import Session
@@ -32,7 +35,7 @@ BANNER = (
 )
 HELP = """\
 \\d         list sources, tables and views
-\\d NAME    list the columns of a relation
+\\d NAME    list the columns of a relation, also hidden ones
 \\timing    print the time of each statement, or stop it
 \\q         end
 End each statement with ; and use the Tab key to complete names."""
@@ -89,9 +92,12 @@ class Prompt:
             self._opened.require_committed()
 
     def names(self) -> list[str]:
-        """The names to complete: relations and their columns."""
-        live = [r for r in self.meta.latest().catalog.live() if not r.internal]
-        return sorted({*(r.name for r in live), *(c.name for r in live for c in r.columns)})
+        """The names to complete: relations, their columns, also hidden ones, and the fields of structs."""
+        live = [r for r in pending_catalog(self.meta, self.meta.latest()).live() if not r.internal]
+        columns = [(c.name, c.type) for r in live for c in r.columns]
+        columns += [column for r in live for column in hidden_columns(r).items()]
+        fields = (f"{name}.{field.name}" for name, kind in columns for field in _fields(kind))
+        return sorted({*(r.name for r in live), *(name for name, _ in columns), *fields})
 
     def _guarded(self, run: Callable[[str], None], text: str) -> None:
         started = time.perf_counter()
@@ -115,7 +121,7 @@ class Prompt:
                 self.timing = not self.timing
             case ["\\d", *name] if len(name) <= 1:
                 what = Show(Shown.COLUMNS, name[0]) if name else Show(Shown.RELATIONS)
-                shown = show(pending_catalog(self.meta, self.meta.latest()), what)
+                shown = show(pending_catalog(self.meta, self.meta.latest()), what, hidden=True)
                 print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)), file=self.out)
             case _:
                 self.failed = True
@@ -159,7 +165,7 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
 
     def completed(text: str, number: int) -> str | None:
         if number == 0:
-            found[:] = [n for n in chain(names(), sorted(_BY_DUCKDB)) if n.lower().startswith(text.lower())]
+            found[:] = completions(text, names())
         return found[number] if number < len(found) else None
 
     readline.set_completer(completed)
@@ -169,6 +175,19 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
     finally:
         history.parent.mkdir(parents=True, exist_ok=True)
         readline.write_history_file(history)
+
+
+def completions(text: str, names: Sequence[str]) -> list[str]:
+    """The names and words that begin with a text. After `alias.`, the names that begin with the rest."""
+    if found := [n for n in chain(names, sorted(_BY_DUCKDB)) if n.lower().startswith(text.lower())]:
+        return found
+    qualifier, dot, rest = text.partition(".")
+    return [f"{qualifier}.{n}" for n in names if n.lower().startswith(rest.lower())] if dot else []
+
+
+def _fields(kind: str) -> Iterable[pa.Field]:
+    """The fields of a struct type."""
+    return list(arrow_type(kind)) if kind.startswith("struct<") else ()
 
 
 def _lines() -> Iterator[str]:

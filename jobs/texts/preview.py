@@ -1,5 +1,6 @@
 """The preview of a source's files as text."""
 
+from tussock.jobs.logical.hidden_columns import OF_FILES, hidden_names
 from tussock.jobs.sources.preview import SourcePreview, source_text
 from tussock.jobs.texts.table import text_table
 
@@ -8,7 +9,9 @@ def preview_text(found: SourcePreview) -> str:
     """The files, their first rows, the statement to paste, and notes as comments of SQL."""
     files = f"{found.files:,} {'file' if found.files == 1 else 'files'}, {found.nbytes:,} bytes"
     shown = _shortened(text_table(found.rows.select([f.name for f in found.source.fields])))
-    notes = "".join(f"-- {note}\n" for note in found.notes)
+    hidden = hidden_names(OF_FILES, [f.name for f in found.source.fields])
+    more = [f"Views can also select the file of a row: {', '.join(hidden)}."] if hidden else []
+    notes = "".join(f"-- {note}\n" for note in (*found.notes, *more))
     return f"{files}\n\n{shown}\n\n{notes}{source_text(found.source)}"
 
 

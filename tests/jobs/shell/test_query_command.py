@@ -15,11 +15,11 @@ import pytest
 from tests.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs import cli
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreatePlainView, CreateTable
+from tussock.jobs.logical.statements import CreatePlainView, CreateSource, CreateTable
 from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
-from tussock.jobs.shell.prompt import Prompt, typed_lines
+from tussock.jobs.shell.prompt import Prompt, completions, typed_lines
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -261,6 +261,27 @@ def test_typed_lines_are_kept_and_names_are_completed(
     assert complete("SEL", 0) == "SELECT"
     assert list(typing_now) == []
     assert "SELECT 1;" in history.read_text()
+
+
+def test_hidden_columns_of_a_source_are_listed_and_completed(tmp_path: Path) -> None:
+    MetaStore.init(open_object_store(str(tmp_path)), units=1)
+    meta = open_store(tmp_path, "maker")
+    options = {"path": str(tmp_path / "in"), "may_be_missing": "true", "on_error": "quarantine"}
+    append(meta, CreateSource("clicks", "parquet", (Field("id", "int"), Field("_Ingested_At", "int")), options))
+    assert typed(str(tmp_path), "\\d clicks\n") == [
+        "_Ingested_At int",
+        "_metadata struct<file_path:string,file_name:string,file_size:bigint,file_block_start:bigint,"
+        "file_block_length:bigint,file_modification_time:timestamp,row_index:bigint> hidden: SELECT * omits it",
+        "column type note",
+        "id int",
+    ], "a declared column hides the hidden one of its name"
+    assert not [line for line in typed(str(tmp_path), "SHOW COLUMNS FROM clicks;\n") if "_metadata" in line]
+    names = Prompt(meta, lambda: Session(str(tmp_path), create=False), io.StringIO()).names()
+    assert {"clicks", "clicks__rejects", "_metadata", "_metadata.row_index", "_ingested_at", "raw"} <= {*names}
+    assert completions("_metadata.file_n", names) == ["_metadata.file_name"]
+    assert completions("c._INGEST", names) == ["c._Ingested_At", "c._ingested_at"]
+    assert completions("c._metadata.file_s", names) == ["c._metadata.file_size"]
+    assert completions("sel", names) == ["SELECT"]
 
 
 @pytest.mark.parametrize(
