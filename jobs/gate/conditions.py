@@ -10,7 +10,9 @@ comparisons of columns with each other and with literals, IS NULL, IN, BETWEEN, 
                 | operand IS [NOT] NULL | operand [NOT] IN (literal, …) | operand [NOT] BETWEEN literal AND literal
     operand     = column | literal
 
-Both sides must be numbers, or strings, or dates (a literal DATE 'yyyy-mm-dd'). Everything else is left to Spark.
+Both sides must be numbers, or strings, or dates (a literal DATE 'yyyy-mm-dd'). Everything else is left to Spark, also
+integers and decimals without a common type of at most 38 digits. Spark rounds these to compare them: a decimal(38,0) of
+1 equals a decimal(38,18) of 1.4.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +30,12 @@ from tussock.statestore.errors import InputError
 
 Mask = Callable[[pa.Table], Any]
 """Returns which rows meet a condition. NULL: neither."""
+
+Digits = tuple[int, int]
+"""The number of digits before and after the point."""
+
+_DIGITS: Mapping[pa.DataType, int] = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+_MOST_DIGITS = 38  # of a decimal
 
 
 def number(column: Any) -> Any:
@@ -75,10 +83,14 @@ class _NotUnderstood(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A column or a literal, with its kind: number, string or date. Doubles are compared as Spark does."""
+    """A column or a literal, with its kind: number, string or date.
+
+    `digits`: of an integer or a decimal, as of `decimal_digits`.
+    """
 
     kind: str
     of: Mask
+    digits: Digits = (0, 0)
 
 
 def _column(name: str, schema: pa.Schema) -> _Operand:
@@ -91,7 +103,7 @@ def _column(name: str, schema: pa.Schema) -> _Operand:
         return rows[field.name]
 
     if any(of_kind(field.type) for of_kind in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_float64)):
-        return _Operand("number", value)
+        return _Operand("number", value, decimal_digits(field.type))
     if pa.types.is_string(field.type):
         return _Operand("string", value)
     if pa.types.is_date(field.type):
@@ -107,11 +119,24 @@ def _literal(value: object) -> _Operand:
         raise _NotUnderstood
     kind = "string" if isinstance(value, str) else "date" if isinstance(value, date) else "number"
     scalar = pa.scalar(value)
-    return _Operand(kind, lambda _: scalar)
+    digits = (len(str(abs(value))), 0) if isinstance(value, int) else decimal_digits(scalar.type)
+    return _Operand(kind, lambda _: scalar, digits)
+
+
+def decimal_digits(kind: pa.DataType) -> Digits:
+    """Return the digits of an integer's or a decimal's type, as Spark counts them. (0, 0) for other types."""
+    if pa.types.is_decimal(kind):
+        return max(0, kind.precision - kind.scale), kind.scale
+    return _DIGITS.get(kind, 0), 0
+
+
+def have_common_type(a: Digits, b: Digits) -> bool:
+    """Return whether Spark compares two integers or decimals exactly. It rounds others."""
+    return max(a[0], b[0]) + max(a[1], b[1]) <= _MOST_DIGITS
 
 
 def _compared(sign: str, left: _Operand, right: _Operand) -> Mask:
-    if left.kind != right.kind:
+    if left.kind != right.kind or not have_common_type(left.digits, right.digits):
         raise _NotUnderstood
     return lambda rows: compared(sign, left.of(rows), right.of(rows))
 
@@ -119,7 +144,7 @@ def _compared(sign: str, left: _Operand, right: _Operand) -> Mask:
 def compared(sign: str, a: Any, b: Any) -> Any:
     """Compare two values of one kind as Spark does, also integers with decimals and both with doubles.
 
-    Requires: integers and decimals have a common decimal type of at most 38 digits; Spark rounds others.
+    Requires: integers and decimals that `have_common_type`.
     """
     if pa.types.is_float64(a.type) or pa.types.is_float64(b.type):
         return _compared_doubles(sign, number(a), number(b))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.jobs.gate.conditions import filter_of
+from tussock.jobs.gate.conditions import decimal_digits, filter_of, have_common_type
 from tussock.jobs.gate.row_metrics import condition_of_query
 from tussock.jobs.kernels.patterns import pattern_objection
 from tussock.statestore.types import type_name
@@ -26,8 +26,6 @@ MOST_ROWS = 100_000
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _NUMBERS = _INTEGERS | {"float", "double", "decimal"}
 _MEANS = _NUMBERS - {"tinyint", "smallint"}  # types for which Great Expectations computes a mean
-_DIGITS_OF_BIGINT = 20  # as Spark counts them
-_MOST_DIGITS = 38  # of a decimal
 _TEXT = frozenset({"string"})
 _KEYS = _INTEGERS | _TEXT
 _HASHED = _KEYS | {"boolean", "date", "decimal", "timestamp", "timestamp_ntz"}
@@ -210,13 +208,11 @@ def _pair(rows: pa.Table, given: Mapping[str, Any]) -> Objection:
 
 
 def _too_wide(rows: pa.Table, pair: Sequence[Any]) -> Objection:
-    """Object to two numbers whose common decimal type is wider than 38 digits: Spark rounds them to compare them."""
+    """Object to two numbers without a common decimal type: Spark rounds them to compare them."""
     kinds = [rows[name].type for name in pair]
-    if any(pa.types.is_float64(kind) for kind in kinds) or not any(map(pa.types.is_decimal, kinds)):
+    if any(pa.types.is_float64(kind) for kind in kinds) or have_common_type(*map(decimal_digits, kinds)):
         return None
-    scales = [kind.scale if pa.types.is_decimal(kind) else 0 for kind in kinds]
-    whole = [kind.precision - kind.scale if pa.types.is_decimal(kind) else _DIGITS_OF_BIGINT for kind in kinds]
-    return f"columns {pair!r} have no common decimal type" if max(whole) + max(scales) > _MOST_DIGITS else None
+    return f"columns {pair!r} have no common decimal type"
 
 
 def _equal_pair(rows: pa.Table, given: Mapping[str, Any]) -> Objection:

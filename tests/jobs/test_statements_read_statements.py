@@ -4,6 +4,7 @@ after every statement, and views with DuckDB after the epoch.
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import duckdb
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tussock.jobs.catalog.open_transaction import TransactionError
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.logical.statements import Delete
 from tussock.jobs.reading.stored_rows import rows_at
@@ -100,7 +102,7 @@ class Judge:
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session(str(tmp_path_factory.mktemp("scripts") / "store"), spark, units=2, runner="local", workers=1) as made:
         made.execute(
             "; ".join(f"CREATE TABLE {n} ({c}{'' if n == 'e' else ', PRIMARY KEY (id)'})" for n, c in TABLES.items())
@@ -108,6 +110,16 @@ def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         made.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in VIEWS.items()))
         made.flush()
         yield made
+
+
+@pytest.fixture
+def session(shared: Session) -> Iterator[Session]:
+    """The shared session. A script that fails leaves no transaction and no statement to the next one."""
+    yield shared
+    with suppress(TransactionError):  # none is open
+        shared.execute("ROLLBACK")
+    if shared.meta.log_end() > shared.meta.latest().log_end:
+        shared.flush()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.flights import load
 from tests.jobs.gate.test_gate import without_places
+from tussock.jobs.gate.conditions import filter_of
 from tussock.jobs.gate.gate import SparkNeededError, validate_epoch, without_spark
 from tussock.jobs.gate.row_metrics import RowMetrics
 from tussock.jobs.gate.rows import RowsOfMetrics, SparkRows, ViewRows
@@ -239,6 +240,28 @@ def test_decimals_without_a_common_type_are_left_to_spark() -> None:
     )
     pair = expectation("expect_column_pair_values_a_to_be_greater_than_b", column_A="a", column_B="b")
     assert objection(pair, wide) == "columns ['a', 'b'] have no common decimal type"
+
+
+@pytest.mark.spark
+def test_conditions_on_decimals_that_spark_rounds_are_left_to_spark(spark: SparkSession) -> None:
+    wide = pa.table(
+        {
+            "a": pa.array([Decimal(1)], pa.decimal128(38, 0)),
+            "b": pa.array([Decimal("1.4")], pa.decimal128(38, 18)),
+            "c": pa.array([Decimal("1.4")], pa.decimal128(20, 2)),
+            "d": pa.array([Decimal("1.4")], pa.decimal128(38, 30)),
+            "n": [1],
+        }
+    )
+    frame = spark.createDataFrame(wide)
+    rounded = ("a = b", "b = a", "a >= b", "a = 1.4", "a IN (1.4)", "a BETWEEN 1.4 AND 2", "n = d", "d <> 12345678901")
+    assert [condition for condition in rounded if filter_of(condition, wide.schema) is not None] == []
+    (found,) = frame.selectExpr(*rounded[:4]).collect()
+    assert [*found] == [True] * 4, "Spark rounds"
+    exact = ("b = c", "b > n", "d > 1", "c > 1.4000000001", "b > 12345678901234567890", "c = b AND a < 2", "n < b")
+    (wanted,) = frame.selectExpr(*exact).collect()
+    masks = [filter_of(condition, wide.schema) for condition in exact]
+    assert [mask and mask(wide).to_pylist()[0] for mask in masks] == [*wanted]
 
 
 @pytest.mark.spark
