@@ -258,7 +258,7 @@ def test_conditions_on_decimals_that_spark_rounds_are_left_to_spark(spark: Spark
     assert [condition for condition in rounded if filter_of(condition, wide.schema) is not None] == []
     (found,) = frame.selectExpr(*rounded[:4]).collect()
     assert [*found] == [True] * 4, "Spark rounds"
-    exact = ("b = c", "b > n", "d > 1", "c > 1.4000000001", "b > 12345678901234567890", "c = b AND a < 2", "n < b")
+    exact = ("b = c", "b > n", "d > 1", "c > 1.4000000001", "c = b AND a < 2", "n < b")
     (wanted,) = frame.selectExpr(*exact).collect()
     masks = [filter_of(condition, wide.schema) for condition in exact]
     assert [mask and mask(wide).to_pylist()[0] for mask in masks] == [*wanted]
