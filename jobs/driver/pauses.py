@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.plan.definition import with_readers
 from tussock.jobs.reading.read import PausedViewWarning
+from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.meta.catalog import Catalog, RelationKind, shown_view
 from tussock.statestore.meta.store import MetaStore
 
 
@@ -33,11 +34,18 @@ class PausedViewsError(InputError):
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
 
+    def besides(self, said: str) -> "PausedViewsError | None":
+        """The error without the views whose reasons a message contains, such as that of a failed assertion."""
+        left = {view: reason for view, reason in self.reasons.items() if reason.rstrip(".") not in said}
+        return PausedViewsError(left) if left else None
+
     def __str__(self) -> str:
-        paused = "\n  ".join(f"view {view!r} is paused: {reason}" for view, reason in self.reasons.items())
+        found = shared_reasons({shown_view(view): reason for view, reason in self.reasons.items()})
+        paused = [f"{', '.join(v)} {'are' if v[1:] else 'is'} paused: {reason}" for v, reason in found.groups]
+        lines = "\n  ".join(filter(None, (*paused, found.ending)))
         resume = " ".join(f"--resume {view}" for view in self.reasons)
         return (
-            f"{paused}\n  They keep the rows of the previous epoch, as do the views that read them. Everything else "
+            f"{lines}\n  They keep the rows of the previous epoch, as do the views that read them. Everything else "
             "was taken and committed. Correct the row (UPDATE or DELETE it in its table, or restate its repaired file) "
             f"or the view's SELECT. Then `tussock apply PIPELINE {resume}` or CREATE OR REPLACE MATERIALIZED VIEW "
             "rebuilds the paused views."

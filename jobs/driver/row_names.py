@@ -14,7 +14,7 @@ from tussock.jobs.plan.schedule import Schedule, Scheduled
 from tussock.jobs.sources.base import RowPlace
 from tussock.jobs.wire.failed_row import FailedRow, RaisedInSpark
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.catalog import Catalog, Relation, shown_view
 
 PlaceOf = Callable[[int, int], RowPlace]  # (relation id of a source, `_row_id` of a row) -> its place in a file
 WaysOf = Callable[[Relation, str], WaysAround]  # (a view, the item of its failing row or "") -> the remedies
@@ -47,7 +47,7 @@ class ViewRowError(InputError):
         return f"{self.expression} raised: {self.reason}. The row: {self.row}"
 
     def __str__(self) -> str:
-        return f"view {self.view!r}: {self.what}. Nothing of this epoch was committed.{self.ways}"
+        return f"{shown_view(self.view)}: {self.what}. Nothing of this epoch was committed.{self.ways}"
 
 
 def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: PlaceOf, ways_of: WaysOf) -> InputError:

@@ -18,6 +18,7 @@ import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.plan.definition import source_of
+from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.sources.boundary import SourceTroubleError
 from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError
 from tussock.jobs.sources.listing import Interval
@@ -54,9 +55,16 @@ class HeldSourcesError(InputError):
         self.reasons = dict(reasons)
 
     def __str__(self) -> str:
-        held = "\n  ".join(f"source {source!r} is held: {reason}" for source, reason in self.reasons.items())
+        found = shared_reasons(self.reasons)
+        held = [
+            f"source {sources[0]!r} is held: {reason}"
+            if len(sources) == 1
+            else f"sources {', '.join(map(repr, sources))} are held: {reason}"
+            for sources, reason in found.groups
+        ]
+        lines = "\n  ".join(filter(None, (*held, found.ending)))
         return (
-            f"{held}\n  New files of {', '.join(self.reasons)} wait until the cause is gone; the next run then takes "
+            f"{lines}\n  New files of {', '.join(self.reasons)} wait until the cause is gone; the next run then takes "
             "them. Rows that were taken before stay. Everything else was taken and committed."
         )
 

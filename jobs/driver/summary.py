@@ -236,7 +236,9 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
         for hold in holds
     ]
     lines += [f"  {note}" for note in summary.notes if note not in {f"paused {view}" for view in summary.paused}]
-    lines += [f"  {name} is paused from this epoch on{because(reason)}" for name, reason in summary.paused.items()]
+    lines += [
+        f"  {shown_name(name)} is paused from this epoch on{because(reason)}" for name, reason in summary.paused.items()
+    ]
     return "\n".join(lines)
 
 

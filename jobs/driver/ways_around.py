@@ -12,7 +12,7 @@ from tussock.jobs.logical.statements import CreateView, Statement, Transaction
 from tussock.jobs.plan.definition import source_of, with_readers
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind, shown_name
 from tussock.statestore.meta.store import MetaStore
 
 _MOST_ENTRIES = 3  # more log entries than this are not proposed one by one
@@ -53,7 +53,7 @@ class WaysAround:
         taken = bool(self.taken_by)
         there = "If the row comes from a file, correct it there" if self.reads_tables else "Correct the row in its file"
         return (
-            f"Correct the row in {self.item}, and the next run reads the corrected file. To continue without the file, "
+            "Correct the row in this file, and the next run reads the corrected file. To continue without the file, "
             f"run `tussock barrier abandon --skip-file {item}`."
             if self.item and not taken
             else "",
@@ -81,7 +81,7 @@ class WaysAround:
         restate = ""
         if self.taken_by:
             restate = (
-                f" Then correct the row in {self.item}, run `tussock restate {self.taken_by} --file "
+                f" Then correct the row in this file, run `tussock restate {self.taken_by} --file "
                 f"{shlex.quote(self.item)}`, and create the view again."
             )
         drop = f"`tussock barrier abandon --drop {self.view}`"
@@ -92,7 +92,10 @@ class WaysAround:
             if self.pausable
             else ""
         )
-        return (pause, f"As a last resort, {drop} drops {_both(self.lost)} with all rows.{restate}")
+        return (
+            pause,
+            f"As a last resort, {drop} drops {_both(tuple(map(shown_name, self.lost)))} with all rows.{restate}",
+        )
 
 
 def ways_around(meta: MetaStore, plan: EpochPlan, view: Relation, item: str) -> WaysAround:

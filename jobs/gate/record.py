@@ -6,8 +6,9 @@ publish loads it.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 
 import msgspec
 
@@ -285,7 +286,7 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
                 yield f"{view.view}: {view.rows:,} new rows"
             else:
                 yield f"{view.view}: {view.rows} wrong rows"
-            yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
+            yield from _failure_lines(view, view.warnings)
             continue
         rows = "rows" if view.all_rows else "changed rows"
         warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
@@ -298,23 +299,32 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
             yield f"  {view.maintained} of them answered by maintained measures, no row read"
         if view.scanned:
             yield f"  {view.scanned} of them read all rows"
-        yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
+        yield from _failure_lines(view, view.warnings)
     yield from (f"{name}: paused, skipped" for name in record.paused)
 
 
 def failure_lines(record: QualityRecord) -> Iterator[str]:
     """Describe the failures that hold rows back, with failing rows."""
     for view in record.views:
-        for failure in view.failures:
-            yield from _failure_lines(view, failure)
+        yield from _failure_lines(view, view.failures)
 
 
-def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
+def _failure_lines(view: ViewQuality, failures: Sequence[Failure]) -> Iterator[str]:
+    """One line per failure. Failures in succession with the same rows list them once."""
+    for failure, below in zip_longest(failures, failures[1:]):
+        yield _failure_line(view, failure)
+        if below is None or below.keys != failure.keys:
+            yield from _failing_rows(failure)
+
+
+def _failure_line(view: ViewQuality, failure: Failure) -> str:
     if view.holds is not msgspec.UNSET:
         what = f"{view.view}:" if is_source(view.view) else "assertion"
-        yield f"  {what} {failure.expectation}: {failure.observed}"
-    else:
-        yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+        return f"  {what} {failure.expectation}: {failure.observed}"
+    return f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+
+
+def _failing_rows(failure: Failure) -> Iterator[str]:
     if failure.keys:
         yield "    failing rows: " + "; ".join(
             ", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys

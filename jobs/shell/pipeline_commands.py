@@ -220,6 +220,7 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
     Raises: QualityGateError, HeldViewsError, PausedViewsError, HeldSourcesError, MissingFilesError; others are notes of
         the first.
     """
+    from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
     from tussock.jobs.operations.epochs import require_all_taken_in, require_arrived
     from tussock.jobs.operations.publish import release
@@ -228,23 +229,26 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
         print(show_summary(summary, reasons=False))  # the error that follows contains them
     unchecked = f"tussock {chosen.command} --no-check" if chosen.no_check else ""
 
-    def undone() -> "Iterator[InputError]":
-        """Yield the reasons why the run did not take in all that it should have."""
+    def undone(said: str) -> "Iterator[InputError]":
+        """Yield the reasons why the run did not take in all that it should have, besides those in a message."""
         for require in (require_all_taken_in, require_arrived):
             try:
                 require(at, done.summaries, interval)
+            except PausedViewsError as err:
+                if (left := err.besides(said)) is not None:
+                    yield left
             except InputError as err:
                 yield err
 
     try:
         published = None if chosen.hold else release(at, say, unchecked=unchecked)
     except InputError as failed:
-        for err in undone():
+        for err in undone(str(failed)):
             failed.add_note(str(err))
         raise
     if published is None and not done.summaries:
         print(f"no new input; the store is at epoch {done.epoch}")
-    if reasons := list(undone()):
+    if reasons := list(undone("")):
         for err in reasons[1:]:
             reasons[0].add_note(str(err))
         raise reasons[0]

@@ -21,6 +21,7 @@ from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.home import home_of
+from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Outline, Sink, SinkBusyError, SinkState
 from tussock.jobs.sinks.difference import difference_of
@@ -71,8 +72,10 @@ class TablesNotPublishedError(InputError):
         self.failures, self.published = failures, published
 
     def __str__(self) -> str:
-        lines = "".join(f"\n  {reason}" for reason in self.failures.values())
-        return f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:{lines}"
+        found = shared_reasons(self.failures)
+        lines = [f"{', '.join(tables)}: {reason}" for tables, reason in found.groups]
+        failed = f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:"
+        return "\n  ".join(filter(None, (failed, *lines, found.ending)))
 
 
 class UnknownPublishedError(InputError):
@@ -186,16 +189,13 @@ def require_none(failures: Mapping[str, Exception], published: int) -> None:
     if failures and all(isinstance(error, RetryableError) for error in failures.values()):
         raise next(iter(failures.values()))
     if failures:
-        raise TablesNotPublishedError({name: _reason(name, error) for name, error in failures.items()}, published)
+        raise TablesNotPublishedError({name: _reason(error) for name, error in failures.items()}, published)
 
 
-def _reason(name: str, error: Exception) -> str:
-    text = (
-        str(error)
-        if isinstance(error, TussockError)
-        else f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
-    )
-    return f"{name}: {text}"
+def _reason(error: Exception) -> str:
+    if isinstance(error, TussockError):
+        return str(error)
+    return f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
 
 
 def _is_there(location: Location, relation: str) -> bool:

@@ -165,7 +165,8 @@ def _format_of(path: str, file: str) -> str:
     endings = [ending for ending in Path(file).suffixes if ending not in _UNPACKED]
     found = _ENDINGS.get(endings[-1].lower()) if endings else None
     if found is None:
-        raise CannotPreviewError(path, f"the file {file}", f"a name that ends in {', '.join(_ENDINGS)}, or --format")
+        found = "a name with another ending" if file == path else f"the file {file}"
+        raise CannotPreviewError(path, found, f"a name that ends in {', '.join(_ENDINGS)}, or --format")
     return found
 
 

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.health import HealthVerdict, Trouble, verdict
@@ -28,7 +29,7 @@ def status_text(found: Status, most: int) -> str:
     """
     parts = [
         _head(found),
-        *_troubles(found),
+        *_blocks(found.troubles, found.at),
         _epochs(found),
         *_run(found),
         *_open(found),
@@ -41,7 +42,7 @@ def status_text(found: Status, most: int) -> str:
 
 def health_text(name: str, found: Sequence[Trouble], now: datetime) -> str:
     """The troubles of a pipeline without any other fact, because its definition or its store cannot be read."""
-    return "\n\n".join([f"pipeline {name}: {_counts(found)}", *("\n".join(_trouble(t, now)) for t in found)])
+    return "\n\n".join([f"pipeline {name}: {_counts(found)}", *_blocks(found, now)])
 
 
 def health_line(trouble: Trouble) -> str:
@@ -92,13 +93,19 @@ def _run(found: Status) -> Iterator[str]:
             yield f"{what} {run.state} at {_time(run.at)}, {_ago(run.at, found.at)}"
 
 
-def _troubles(found: Status) -> Iterator[str]:
-    """One block per problem: the problem, its start, and the next step."""
-    for trouble in found.troubles:
-        yield "\n".join(_trouble(trouble, found.at))
+def _blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:
+    """One block per next step: its problems, each with its start, and the step. Equal problems are listed once."""
+    for _, same in groupby(found, key=lambda trouble: (trouble.wrong, trouble.do)):
+        equal: dict[str, list[Trouble]] = {}
+        for trouble in same:
+            equal.setdefault(trouble.what, []).append(trouble)
+        lines = [line for troubles in equal.values() for line in _equal(troubles, now)]
+        yield "\n".join((*lines, *_wrapped(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")))
 
 
-def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
+def _equal(troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
+    """Troubles that differ only in their subject: the first one, and the subjects of the others."""
+    trouble, *others = troubles
     began = "since " if trouble.wrong else ""
     since = "" if trouble.since is None else f" ({began}{_time(trouble.since)}, {_ago(trouble.since, now)})"
     first, *rest = trouble.what.splitlines() or [""]
@@ -106,7 +113,8 @@ def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
     yield from _wrapped(f"{mark}  {trouble.about}{since} {first}", "", _BELOW)
     for line in rest:
         yield from _wrapped(line.strip(), _BELOW, _BELOW)
-    yield from _wrapped(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")
+    if others:
+        yield from _wrapped(f"Likewise: {', '.join(other.about for other in others)}", _BELOW, _BELOW)
 
 
 def _wrapped(text: str, first: str, below: str) -> list[str]:

@@ -71,6 +71,11 @@ def shown_name(name: str) -> str:
     return f"{kind} {subject}" if kind == "assertion" else f"{kind} of {subject}"
 
 
+def shown_view(name: str) -> str:
+    """Return a view for a sentence: `view 'daily'`, or the name of an internal view for people."""
+    return shown_name(name) if name.startswith(INTERNAL) else f"view {name!r}"
+
+
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reason why a source's new files wait."""
 

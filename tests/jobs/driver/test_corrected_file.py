@@ -61,7 +61,8 @@ def require(meta: MetaStore, *more: Row) -> None:
 
 def test_the_next_run_reads_the_corrected_file_and_its_summary_names_it(meta: MetaStore, files: Path) -> None:
     said = stopped(meta)
-    assert f"Correct the row in {files}/2.parquet, and the next run reads the corrected file." in said
+    assert f"of {files}/2.parquet. " in said
+    assert "Correct the row in this file, and the next run reads the corrected file." in said
     assert said.index("--skip-file") < said.index("--pause sums") < said.index("--drop sums")
     assert "As a last resort, `tussock barrier abandon --drop sums` drops sums with all rows." in said
     stopped(meta)

@@ -22,7 +22,7 @@ from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
-from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
+from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import RunSchedule
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.sources.listing import Interval
@@ -322,3 +322,22 @@ DAY = Interval(datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC
 def now(meta: MetaStore):  # type: ignore[no-untyped-def]
     """The status at this moment, of a store whose epochs began long ago."""
     return look(meta, datetime.now(UTC))
+
+
+def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:
+    held = "is held back: its suite, or that of a view that it reads, failed"
+    views = [Trouble(TroubleKind.VIEW_HELD_BACK, f"view {name}", held, CORRECT_ROWS, since=NOW) for name in "abc"]
+    wait = "Its new files wait; all other work continues."
+    sources = [Trouble(TroubleKind.SOURCE_HELD, f"source {n}", f"is held: no file at '{n}'", wait) for n in "st"]
+    assert health_text("shop", [*sources, *views], NOW).splitlines() == [
+        "pipeline shop: 5 things are wrong",
+        "",
+        "WRONG  source s is held: no file at 's'",
+        "WRONG  source t is held: no file at 't'",
+        f"       -> {wait}",
+        "",
+        f"WRONG  view a (since {NOW:%Y-%m-%d %H:%M:%S}, 0 s ago) is held back: its suite, or that of a view that it "
+        "reads, failed",
+        "       Likewise: view b, view c",
+        f"       -> {CORRECT_ROWS}",
+    ]
