@@ -12,6 +12,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from tussock.jobs.settings.logs import unchanged_logging
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.tables import NotifierSettings
 from tussock.jobs.settings.values import PipelineError
@@ -33,10 +34,12 @@ def check_notifiers(pipeline: Pipeline, progress: Progress) -> None:
 
     Raises: PipelineError for a class that its module does not define, and for arguments that it does not accept.
 
-    Cost: imports the notifiers' modules.
+    Cost: imports the notifiers' modules, and with them usually Airflow. The process keeps its own logging.
     """
     for name, settings in pipeline.notify.items():
-        if (missing := _objection(str(pipeline.folder / FILE), f"notify.{name}", settings)) is not None:
+        with unchanged_logging():
+            missing = _objection(str(pipeline.folder / FILE), f"notify.{name}", settings)
+        if missing is not None:
             progress(f"[notify.{name}] is not checked: {missing} is not installed here")
 
 

@@ -87,3 +87,19 @@ def _configure() -> None:
     logger.setLevel(level)
     if not logging.getLogger().handlers:
         logger.addHandler(handler)
+
+
+@contextmanager
+def unchanged_logging() -> Iterator[None]:
+    """Restore the root logger after the block.
+
+    Importing Airflow configures the logging of the process: a handler that writes to stdout, where a command prints its
+    result, and the level INFO for all libraries.
+    """
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
