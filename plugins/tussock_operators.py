@@ -510,7 +510,7 @@ class ValidateViews(SubmitJob):
     def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.gate.gate import SparkNeededError
-        from tussock.jobs.gate.record import record_lines
+        from tussock.jobs.gate.record import HeldViewsError, record_lines
         from tussock.jobs.operations import quality
 
         with no_retry(self.pipeline_name):
@@ -522,6 +522,8 @@ class ValidateViews(SubmitJob):
             for line in record_lines(record):
                 self.log.info("%s", line)
             quality.require_passed(at, record)
+            if not record.passed:
+                self.log.warning("%s", HeldViewsError(record))
         return True
 
 

@@ -81,6 +81,7 @@ class Trouble(msgspec.Struct, frozen=True):
     do: str  # the next step
     wrong: bool = True  # readers miss something, or will
     since: datetime | None = None
+    views: tuple[str, ...] = ()  # the views that it concerns, if `about` is not the name of one
 
 
 class HealthVerdict(StrEnum):
@@ -149,6 +150,7 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
         *_of_checks(found),
         *_of_shape(found.shape),
         *_of_verified(found.verified),
+        *_of_followers(found),
     ]
     return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
 
@@ -303,10 +305,10 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str
                 f"{pipeline} --resume {view.view}`."
             )
             yield Trouble(TroubleKind.VIEW_PAUSED, about, f"is paused{why}", do, since=view.since)
-        elif view.state is ViewState.HELD_BACK:
+        elif view.state is ViewState.HELD_BACK and view.quality.failures:  # the others: _of_followers
             do = f"Readers still see earlier rows. {CORRECT_ROWS}"
-            failures = "; ".join(view.quality.failures) or view.reason
-            yield Trouble(TroubleKind.VIEW_HELD_BACK, about, f"is held back: {failures}", do, since=view.since)
+            what = f"is held back: {'; '.join(view.quality.failures)}"
+            yield Trouble(TroubleKind.VIEW_HELD_BACK, about, what, do, since=view.since)
         elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
             do = CORRECT_ROWS
             yield Trouble(
@@ -324,6 +326,33 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str
                 "Its rows are published.",
                 wrong=False,
             )
+
+
+def _of_followers(found: HealthFacts) -> Iterator[Trouble]:
+    """Yield one trouble for all views that are held back though they passed their own suites.
+
+    It follows the troubles of its causes, which have the remedies.
+    """
+    held = [view for view in found.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
+    if not held:
+        return
+    names = tuple(view.view for view in held)
+    failed = () if found.record is None else found.record.failed
+    kinds = {view.view: f"{view.kind} {view.view}" for view in found.views}
+    causes = [kinds[name] if name in kinds else _about(name) for name in failed if name not in names]
+    about, verb = (kinds[names[0]], "is") if len(names) == 1 else (f"{len(names)} views", "are")
+    what = f"{verb} held back, because {_named(causes)} failed" if causes else f"{verb} held back: {held[0].reason}"
+    if len(names) > 1:
+        what += f": {_named(names)}"
+    do = "Readers still see their earlier rows. The next epoch after the correction shows the new ones."
+    since = min((view.since for view in held if view.since is not None), default=None)
+    yield Trouble(TroubleKind.VIEW_HELD_BACK, about, what, do, since=since, views=names)
+
+
+def _named(names: Sequence[str]) -> str:
+    """List up to _NAMED names, and the number of the others."""
+    more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
@@ -380,9 +409,8 @@ def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
         first, *others = sorted(missing, key=lambda one: one.interval.start)
         what = first.what
         if others:
-            named = ", ".join(f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others[:_NAMED])
-            more = f" and {len(others) - _NAMED} more" * (len(others) > _NAMED)
-            what += f". Later intervals with another number of files than expected: {named}{more}"
+            named = _named([f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others])
+            what += f". Later intervals with another number of files than expected: {named}"
         about = f"source {source}"
         yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
 

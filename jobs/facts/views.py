@@ -26,7 +26,7 @@ class ViewState(StrEnum):
 
     READY = "ready"  # each epoch updates it
     PAUSED = "paused"  # it keeps its rows until it is resumed
-    HELD_BACK = "held back"  # its suite, or that of a view that it reads, failed: readers still see earlier rows
+    HELD_BACK = "held back"  # its checks, or those of a relation that it reads, failed: readers see earlier rows
     BUILDING = "being built"  # the open barrier, or a build over several epochs, creates or replaces it
     NOT_PUBLISHED = "not published"  # it has rows, but readers see none yet
 
@@ -247,7 +247,7 @@ class _Look:
             after = next(
                 (e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published
             )
-            return ViewState.HELD_BACK, "its suite, or that of a view that it reads, failed", moment(after)
+            return ViewState.HELD_BACK, "its own checks, or those of a relation that it reads, failed", moment(after)
         if not seen:
             return ViewState.NOT_PUBLISHED, "", moment(relation.created)
         return ViewState.READY, "", None

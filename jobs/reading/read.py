@@ -72,9 +72,9 @@ class HeldViewWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}. Since then its quality suite, or "
-            f"that of a view it reads, has failed. To read the withheld rows, read epoch {self.published} by its "
-            "number."
+            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}. Since then its checks, or "
+            f"those of a relation that it reads, have failed. To read the withheld rows, read epoch {self.published} "
+            "by its number."
         )
 
 

@@ -190,7 +190,7 @@ def relation_page(request: Request, user: User, session: SessionDep, dag_id: str
     past = _points(store)
     head = head_of(store, dag_id, user, session)
     nodes = {node.name: node for node in _graph(store, None)}
-    mine = [t for t in head.troubles or () if t.about.partition(" ")[2] == name]
+    mine = [t for t in head.troubles or () if name in t.views or t.about.partition(" ")[2] == name]
     return page(
         request,
         "relation.html",

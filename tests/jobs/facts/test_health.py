@@ -22,6 +22,7 @@ from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
+from tussock.jobs.facts.views import ViewState
 from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import RunSchedule
 from tussock.jobs.settings.process import open_meta
@@ -117,6 +118,24 @@ def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: Meta
     found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))
     assert [one.about for one in found] == ["assertion paid.sql", "source orders"]
     assert ["`tussock check shop paid.sql`" in found[0].do, "`tussock check shop`" in found[1].do] == [True, True]
+
+
+def test_views_that_are_held_back_for_another_are_one_trouble_after_its_cause(shop: MetaStore) -> None:
+    facts = healthy(shop)
+    (one, *_) = [view for view in facts.views if view.kind == "view"]
+    held = [
+        msgspec.structs.replace(one, view=f"v{n}", state=ViewState.HELD_BACK, reason="r", since=NOW) for n in "123456"
+    ]
+    failed = ViewQuality("source orders", 3, 1, failures=(Failure("min_rows = 4", "3 rows"),), holds=("v1",))
+    record = QualityRecord(EPOCH, (failed,))
+    cause, followers = troubles(msgspec.structs.replace(facts, views=held, record=record))
+    assert cause.about == "source orders"
+    assert (followers.about, followers.views) == ("6 views", tuple(f"v{n}" for n in "123456"))
+    assert followers.what == "are held back, because source orders failed: v1, v2, v3, v4, v5 and 1 more"
+    _, single = troubles(msgspec.structs.replace(facts, views=held[:1], record=record))
+    assert (single.about, single.what) == ("view v1", "is held back, because source orders failed")
+    (unknown,) = troubles(msgspec.structs.replace(facts, views=held[:1]))
+    assert unknown.what == "is held back: r", "an earlier release wrote the record"
 
 
 def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) -> None:
