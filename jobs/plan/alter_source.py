@@ -86,8 +86,7 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     if reshapes(statement):
         were = EarlierColumns(before.fields, NOT_SETTLED)
         to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
-        # A file that did not fit may fit now.
-        relation = msgspec.structs.replace(relation, holds=())
+    relation = msgspec.structs.replace(relation, holds=())  # a file that did not fit may fit now
     reader_of(to).check(to)
     created = created_source(definition)
     if not isinstance(statement.declared, msgspec.UnsetType):

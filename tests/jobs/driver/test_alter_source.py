@@ -16,15 +16,15 @@ from tests.jobs.driver.embedded import append, new_store, rows
 from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.driver.source_holds import held_sources, with_holds
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateView, Transaction
-from tussock.jobs.plan.alter_source import CannotAlterSourceError
+from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateView, SetSourceColumns, Transaction
+from tussock.jobs.plan.alter_source import CannotAlterSourceError, set_source_columns
 from tussock.jobs.plan.apply import RelationExistsError, apply_statement
 from tussock.jobs.plan.definition import find, source_of
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.catalog import Hold, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -118,6 +118,15 @@ def test_the_option_missing_decides_about_a_new_file_without_the_column(meta: Me
     write(files, "b.parquet", 3)
     run(meta)
     assert rows(meta, "both") == [*BEFORE, (3, "x")]
+
+
+def test_a_file_that_is_held_is_tried_again_after_a_column_was_added(meta: MetaStore, files: Path) -> None:
+    """A file of csv whose header has one more column, which only Spark can read, is held with its mark."""
+    catalog = meta.latest().catalog
+    hold = Hold("only its header has 's'", 1, "CsvHeaderError", str(files / "b.csv"), "mark")
+    held = with_holds(catalog, {find(catalog, "events").id: (hold,)}, 1)
+    assert held_sources(held)
+    assert not held_sources(set_source_columns(held, SetSourceColumns("events", (FIRST,), (FIRST, MORE))))
 
 
 def test_a_record_that_was_a_row_remains_a_row_despite_the_new_column(tmp_path: Path, files: Path) -> None:
