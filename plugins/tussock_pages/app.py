@@ -95,4 +95,4 @@ def misread(request: Request, err: RequestValidationError) -> Response:
 def _error(
     request: Request, status: int, title: str, text: str, err: BaseException | None = None, login: Any = None
 ) -> Response:
-    return page(request, "error.html", status, title=title, text=text, err=err, login=login)
+    return page(request, "error.html", status, title=title, text=text, err=err, login=login, passes=status == 503)

@@ -1,6 +1,7 @@
 """Rendering of templates, and the formats of numbers and times."""
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +18,9 @@ from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"
 _AS_OF = "<!-- as of -->"  # the place of the time of the facts, which is not part of the ETag
+_SPACE = "\u00a0"  # within a quantity or a time, which a line must not break
+# In a message. A quoted text in the code may contain backticks: `tussock query 'TRUNCATE TABLE `a b`'`.
+_CODE = re.compile(r"""`((?>'[^'\n]*'|"[^"\n]*"|[^`\n])+)`""")
 PARTS = 128  # rendered parts that are kept, each at most some hundred kB
 FOLDER = Path(__file__).resolve().parent
 
@@ -94,9 +98,9 @@ def size(number: float | None) -> str:
         return "–"
     for unit in ("B", "kB", "MB", "GB"):
         if abs(number) < 1000:
-            return f"{number:.3g} {unit}" if unit != "B" else f"{number:.0f} B"
+            return f"{number:.3g}{_SPACE}{unit}" if unit != "B" else f"{number:.0f}{_SPACE}B"
         number /= 1000
-    return f"{number:,.3g} TB"
+    return f"{number:,.3g}{_SPACE}TB"
 
 
 def span(seconds: float | None) -> str:
@@ -104,18 +108,25 @@ def span(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.3g}{_SPACE}s" if seconds < 10 else f"{seconds:.0f}{_SPACE}s"
     whole = int(seconds)
     for unit, length, below, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= length:
             rest = whole % length // part
-            return f"{whole // length} {unit}{f' {rest} {below}' if rest else ''}"
+            more = f"{_SPACE}{rest}{_SPACE}{below}" if rest else ""
+            return f"{whole // length}{_SPACE}{unit}{more}"
     raise AssertionError
 
 
 def moment(at: datetime | None) -> str:
     """Format a moment in UTC, to the second."""
-    return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d{_SPACE}%H:%M:%S}"
+
+
+def message(text: object) -> Html:
+    """Render a text for people, such as an error: what stands between backticks is code. Everything is escaped."""
+    pieces = _CODE.split(str(text))  # every second one is code
+    return Html(_templates.get_template("message.html").render(pieces=pieces))
 
 
 def age(now: datetime, at: datetime | None) -> str:
@@ -132,7 +143,15 @@ _templates = Environment(
     lstrip_blocks=True,
     auto_reload=False,  # no look at the files for each page
 )
-_templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment, "fitted": fitted}
+_templates.filters |= {
+    "count": count,
+    "number": number,
+    "size": size,
+    "span": span,
+    "moment": moment,
+    "message": message,
+    "fitted": fitted,
+}
 _templates.globals |= {
     "age": age,
     "part": part,

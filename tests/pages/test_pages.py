@@ -27,6 +27,7 @@ from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 DAG = "/tussock/dags/epoch_shop"
+ERRORS = {"epoch_damaged": True, "epoch_absent": False, "other": False}  # whether they may pass
 HERE = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -70,7 +71,7 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
 
 
 def test_a_view_that_is_older_than_its_pipeline_wants_is_marked_and_counted_as_trouble(admin: Visitor) -> None:
-    assert 'title="limit of [freshness]: 2 h"' in admin.get(DAG).text
+    assert 'title="limit of [freshness]: 2\u00a0h"' in admin.get(DAG).text
     assert "view per_g is too old" in read(admin, DAG)
 
 
@@ -311,6 +312,8 @@ def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visito
     text = read(admin, "/tussock/dags/epoch_damaged", 503)
     assert "The store cannot be read" in text
     assert "Traceback" not in text
+    refreshes = {address: "data-refresh" in admin.get(f"/tussock/dags/{address}").text for address in ERRORS}
+    assert refreshes == ERRORS, "a page shows the store as soon as it can be read"
     assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
     assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
     assert re.search(r"contains absent, calm, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
