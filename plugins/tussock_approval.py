@@ -46,11 +46,23 @@ def planned(ti: Any, task: str) -> str:
 
 def handed_on(text: str, plan: str, digest: str) -> dict[str, str]:
     """The return value of a planning task, for `multiple_outputs`."""
-    return {TEXT: fenced(text), PLAN: plan, DIGEST: digest}
+    return {TEXT: in_lines(text), PLAN: plan, DIGEST: digest}
 
 
-def fenced(text: str) -> str:
-    """Wrap a text in a Markdown code block whose fence is longer than any run of backticks in the text."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
+def in_lines(text: str) -> str:
+    """Return Markdown that shows a text line by line, with its indentation, as code.
+
+    Airflow's page joins the lines of a code block. So each line is code of its own, followed by a hard break.
+    """
+    return "\\\n".join(_code(line) for line in text.splitlines())
+
+
+def _code(line: str) -> str:
+    """Return one line as code, between more backticks than it contains in a row.
+
+    Spaces that HTML would join become no-break spaces.
+    """
+    kept = re.sub(r"^ +| {2,}", lambda run: "\u00a0" * len(run[0]), line) or "\u00a0"
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", kept)), default=0))
+    pad = " " if kept[0] == "`" or kept[-1] == "`" else ""
+    return f"{fence}{pad}{kept}{pad}{fence}"

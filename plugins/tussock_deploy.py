@@ -19,6 +19,7 @@ from tussock_steps import pipeline_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
+APPROVED_LINES = 20  # of an INSERT on the page of the approval; the log of `plan` has all
 PARAMS = {
     "prune": Param(
         False,
@@ -47,10 +48,10 @@ def plan(pipeline: Pipeline) -> Any:
 
         with no_retry():
             deployment = deploy.plan(pipeline_of(name), *_asked(params), progress=print)
-        text = deployment_text(deployment, name, full=True)
-        print(text)
+        print(deployment_text(deployment, name, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
+        text = deployment_text(deployment, name, full=True, run_lines=APPROVED_LINES)
         return handed_on(text, deployment.approval.json(), deployment.digest)
 
     return compare(pipeline.name)

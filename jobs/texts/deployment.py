@@ -17,16 +17,17 @@ _SIGNS: Mapping[StepAction, str] = {
 }
 
 
-def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -> str:
+def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, run_lines: int | None = None) -> str:
     """The steps that change something or need attention, then the outcome.
 
     Args:
         full: include the whole text of each statement that is new or runs, and the code of new functions. Changed
             statements show only their differences.
+        run_lines: at most so many lines of each statement that runs once, such as an INSERT of many rows.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(_what(s)) for s in shown), default=0)
-    lines = [line for step in shown for line in _step(step, width, pipeline, full)]
+    lines = [line for step in shown for line in _step(step, width, pipeline, full, run_lines)]
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
         lines.append(f"{unchanged} unchanged")
@@ -39,12 +40,16 @@ def _what(step: Step) -> str:
     return shown_name(name) if name.startswith(INTERNAL) else step.what
 
 
-def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
+def _step(step: Step, width: int, pipeline: str, full: bool, run_lines: int | None) -> Iterator[str]:
     parts = [_what(step).ljust(width), step.place, _does(step, pipeline)]
     yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
     yield from (f"      {line}" for line in step.differences)
     if full and step.action in (StepAction.CREATE, StepAction.RUN):
-        yield from (f"      {line}".rstrip() for line in step.text.splitlines())
+        lines = step.text.splitlines()
+        shown = lines[: run_lines if step.action is StepAction.RUN else None]
+        yield from (f"      {line}".rstrip() for line in shown)
+        if len(shown) < len(lines):
+            yield f"      … {len(lines) - len(shown):,} more lines"
     if step.note:
         yield f"      note: {step.note}"
 

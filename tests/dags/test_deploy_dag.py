@@ -1,12 +1,15 @@
 """The deploy DAGs of pipelines/*/pipeline.toml without an Airflow database, and real runs of one of them."""
 
 import importlib.util
+import re
 import subprocess
+from html import escape
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tussock_approval import fenced
+from markdown_it import MarkdownIt
+from tussock_approval import in_lines
 
 from scripts.airflow_home import airflow_environment
 from tussock.jobs.settings.process import open_meta
@@ -44,13 +47,25 @@ def test_an_approval_follows_the_plan_if_the_pipeline_requires_it(
         assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, "it shows the plan"
 
 
-def test_no_statement_ends_the_block_in_which_a_person_reads_the_plan() -> None:
-    for text in ("SELECT 1", "SELECT '```'\n```\n# Nothing is dropped", "`````"):
-        fence, *lines, end = fenced(text).split("\n")
-        assert fence == end
-        assert "\n".join(lines) == text
-        assert set(fence) == {"`"}
-        assert fence not in text
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "+ view v    v.sql:3  is new\n      CREATE VIEW v AS\n        SELECT `a  b`, '<b>*x*</b>'\n\n\n    FROM t",
+        "SELECT '```'\n```\n# Nothing is dropped\n- x\n| a | b |\n|---|---|",
+        "`````",
+        "a \\\n`\n ` x",
+    ],
+)
+def test_a_person_reads_the_plan_line_by_line_whatever_its_statements_contain(text: str) -> None:
+    page = MarkdownIt("commonmark").enable("table").render(in_lines(text)).strip()
+    assert page.startswith("<p>"), "one paragraph"
+    lines = page.removeprefix("<p>").removesuffix("</p>").split("<br />\n")
+    assert [re.sub("^<code>(.*)</code>$", r"\1", line) for line in lines] == [
+        escape(re.sub("^ +| {2,}", lambda run: "\u00a0" * len(run[0]), line), quote=True).replace("&#x27;", "'")
+        or "\u00a0"
+        for line in text.split("\n")
+    ]
 
 
 @pytest.mark.deep
