@@ -98,6 +98,26 @@ def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
     )
 
 
+def nearest(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode, ...]:
+    """Return one node and those that the fewest steps lead to, at most `most`, in the same order."""
+    beside: dict[str, list[str]] = {node.name: [] for node in nodes}
+    for node in nodes:
+        for read in node.reads:
+            beside[node.name].append(read)
+            beside[read].append(node.name)
+    kept = dict.fromkeys([name])
+    edge = [name]
+    while edge and len(kept) < most:
+        edge = [other for one in edge for other in beside[one] if other not in kept]
+        kept |= dict.fromkeys(edge)
+    there = set(list(kept)[:most])
+    return tuple(
+        msgspec.structs.replace(node, reads=tuple(r for r in node.reads if r in there))
+        for node in nodes
+        if node.name in there
+    )
+
+
 def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     """Return, by relation, the materialized views that read it directly or indirectly, in order of creation.
 

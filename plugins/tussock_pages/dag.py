@@ -1,7 +1,9 @@
 """The tab of a DAG: views with their recent epochs, the graph, and the page of one relation with its fragments."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -11,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
+from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph, nearest
 from tussock.jobs.facts.health import Trouble
 from tussock.jobs.facts.history import ViewPoint, epoch_page, points
 from tussock.jobs.facts.overview import (
@@ -41,7 +43,8 @@ from tussock_pages.stores import Looked, SeenStore, name_in, open_store, pipelin
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
-MOST_BOXES = 120  # of one drawing; a larger graph is shown around one node
+MOST_BOXES = 120  # of one drawing; a larger graph is a list, whose nodes lead to drawings around them
+NODES_A_PAGE = 50
 WITH_ROWS = (RelationKind.VIEW, RelationKind.TABLE)
 router = APIRouter(dependencies=[READS_RUNS])
 
@@ -52,6 +55,25 @@ class ViewRow:
 
     view: ViewFacts
     changed: Sparkline | None
+
+
+class Order(StrEnum):
+    """The order of the table of views. The values are parts of addresses."""
+
+    URGENCY = ""  # first those that are not ready or are stale
+    NAME = "name"
+    FRESHNESS = "freshness"  # this and the others: the largest first, unknown ones last
+    ROWS = "rows"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRow:
+    """One node in the list of a graph that is too large to draw."""
+
+    node: GraphNode
+    readers: int  # that read it directly
+    bytes: int | None  # of its state; None for sinks and views that are being built
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +133,16 @@ def views(
     dag_id: str,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
+    order: Order = Order.URGENCY,
 ) -> Response:
-    """Show views and tables, RELATIONS_A_PAGE per page; those that are not ready or are stale come first."""
+    """Show views and tables, RELATIONS_A_PAGE per page."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user, session)
     found, recent, past = head.status, _recent(store), _points(store)
     kept: tuple[ViewFacts, ...] = ()
     rows: tuple[ViewRow, ...] = ()
     if found is not None:
-        kept = store.of_look(("named", Same(found), named), lambda: _named(found.views, named))
+        kept = store.of_look(("named", Same(found), named, order), lambda: _named(found.views, named, order))
         first = (page_number - 1) * RELATIONS_A_PAGE
         shown = kept[first : first + RELATIONS_A_PAGE]
         rows = store.of_look(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
@@ -131,6 +154,7 @@ def views(
         rows=rows,
         total=len(kept),
         named=named,
+        order=order,
         page_number=page_number,
         pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
         found=found,
@@ -143,36 +167,56 @@ def views(
 
 @router.get("/dags/{dag_id}/graph")
 def graph_page(
-    request: Request, user: User, session: SessionDep, dag_id: str, focus: Annotated[str, Query(max_length=200)] = ""
+    request: Request,
+    user: User,
+    session: SessionDep,
+    dag_id: str,
+    page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
+    focus: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """Show the graph of sources, tables, views and sinks.
 
-    If a node is named or the graph has more than MOST_BOXES nodes, show only the part around one node.
+    Args:
+        focus: the name of a node: show the part around it. Otherwise, a part of names: list these nodes, as all nodes
+            of a graph with more than MOST_BOXES.
     """
     store = store_of(dag_id)
     publish = store.pipeline.publish
     nodes: Sequence[GraphNode] = _graph(store, publish)
     total = len(nodes)
     known = {node.name for node in nodes}
-    if focus and focus not in known:
-        raise HTTPException(404, f"The graph has no node {focus!r}.")
-    if not focus and total > MOST_BOXES:
-        focus = next((node.name for node in nodes if node.state != "runs"), nodes[-1].name)
+    head, sizes = head_of(store, dag_id, user, session), _states(store)
+    if focus not in known and (focus or total > MOST_BOXES):
+        listed = _listed(nodes, sizes, focus)
+        first = (page_number - 1) * NODES_A_PAGE
+        return page(
+            request,
+            "graph_list.html",
+            head=head,
+            tab="graph",
+            rows=listed[first : first + NODES_A_PAGE],
+            found=len(listed),
+            focus=focus,
+            total=total,
+            most=MOST_BOXES,
+            page_number=page_number,
+            pages=max(1, -(-len(listed) // NODES_A_PAGE)),
+        )
+    left_out = 0
     if focus:
         nodes = around(nodes, focus)
-    left_out = max(0, len(nodes) - MOST_BOXES)
-    nodes = nodes[:MOST_BOXES]
-    there = {node.name for node in nodes}
-    reads = {node.name: tuple(name for name in node.reads if name in there) for node in nodes}
+        left_out = max(0, len(nodes) - MOST_BOXES)
+        nodes = nearest(nodes, focus, MOST_BOXES)
+    reads = {node.name: node.reads for node in nodes}
     drawing: Drawing = store.remembered(("drawn", key_of(reads)), lambda: draw(reads))
     return page(
         request,
         "graph.html",
-        head=head_of(store, dag_id, user, session),
+        head=head,
         tab="graph",
         drawing=drawing,
         nodes={node.name: node for node in nodes},
-        sizes=_states(store),
+        sizes=sizes,
         focus=focus,
         total=total,
         left_out=left_out,
@@ -229,10 +273,37 @@ def _states(store: SeenStore) -> Mapping[str, RelationState]:
     return store.at_version("relations", lambda _, version: {s.name: s for s in relation_states(version)})
 
 
-def _named(found: Sequence[ViewFacts], named: str) -> tuple[ViewFacts, ...]:
-    """The views and tables with a text in their names; those that are not ready or are stale come first."""
+def _named(found: Sequence[ViewFacts], named: str, order: Order) -> tuple[ViewFacts, ...]:
+    """The views and tables with a text in their names, in an order."""
     kept = [view for view in found if named.lower() in view.view]
-    return tuple(sorted(kept, key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW)))
+
+    def largest(number: float | None) -> tuple[bool, float]:
+        return number is None, -(number or 0)
+
+    def key(view: ViewFacts) -> tuple[Any, ...]:
+        match order:
+            case Order.NAME:
+                return (view.view,)
+            case Order.FRESHNESS:
+                return largest(view.freshness_s)
+            case Order.ROWS:
+                return largest(view.rows if view.published_epoch is None else view.published_rows)
+            case Order.BYTES:
+                return largest(view.state_bytes)
+            case Order.URGENCY:
+                return (view.state is ViewState.READY and not view.stale, view.kind != RelationKind.VIEW)
+
+    return tuple(sorted(kept, key=key))
+
+
+def _listed(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], named: str) -> tuple[GraphRow, ...]:
+    """The nodes with a text in their names; those that do not follow their inputs come first."""
+    readers = Counter(read for node in nodes for read in node.reads)
+    kept = [node for node in nodes if named.lower() in node.name]
+    return tuple(
+        GraphRow(node, readers[node.name], sizes[node.name].state_bytes if node.name in sizes else None)
+        for node in sorted(kept, key=lambda node: node.state == "runs")
+    )
 
 
 def _relation(catalog: Catalog, name: str) -> dict[str, Any] | None:

@@ -119,7 +119,30 @@ def test_the_graph_has_a_box_for_each_node_and_a_line_for_each_that_reads_anothe
     assert "HashAgg" in text
     assert "level 1" in text
     assert "has no relation" in read(admin, f"{DAG}/relations/nope", 404)
-    assert "has no node 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
+    assert "No node has nope in its name" in read(admin, f"{DAG}/graph?focus=nope")
+
+
+def test_a_graph_that_is_too_large_to_draw_is_a_list_whose_nodes_lead_to_drawings(
+    admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tussock_pages.dag.MOST_BOXES", 2)
+    listed = read(admin, f"{DAG}/graph")
+    assert "The graph has 3 nodes. Drawings have at most 2." in listed
+    rows = r" t table active – 1 \S+ kB per_g view active t 1 \S+ kB delta tables sink active per_g 0 –"
+    assert re.search(rows, listed), listed
+    assert " 1 of 3 nodes have ELTA in their names. " in read(admin, f"{DAG}/graph?focus=ELTA")
+    drawn = admin.get(f"{DAG}/graph?focus=delta%20tables").text
+    assert (drawn.count("<rect"), drawn.count("<path")) == (2, 1), "the node itself and the nearest one"
+    assert "; 1 more are farther away" in drawn
+    assert "<title>delta tables</title>" in drawn
+
+
+def test_the_table_of_views_has_a_chosen_order(admin: Visitor) -> None:
+    for order, first in (("name", "per_g"), ("rows", "t"), ("bytes", ""), ("freshness", ""), ("", "per_g")):
+        names = re.findall(r'<td><a class="name" href="[^"]*">(\w+)</a> <span', admin.get(f"{DAG}?order={order}").text)
+        assert sorted(names) == ["per_g", "t"], order
+        assert not first or names[0] == first, order
+    assert admin.get_once(f"{DAG}?order=nope").status_code == 422
 
 
 def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(

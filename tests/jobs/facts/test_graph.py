@@ -10,7 +10,7 @@ from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.facts.gate import CheckFacts, Outcome, expectations
-from tussock.jobs.facts.graph import NodeState, around, explained, fragments, graph, readers
+from tussock.jobs.facts.graph import NodeState, around, explained, fragments, graph, nearest, readers
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
@@ -57,6 +57,16 @@ def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStor
 def test_around_a_node_are_its_inputs_and_readers(meta: MetaStore) -> None:
     assert [n.name for n in around(graph(meta.latest()), "n")] == ["t", "n", "nn"]
     assert [(n.name, n.reads) for n in around(graph(meta.latest()), "u")] == [("u", ()), ("both", ("u",))]
+
+
+def test_the_nearest_nodes_are_those_that_the_fewest_steps_lead_to(meta: MetaStore) -> None:
+    nodes = graph(meta.latest(), PublishSettings("/tables", ("nn", "both")))
+    assert [[n.name for n in nearest(nodes, "n", most)] for most in (1, 3, 5)] == [
+        ["n"],
+        ["t", "n", "nn"],
+        ["t", "n", "nn", "both", "delta tables"],
+    ]
+    assert [n.reads for n in nearest(nodes, "delta tables", 3)] == [(), (), ("nn", "both")]
 
 
 def test_readers_are_the_views_that_follow_directly_or_not(meta: MetaStore) -> None:
