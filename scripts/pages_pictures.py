@@ -10,6 +10,7 @@ Debian's chromium (apt-get install chromium). This takes some minutes.
 
 import argparse
 import json
+import socket
 import sys
 import tempfile
 import time
@@ -65,6 +66,17 @@ def more_views(count: int) -> str:
     if count > len(views):
         raise SystemExit(f"--views is at most {OWN_VIEWS + len(views)}")
     return "\n".join(f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view};" for view in views[:count])
+
+
+RENAME = """
+(() => {
+  const names = %s, page = document.querySelector('iframe').contentDocument;
+  const texts = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) for (const [from, to] of names) {
+    texts.currentNode.data = texts.currentNode.data.replaceAll(from, to);
+  }
+})()
+"""
 
 
 def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None:
@@ -123,8 +135,13 @@ def run_days(home: AirflowHome, days: int) -> str:
     return max(run for run, _ in done)
 
 
-def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -> None:
-    """Save each page, and two of them also with the dark theme, as `<page><mark>.png`."""
+def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str, names: Mapping[str, str]) -> None:
+    """Save each page, and two of them also with the dark theme, as `<page><mark>.png`.
+
+    Args:
+        names: texts to replace in the pages, such as the name of this machine.
+    """
+    rename = RENAME % json.dumps([*names.items()])
     dag, tussock = f"/dags/{DAG}", "/plugin/tussock/tussock"
     addresses: Mapping[str, tuple[str, int]] = {
         "overview": (f"{tussock}/pipelines", 480),
@@ -148,6 +165,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
         page.size(1440, height)
         page.go(f"{base}{address}", there)
         time.sleep(0.5)  # Airflow is still drawing its frame
+        page.value(rename)
         page.picture(out / f"{name}{mark}.png")
         if name == "views" and not mark:
             page.picture(out / "front.png", FRONT)
@@ -157,6 +175,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
         page.size(1440, height)
         page.go(f"{base}{address}", there)
         time.sleep(0.5)
+        page.value(rename)
         page.picture(out / f"{name}-dark{mark}.png")
     page.value("localStorage.removeItem('theme')")
 
@@ -189,12 +208,14 @@ def main() -> None:
             home.python("-m", "tussock.jobs.cli", "verify", "--pipeline", "flights")
         with home.up(DAG, PATIENCE_S), browser() as page:
             run = run_days(home, BY_AIRFLOW)
+            home.python("-m", "tussock.jobs.cli", "compact", "--pipeline", "flights")  # else each picture has its note
             (password,) = json.loads((home.folder / ".airflow/passwords.json").read_text()).values()
             base = home.env["AIRFLOW__API__BASE_URL"]
             page.size(1280, 800)
             log_in(page, base, password)
             mark = "" if given.views is None else f"-{given.views}"
-            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).latest().epoch, given.out, mark)
+            names = {folder: "/srv/tussock", socket.gethostname(): "worker-1"}
+            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).latest().epoch, given.out, mark, names)
 
 
 if __name__ == "__main__":
