@@ -62,10 +62,10 @@ def no_store(request: Request, err: TussockError) -> Response:
     trouble = trouble_without_store(err, request.path_params.get("dag_id", ""))
     if trouble.kind is TroubleKind.STORE_MISSING:
         text = f"The {trouble.about} {trouble.what}. {trouble.do}"
-        return _error(request, 404, "This pipeline has no store yet", text)
+        return _error(request, 404, "This pipeline has no store yet", text, passes=True)
     broken = trouble.kind is TroubleKind.DEFINITION
     title = "The pipeline's definition cannot be loaded" if broken else "The store cannot be read"
-    return _error(request, 503, title, trouble.do, err)
+    return _error(request, 503, title, trouble.do, err, passes=True)
 
 
 @app.exception_handler(HTTPException)
@@ -93,6 +93,14 @@ def misread(request: Request, err: RequestValidationError) -> Response:
 
 
 def _error(
-    request: Request, status: int, title: str, text: str, err: BaseException | None = None, login: Any = None
+    request: Request,
+    status: int,
+    title: str,
+    text: str,
+    err: BaseException | None = None,
+    login: Any = None,
+    *,
+    passes: bool = False,
 ) -> Response:
-    return page(request, "error.html", status, title=title, text=text, err=err, login=login, passes=status == 503)
+    """The page of an error. `passes`: the page appears without a further request of its reader, once it can."""
+    return page(request, "error.html", status, title=title, text=text, err=err, login=login, passes=passes)

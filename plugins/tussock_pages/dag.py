@@ -57,7 +57,7 @@ class ViewRow:
     changed: Sparkline | None
 
 
-class Order(StrEnum):
+class ViewOrder(StrEnum):
     """The order of the table of views. The values are parts of addresses."""
 
     URGENCY = ""  # first those that are not ready or are stale
@@ -133,7 +133,7 @@ def views(
     dag_id: str,
     page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
     named: Annotated[str, Query(max_length=200)] = "",
-    order: Order = Order.URGENCY,
+    order: ViewOrder = ViewOrder.URGENCY,
 ) -> Response:
     """Show views and tables, RELATIONS_A_PAGE per page."""
     store = store_of(dag_id)
@@ -273,7 +273,7 @@ def _states(store: SeenStore) -> Mapping[str, RelationState]:
     return store.at_version("relations", lambda _, version: {s.name: s for s in relation_states(version)})
 
 
-def _named(found: Sequence[ViewFacts], named: str, order: Order) -> tuple[ViewFacts, ...]:
+def _named(found: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
     """The views and tables with a text in their names, in an order."""
     kept = [view for view in found if named.lower() in view.view]
 
@@ -282,15 +282,15 @@ def _named(found: Sequence[ViewFacts], named: str, order: Order) -> tuple[ViewFa
 
     def key(view: ViewFacts) -> tuple[Any, ...]:
         match order:
-            case Order.NAME:
+            case ViewOrder.NAME:
                 return (view.view,)
-            case Order.FRESHNESS:
+            case ViewOrder.FRESHNESS:
                 return largest(view.freshness_s)
-            case Order.ROWS:
+            case ViewOrder.ROWS:
                 return largest(view.rows if view.published_epoch is None else view.published_rows)
-            case Order.BYTES:
+            case ViewOrder.BYTES:
                 return largest(view.state_bytes)
-            case Order.URGENCY:
+            case ViewOrder.URGENCY:
                 return (view.state is ViewState.READY and not view.stale, view.kind != RelationKind.VIEW)
 
     return tuple(sorted(kept, key=key))

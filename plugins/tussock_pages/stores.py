@@ -20,9 +20,10 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.manifest import SealedManifest
+from tussock.statestore.meta.names import STORE
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock_pages.remembered import Remembered, Same, file_version
 
@@ -37,6 +38,19 @@ OLD_S = 10.0
 OLD_PATIENCE_S = 0.6
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """Prefixes of the names of a pipeline's DAGs."""
+
+
+Mark = tuple[str, int]
+"""The ETag and the time (Unix ms) of a store's first object, which no process writes again."""
+
+
+def mark_of(objects: ObjectStore) -> Mark | None:
+    """The mark of the store; None if there is no store. Cost: one HEAD."""
+    try:
+        found = objects.head(STORE)
+    except ObjectNotFoundError:
+        return None
+    return found.etag, found.modified_ms
 
 
 class PagesMeta(MetaStore):
@@ -115,6 +129,8 @@ class Store:
     """One pipeline's store, shared by the pages of all threads."""
 
     meta: PagesMeta  # read under the lock, since a MetaStore is not thread-safe
+    mark: Mark | None  # of the store when it was opened
+    gone: bool = False  # it was removed, moved or replaced: what is cached is not true any more
     _lock: Lock = field(default_factory=Lock)
     _answers: Remembered = field(default_factory=partial(Remembered, REMEMBERED))
     _large: Remembered = field(default_factory=partial(Remembered, LARGE_REMEMBERED))
@@ -167,6 +183,10 @@ class Store:
 
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
+            # For a store that is gone, the GET of the next version has the same answer as for one without news.
+            if mark_of(meta.objects) != self.mark:
+                self.gone = True  # the next page opens it anew; this one has an older answer, or none
+                return
             found = _Answer(time.monotonic(), version, find(meta))
         except Exception as err:  # shown on the page
             found = _Answer(time.monotonic(), version, error=err)
@@ -272,9 +292,11 @@ def open_store(pipeline: Pipeline) -> SeenStore:
     """
     with _opening:
         known = _stores.get(pipeline.name)
-        if known is None or known[0] != pipeline.store:
+        if known is None or known[0] != pipeline.store or known[1].gone:
             leave_pandas()
-            meta = PagesMeta(open_object_store(store_address(pipeline.store)), new_writer(), Remembered(REMEMBERED))
+            objects = open_object_store(store_address(pipeline.store))
+            mark = mark_of(objects)
+            meta = PagesMeta(objects, new_writer(), Remembered(REMEMBERED))
             _ = meta.settings  # raises NotInitialisedError if the store is missing
-            known = _stores[pipeline.name] = (pipeline.store, Store(meta))
+            known = _stores[pipeline.name] = (pipeline.store, Store(meta, mark))
     return known[1].seen(pipeline)

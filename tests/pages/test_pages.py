@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from tussock_pages import epochs, guard, stores
 
-from tests.jobs.driver.embedded import append, new_store, rows
+from tests.jobs.driver.embedded import append, epoch, new_store, rows
 from tests.jobs.facts.test_status import FIELDS, write
+from tests.jobs.plan.catalogs import table
 from tests.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import Wish
@@ -27,7 +28,7 @@ from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 DAG = "/tussock/dags/epoch_shop"
-ERRORS = {"epoch_damaged": True, "epoch_absent": False, "other": False}  # whether they may pass
+ERRORS = {"epoch_damaged": True, "epoch_absent": True, "other": False}  # whether they may pass
 HERE = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -340,6 +341,29 @@ def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visito
     assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
     assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
     assert re.search(r"contains absent, calm, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
+
+
+def test_a_store_that_is_gone_or_replaced_is_noticed_although_no_new_version_appears(
+    admin: Visitor, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "OLD_S", 0.0)  # each page looks again
+    folder, page = shop.folder / "moving", "/tussock/dags/epoch_moving"
+    (shop.folder / "pipelines/moving").mkdir()
+    (shop.folder / "pipelines/moving/pipeline.toml").write_text(
+        f'name = "moving"\nstore = "{folder}"\nsql = ["views.sql"]\n'
+    )
+    append(meta := new_store(folder), table("first"))
+    epoch(meta)
+    assert " first table " in read(admin, page)
+    folder.rename(shop.folder / "moved")
+    eventually("the store is missed", lambda: admin.get(page).status_code == 404, 10, every_s=0.1)
+    assert "has no store yet" in read(admin, page, 404)
+    (shop.folder / "moved").rename(folder)
+    assert " first table " in read(admin, page), "it is back"
+    folder.rename(shop.folder / "moved")
+    append(meta := new_store(folder), table("second"))
+    epoch(meta)
+    eventually("the new store is seen", lambda: " second table " in read(admin, page), 10, every_s=0.1)
 
 
 def test_an_unexpected_error_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

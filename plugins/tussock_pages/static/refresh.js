@@ -14,7 +14,8 @@ const count = () => {
   const old = age > Number(line.dataset.old);
   line.classList.toggle("old", old);
   const [number, unit] = age < 120 ? [age, "s"] : age < 7200 ? [age / 60, "min"] : [age / 3600, "h"];
-  line.querySelector(".age").textContent = old ? `, ${Math.round(number)}\u00a0${unit} old${why && `: ${why}`}` : "";
+  const reason = loading ? "waiting for an answer" : why;
+  line.querySelector(".age").textContent = old ? `, ${Math.round(number)}\u00a0${unit} old${reason && `: ${reason}`}` : "";
 };
 
 // Someone who types, has chosen something or has marked a text is not interrupted.
