@@ -1,6 +1,6 @@
 """DataFrames over stored rows, and views created from them.
 
-Each frame is a LogicalRDD over the rows that workers read from the store. It is one leaf of any plan that is built on
+Each frame is a LogicalRDD over stored rows. It is one leaf of any plan that is built on
 it, and Spark keeps the RDD's number through self-joins, aliases and unions. The binder finds the relation of a leaf by
 that number.
 """

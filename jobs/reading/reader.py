@@ -1,5 +1,6 @@
 """Readers: a relation's rows at a committed epoch, as a Spark DataFrame partitioned by vnode, or as Arrow batches."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,15 @@ from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:  # reads in this process need no Spark
     from pyspark.sql import DataFrame, SparkSession
+
+FEW_ROWS, FEW_BYTES = 50_000, 4 * 2**20
+"""The most stored rows, old versions included, and bytes of SSTs of a relation that the driver reads for Spark.
+
+A Python worker that reads costs 2 CPU s, once per application. The driver reads these rows in less."""
+
+_DECODED_BYTES = 4 * FEW_BYTES  # of the rows in memory; text may be much smaller in SSTs
+
+_UNHASHED = re.compile(r"\b(map<|variant\b)")  # types that Spark does not partition by; a field's name may match too
 
 CHANGE = "_change_type"  # the column of changes with "insert" or "delete"; Delta's name for it
 
@@ -85,6 +95,11 @@ class RowsInFlight:
     def only(self, table_id: int) -> "RowsInFlight":
         """Return the changes of one state table."""
         return RowsInFlight(self.epoch, {t: chunks for t, chunks in self.sealed.items() if t == table_id})
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the encoded rows."""
+        return sum(len(chunk) for chunks in self.sealed.values() for chunk in chunks)
 
     def buffer(self) -> SharedBuffer:
         """Return the changes for a HummockStore."""
@@ -292,7 +307,10 @@ def relation_frame(
     hidden: bool = False,
     in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
 ) -> "DataFrame":
-    """Return the relation at `epoch` as a DataFrame with one partition per parallel unit. Workers read the state store.
+    """Return the relation at `epoch` as a DataFrame.
+
+    The driver reads the rows of a small relation now (FEW_ROWS), into one partition. Workers read those of others when
+    the frame is used, with one partition per parallel unit.
 
     Args:
         since: a readable epoch; only rows written after it are returned, as they are at `epoch`.
@@ -306,8 +324,9 @@ def relation_frame(
     columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     if since is not None:
         return _frame(spark, store_uri, version, relation, columns, partial(_changed, relation, since, epoch))
-    scan = partial(_rows, relation, epoch, hidden, in_flight.only(stored.table_id))
-    return _frame(spark, store_uri, version, relation, columns, scan)
+    changes = in_flight.only(stored.table_id)
+    scan = partial(_rows, relation, epoch, hidden, changes)
+    return _frame(spark, store_uri, version, relation, columns, scan, more_bytes=changes.nbytes)
 
 
 def ordered_frame(
@@ -331,9 +350,13 @@ def changes_frame(
     If the visible columns do not contain the key, equal rows may lie in different vnodes, so the rows are shuffled.
     """
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
-    read = _carried_frame(spark, store_uri, version, relation, columns, partial(_changes, relation, since, until))
+    scan = partial(_changes, relation, since, until)
+    at, groups = part_of(version, {stored_table(relation).table_id}), _vnodes_by_unit(version)
+    if (few := _few_rows(store_uri, at, columns, scan, groups)) is not None:
+        return _frame_of_few(spark, few if has_whole_key(relation) else net_of_changes(few), columns)
+    read = _carried_frame(spark, store_uri, at, relation, columns, scan, groups)
     if not has_whole_key(relation):
-        by = [c.name for c in relation.columns if "map<" not in carried_name(c.type)]  # Spark does not hash maps
+        by = [c.name for c in relation.columns if not _UNHASHED.search(c.type)]
         shuffled = read.repartition(*map(quoted, by)) if by else read.repartition(1)
         read = shuffled.mapInArrow(_net_partition, _carried_schema(columns))
     return _typed(read, columns)
@@ -386,31 +409,75 @@ def _frame(
     columns: Sequence[ColumnSpec],
     scan: _Scan,
     vnodes: list[list[int]] | None = None,
+    more_bytes: int = 0,
 ) -> "DataFrame":
-    """`vnodes`: those of each partition; None: one partition per unit, with its vnodes."""
-    return _typed(_carried_frame(spark, store_uri, version, relation, columns, scan, vnodes), columns)
+    """The rows of a scan.
+
+    Args:
+        vnodes: those of each partition; None: one partition per unit, with its vnodes.
+        more_bytes: of rows that the scan reads and `version` lacks.
+    """
+    at = part_of(version, {stored_table(relation).table_id})
+    groups = _vnodes_by_unit(version) if vnodes is None else vnodes
+    if (few := _few_rows(store_uri, at, columns, scan, groups, more_bytes)) is not None:
+        return _frame_of_few(spark, few, columns)
+    return _typed(_carried_frame(spark, store_uri, at, relation, columns, scan, groups), columns)
+
+
+def _few_rows(
+    store_uri: str,
+    at: VersionPart,
+    columns: Sequence[ColumnSpec],
+    scan: _Scan,
+    groups: Sequence[Sequence[int]],
+    more_bytes: int = 0,
+) -> pa.Table | None:
+    """The rows of a scan, read in this process. None if there may be too many.
+
+    Args:
+        at: the part of a version for one state table.
+        groups: vnodes; their rows come group by group.
+    """
+    sections = [s for level in at.levels for sst in level for s in sst.sections if s.table_id in at.tables]
+    if sum(s.rows for s in sections) > FEW_ROWS or sum(s.bytes for s in sections) + more_bytes > FEW_BYTES:
+        return None
+    names = [c.name for c in columns]
+    parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
+    objects, found = open_object_store(store_uri), 0
+    for group in groups:
+        for rows in scan(objects, at, group):
+            parts.append(rows.rename_columns(names))
+            if (found := found + rows.nbytes) > _DECODED_BYTES:
+                return None
+    return pa.concat_tables(parts)
+
+
+def _frame_of_few(spark: "SparkSession", rows: pa.Table, columns: Sequence[ColumnSpec]) -> "DataFrame":
+    """One partition, which Spark aggregates, sorts and joins without a shuffle."""
+    from tussock.jobs.spark.collected import frame_of_carried
+
+    return _typed(frame_of_carried(spark, carried_rows(rows), _carried_schema(columns)).coalesce(1), columns)
 
 
 def _carried_frame(
     spark: "SparkSession",
     store_uri: str,
-    version: HummockVersion,
+    at: VersionPart,
     relation: Relation,
     columns: Sequence[ColumnSpec],
     scan: _Scan,
-    vnodes: list[list[int]] | None = None,
+    groups: Sequence[Sequence[int]],
 ) -> "DataFrame":
-    """As `_frame`, with intervals of months in their carried form."""
-    pinned = spark.sparkContext.broadcast(msgspec.json.encode(part_of(version, {stored_table(relation).table_id})))
-    groups = _vnodes_by_unit(version) if vnodes is None else vnodes
+    """The rows of a scan, which workers read: a partition per group of vnodes. Months are in their carried form."""
+    pinned = spark.sparkContext.broadcast(msgspec.json.encode(at))
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)
-        at = decoded(pinned.value, VersionPart)
+        part = decoded(pinned.value, VersionPart)
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 with carried_by_spark(relation.name):
-                    for rows in scan(objects, at, groups[group]):
+                    for rows in scan(objects, part, groups[group]):
                         yield from carried_rows(rows).to_batches()
 
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows_of, _carried_schema(columns))

@@ -1,14 +1,18 @@
 """Collect the rows of a Spark DataFrame, and turn Arrow rows into one."""
 
+from typing import cast
+
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+from pyspark.sql.types import StructType, _parse_datatype_string
 
 from tussock.jobs.logical.months import as_carried, carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.spark.release import arrow_schema_of
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.months import carried_rows
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conformed, unsliced
 from tussock.statestore.types import arrow_type, type_name
 
 
@@ -36,7 +40,29 @@ def collected(frame: DataFrame) -> pa.Table:
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows of stored types as a DataFrame."""
-    carried = carried_rows(rows)
-    frame = spark.createDataFrame(carried, ", ".join(f"{quoted(f.name)} {type_name(f.type)}" for f in carried.schema))
-    texts = columns_of_carried([(field.name, type_name(field.type)) for field in rows.schema])
+    kinds = [(field.name, type_name(field.type)) for field in rows.schema]
+    frame = frame_of_carried(spark, carried_rows(rows), ", ".join(f"{quoted(n)} {carried_name(k)}" for n, k in kinds))
+    texts = columns_of_carried(kinds)
     return frame if texts is None else frame.selectExpr(*texts)
+
+
+def frame_of_carried(spark: SparkSession, rows: pa.Table, schema: str) -> DataFrame:
+    """Rows as a DataFrame of one partition, which reads them from the driver, without a Python worker.
+
+    Args:
+        rows: columns in the order of `schema`; intervals of months in their carried form.
+        schema: Spark's types, as a list of columns.
+
+    Unlike `createDataFrame`, it imports no pandas, and it converts a NULL variant. Each job that reads the frame sends
+    the rows to one task, so they should be few.
+    """
+    struct = cast("StructType", _parse_datatype_string(schema))
+    whole = unsliced(conformed(rows, arrow_schema_of(struct))).combine_chunks()
+    batches = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
+    jvm = spark._jvm
+    assert jvm is not None, "a classic Spark session always has its JVM"
+    utils = jvm.PythonSQLUtils
+    sent = spark.sparkContext._serialize_to_jvm(
+        batches, ArrowStreamSerializer(), utils.readArrowStreamFromFile, jvm.ArrowIteratorServer
+    )
+    return DataFrame(utils.toDataFrame(sent, struct.json(), spark._jsparkSession), spark)

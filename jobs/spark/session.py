@@ -38,6 +38,9 @@ _CLASS_PATH = "spark.driver.extraClassPath"
 SQL: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.timeType.enabled": "true",  # without it, reading a table with a TIME column fails
+    # Rows from the driver are an RDD. The optimizer would compute expressions over a local relation that the query
+    # does not need, and raise their errors.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
 }
 
 #: Settings that an epoch needs to be correct, on any master.
