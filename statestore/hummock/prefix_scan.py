@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class _Blocks:
+class RangeBlocks:
     """Per prefix, the blocks [first, end) of one section that may hold its rows."""
 
     section: Section
@@ -32,12 +32,16 @@ class _Blocks:
     end: Positions
 
     @classmethod
-    def of(cls, section: Section, low: Probes, high: Probes) -> "_Blocks":
+    def of(cls, section: Section, low: Probes, high: Probes) -> "RangeBlocks":
         """The blocks of the ranges from `low` to `high`. A block that is already in memory is searched without this."""
         reader, everything = section.reader, slice(None)
         if len(reader) == 1 and is_in_memory(section):
             return cls(section, np.zeros(len(low), np.int64), np.ones(len(low), np.int64))
         return cls(section, reader.last_keys.left(low, everything), reader.first_keys.left(high, everything))
+
+    def inside(self) -> int:
+        """How many blocks certainly contain only rows of a prefix: those between the first and the last of each."""
+        return int(np.maximum(self.end - self.first - 2, 0).sum())
 
     def window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
         """The blocks to read for these prefixes, at most `size` each."""
@@ -91,10 +95,16 @@ class _Scan:
     """State of all rounds of one call: the candidate blocks of each section, and the decoded blocks."""
 
     def __init__(
-        self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool
+        self,
+        source: BufferedSource,
+        ranges: Sequence[RangeBlocks],
+        low: Probes,
+        high: Probes,
+        epoch: int,
+        reverse: bool,
     ) -> None:
         self.source, self.low, self.high, self.epoch, self.reverse = source, low, high, epoch, reverse
-        self.ranges = [_Blocks.of(section, low, high) for section in sections]
+        self.ranges = ranges
         self.batches: list[pa.RecordBatch] = []
         self._rows = 0  # in `batches`
 
@@ -171,9 +181,9 @@ class _Round:
 
 def scan_prefixes(
     source: BufferedSource,
-    sections: Sequence[Section],
-    prefixes: pa.Array,
-    ends: pa.Array,
+    ranges: Sequence[RangeBlocks],
+    low: Probes,
+    high: Probes,
     epoch: int,
     limit: int | None,
     reverse: bool,
@@ -181,15 +191,15 @@ def scan_prefixes(
     """Find the rows of each prefix. Returns them sorted by prefix, and the decoded blocks that hold them.
 
     Args:
-        sections: newest first.
-        prefixes, ends: per prefix its first key and the successor of its last key. Any keys or key prefixes work as the
+        ranges: the blocks of each section, newest section first.
+        low, high: per prefix its first key and the successor of its last key. Any keys or key prefixes work as the
             bounds of a range.
         epoch, limit, reverse: see HummockStore.scan_prefix.
     """
-    scan = _Scan(source, sections, Probes(prefixes), Probes(ends), epoch, reverse)
+    scan = _Scan(source, ranges, low, high, epoch, reverse)
     taken: list[Scanned] = []
-    waiting, window = np.arange(len(prefixes)), None if limit is None else 1
-    while len(waiting) and sections:
+    waiting, window = np.arange(len(low)), None if limit is None else 1
+    while len(waiting) and ranges:
         rows, waiting = _Round(scan, waiting, window).take(limit)
         taken.append(rows)
         window = None if window is None else window * _GROWTH

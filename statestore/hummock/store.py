@@ -23,7 +23,7 @@ from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import hash_keys, probe_filter
 from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from tussock.statestore.hummock.net_changes import net_changes
-from tussock.statestore.hummock.prefix_scan import scan_prefixes
+from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import (
     BufferedIndex,
@@ -244,11 +244,13 @@ class HummockStore:
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
+        low, high = Probes(prefixes), Probes(ends)
+        ranges = [RangeBlocks.of(ranged.section, low, high) for ranged in sections]
         if (
             limit is None
             and not reverse
             and len(prefixes) <= _FEW_RANGES
-            and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS
+            and sum(blocks.inside() for blocks in ranges) >= _MANY_BLOCKS
         ):
             give_back_freed_memory()  # This read needs as much memory as the process may have kept.
             parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
@@ -256,9 +258,7 @@ class HummockStore:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
                 keyed = pa.concat_tables([rows for _, rows in parts])
                 return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
-        found, batches = scan_prefixes(
-            self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse
-        )
+        found, batches = scan_prefixes(self.source, ranges, low, high, epoch, limit, reverse)
         table = self._rows(table_id, batches, columns, schema, sections)
         log.debug(
             "table %d: %d prefixes requested, searched in %d sections, rows from %d blocks",
@@ -479,21 +479,6 @@ class _Ranged:
     def newest(self) -> int:
         """An upper bound of the epochs of its rows."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
-
-
-def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) -> int:
-    """The number of blocks in all sections that may hold rows of the ranges; shared blocks count for each range.
-
-    If fewer than _MANY_BLOCKS are possible, an upper bound, which costs no search.
-    """
-    low, high, everything = Probes(firsts), Probes(ends), slice(None)
-    readers = [s.section.reader for s in sections]
-    if (most := len(firsts) * sum(map(len, readers))) < _MANY_BLOCKS:
-        return most
-    return sum(
-        int(np.maximum(r.first_keys.left(high, everything) - r.last_keys.left(low, everything), 0).sum())
-        for r in readers
-    )
 
 
 def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.bool_]:

@@ -117,7 +117,7 @@ def test_scan_prefix_agrees_with_a_dict(
         ]
         for reverse, streamed in ((False, False), (True, False), (False, True)):
             # streamed: few ranges of many rows are read one after the other
-            monkeypatch.setattr(hummock, "_MANY_BLOCKS", 1 if streamed else MANY_BLOCKS)
+            monkeypatch.setattr(hummock, "_MANY_BLOCKS", 0 if streamed else MANY_BLOCKS)
             store = store_model.store()
             for limit in (None, 1, 3, 500):
                 index, found, rows = store.scan_prefix(
@@ -125,6 +125,25 @@ def test_scan_prefix_agrees_with_a_dict(
                 )
                 expected = [row for rows in under for row in (rows[::-1] if reverse else rows)[:limit]]
                 assert list(zip(index.to_pylist(), found.to_pylist(), rows.to_pylist(), strict=True)) == expected
+
+
+def test_narrow_ranges_over_many_runs_are_read_together(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each range may have rows in a block of each run. All blocks together would hold a million rows, but do not."""
+    model = StoreModel(objects)
+    keys = [storage_key(1, group % 4, b"%03d" % group) for group in range(120)]
+    for epoch in range(30):
+        model.commit(10 + epoch, [sealed(1, {key: {"n": epoch, "s": None} for key in keys[epoch % 3 :: 3]})])
+    prefixes = sorted(key[:-1] + bytes([key[-1] + half]) for key in keys[::6] for half in (0, 1))
+    assert len(prefixes) * 30 >= MANY_BLOCKS
+
+    def one_by_one(*_: object) -> None:
+        pytest.fail("40 ranges with a row each were read one after the other")
+
+    monkeypatch.setattr(HummockStore, "_streamed", one_by_one)
+    index, found, rows = model.store().scan_prefix(1, pa.array(prefixes, pa.binary()), 39)
+    held = [(i, key) for i, prefix in enumerate(prefixes) for key in keys if key.startswith(prefix)]
+    assert list(zip(index.to_pylist(), found.to_pylist(), strict=True)) == held
+    assert rows["n"].to_pylist() == [27 + keys.index(key) % 3 for _, key in held]
 
 
 def test_get_and_columns_give_single_rows_and_parts_of_them(objects: ObjectStore) -> None:
