@@ -20,7 +20,7 @@ from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache, process_cache
 from tussock.statestore.hummock.errors import WrongRowsError
-from tussock.statestore.hummock.filter import hash_keys, probe_filter
+from tussock.statestore.hummock.filter import KeyHashes, hash_keys
 from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
@@ -43,6 +43,7 @@ from tussock.statestore.vnode import one_array
 log = logging.getLogger(__name__)
 
 _FEW_RANGES = 64
+_FIRST = np.zeros(1, np.int64)  # the number of a section's only partition
 _MANY_BLOCKS = 1_024  # a million rows
 _WORTH_TAKING = 64  # rows found in one group of blocks; as many or more are copied at once, fewer at the end
 
@@ -424,18 +425,18 @@ class HummockStore:
         found = []
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                found.append(
-                    (ranged.section, slice(low, high), _partition_ends(ranged.section).left(probes, slice(low, high)))
-                )
-        arenas = self.source.filters([(section, _unique(partitions)) for section, _, partitions in found])
-        hashes = hash_keys(probes.array)
+                found.append((ranged.section, slice(low, high), _partitions(ranged.section, probes, slice(low, high))))
+        arenas = self.source.filters([(section, _FIRST if at is None else _unique(at)) for section, _, at in found])
+        hashes = KeyHashes(hash_keys(probes.array))
         kept = []
-        for (section, part, partitions), arena in zip(found, arenas, strict=True):
+        for (section, part, at), arena in zip(found, arenas, strict=True):
             reader, keys = section.reader, np.arange(part.start, part.stop)
             if arena is not None and not isinstance(reader, BufferedIndex):
-                maybe = probe_filter(
-                    arena.data, reader.filter_starts[partitions], 8 * reader.filter_lengths[partitions], hashes[part]
-                )
+                bits = 8 * reader.filter_lengths
+                if at is None:
+                    maybe = hashes.may_be_in(arena.data, int(bits[0]), part)
+                else:
+                    maybe = hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], part)
                 if not maybe.all():
                     keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
@@ -491,11 +492,14 @@ def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.
     return mask
 
 
-def _partition_ends(section: Section) -> SortedKeys:
-    """The last key of each filter partition of a section."""
-    if isinstance(section, BufferedSection):
-        return section.reader.last_keys
-    return section.reader.partition_ends(section.per_partition)
+def _partitions(section: Section, probes: Probes, part: slice) -> Positions | None:
+    """The filter partition of each probe of `part`, which are in the section's range. None: its only one.
+
+    Most sections have one, since most SSTs in L0 are small.
+    """
+    if isinstance(section, BufferedSection) or len(section.reader) <= section.per_partition:
+        return None
+    return section.reader.partition_ends(section.per_partition).left(probes, part)
 
 
 def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":

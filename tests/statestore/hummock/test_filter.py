@@ -10,7 +10,7 @@ import pytest
 
 from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
 from tussock.statestore.hummock.cache import BlockCache
-from tussock.statestore.hummock.filter import build_filter, filter_bits, hash_keys, probe_filter
+from tussock.statestore.hummock.filter import KeyHashes, build_filter, filter_bits, hash_keys, probe_filter
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -89,6 +89,12 @@ def test_few_and_many_hashes_get_the_answers_of_the_specified_bits(count: int) -
     sizes = np.array([8 * len(part) for part in filters])
     answers = probe_filter(data, starts[which], sizes[which], np.array(hashes, np.uint64))
     assert answers.tolist() == expected
+    keys, part = KeyHashes(np.array(hashes, np.uint64)), slice(count // 3, count)
+    assert keys.may_be_in_each(data, starts[which][part], sizes[which][part], part).tolist() == expected[part]
+    for number, one in enumerate(filters):
+        found = keys.may_be_in(np.frombuffer(one, np.uint8), 8 * len(one), part)
+        assert found.tolist() == [passes(number, value) for value in hashes[part]]
+    assert keys.may_be_in(np.zeros(0, np.uint8), 0, part).all(), "a part without a filter may hold any key"
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1000, 65_536])
