@@ -47,11 +47,12 @@ def plan(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.deployment import deployment_text
 
         with no_retry():
-            deployment = deploy.plan(pipeline_of(name), *_asked(params), progress=print)
-        print(deployment_text(deployment, name, full=True))
+            found = pipeline_of(name)
+            deployment = deploy.plan(found, *_asked(params), progress=print)
+        print(deployment_text(deployment, found.argument, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
-        text = deployment_text(deployment, name, full=True, run_lines=APPROVED_LINES)
+        text = deployment_text(deployment, found.argument, full=True, run_lines=APPROVED_LINES)
         return handed_on(text, deployment.approval.json(), deployment.digest)
 
     return compare(pipeline.name)
@@ -59,7 +60,7 @@ def plan(pipeline: Pipeline) -> Any:
 
 def approve(pipeline: Pipeline) -> Approve:
     """Wait for a person to approve the plan; without approval nothing is applied."""
-    return Approve(plan="plan", subject=f"Apply this to {pipeline.name}?")
+    return Approve(plan="plan", subject=f"Apply this to {pipeline.title}?")
 
 
 def apply(pipeline: Pipeline) -> Any:
