@@ -52,8 +52,10 @@ class CsvHeaderError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path}: {self.difference}. Write the file with the source's columns in their "
-            "order, and the next run reads it. To match columns by position, create the source with the header's "
-            f"names, or with OPTIONS (…, enforceSchema 'true'). {ways_on(self.path)}."
+            "order, and the next run reads it. If new files have these columns from now on, change those of CREATE "
+            "SOURCE and apply the pipeline, or use ALTER SOURCE … ADD COLUMN or RENAME COLUMN. To match columns by "
+            "position, use ALTER SOURCE … SET OPTIONS (enforceSchema 'true'). "
+            f"{ways_on(self.path)}."
         )
 
 

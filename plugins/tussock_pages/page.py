@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock.jobs.facts.health import verdict
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
+from tussock.statestore.meta.catalog import shown_name
 from tussock_pages.remembered import Remembered, key_of
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
@@ -145,6 +146,7 @@ _templates = Environment(
 )
 _templates.filters |= {
     "count": count,
+    "shown_name": shown_name,
     "number": number,
     "size": size,
     "span": span,
