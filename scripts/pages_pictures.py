@@ -145,11 +145,11 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str, n
     dag, tussock = f"/dags/{DAG}", "/plugin/tussock/tussock"
     addresses: Mapping[str, tuple[str, int]] = {
         "overview": (f"{tussock}/pipelines", 480),
-        "views": (f"{dag}/plugin/tussock-dag", 900),
+        "views": (f"{dag}/plugin/tussock-dag", 1180),
         "graph": (f"{tussock}{dag}/graph", 620),
         "relation": (f"{tussock}{dag}/relations/worst_routes", 1000),
         "epochs": (f"{tussock}{dag}/epochs", 560),
-        "epoch": (f"{tussock}{dag}/epochs/{epoch}", 1000),
+        "epoch": (f"{tussock}{dag}/epochs/{epoch}", 1120),
         "run": (f"{dag}/runs/{run}/plugin/tussock-run", 900),
         "quality": (f"{tussock}{dag}/quality", 520),
         "expectations": (f"{tussock}{dag}/quality/carrier_delays", 760),

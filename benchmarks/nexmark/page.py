@@ -75,7 +75,7 @@ def _runs(runs: int) -> str:
 def _means(record: Record) -> Iterator[str]:
     yield from ("", "## Geometric means", "")
     yield "| side | queries | events/s/core | ratio | ratio, warm | small epoch, ms | CPU ms |"
-    yield "|---|---|---|---|---|---|---|"
+    yield _rule(6)
     for peer in record.peers:
         whole, warm, small = (record.mean(peer, part) for part in Part)
         cells = [
@@ -83,8 +83,8 @@ def _means(record: Record) -> Iterator[str]:
             f"{whole.cost.rate:,.0f}" if whole else "",
             _ratio(whole),
             _ratio(warm),
-            f"{small.cost.wall * 1000:.0f}" if small else "",
-            f"{small.cost.cpu * 1000:.0f}" if small else "",
+            f"{small.cost.wall * 1000:,.0f}" if small else "",
+            f"{small.cost.cpu * 1000:,.0f}" if small else "",
         ]
         yield _row(peer, cells)
 
@@ -105,13 +105,13 @@ def _queries(record: Record) -> Iterator[str]:
         ("Wall and CPU seconds, warm epochs", costs(Part.WARM, lambda cost: f"{cost.wall:.2f} / {cost.cpu:.2f}")),
         (
             "Wall and CPU milliseconds of a small epoch",
-            costs(Part.SMALL, lambda cost: f"{cost.wall * 1000:.0f} / {cost.cpu * 1000:.0f}"),
+            costs(Part.SMALL, lambda cost: f"{cost.wall * 1000:,.0f} / {cost.cpu * 1000:,.0f}"),
         ),
     )
     for title, cell in tables:
         yield from ("", f"## {title}", "")
         yield _row("query", record.peers)
-        yield "|---" * (1 + len(record.peers)) + "|"
+        yield _rule(len(record.peers))
         for query in record.queries:
             yield _row(query, [cell(query, peer) for peer in record.peers])
 
@@ -126,6 +126,10 @@ def _refusals(record: Record) -> Iterator[str]:
 
 def _ratio(mean: Mean | None) -> str:
     return "" if mean is None or mean.ratio is None else f"{mean.ratio:.2f}"
+
+
+def _rule(numbers: int) -> str:
+    return "|---" + "|---:" * numbers + "|"
 
 
 def _row(first: str, cells: Iterable[str]) -> str:
