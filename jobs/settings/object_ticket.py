@@ -25,6 +25,8 @@ _ADDRESS = re.compile(
     r"(?:(?:webhdfs|https?)://[^/\s]+)?(?:/webhdfs/v1)?/([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]{22}/data"
     r"(?:\.[A-Za-z0-9]{1,16})?(?:\?[^\s\"'<>]*[^\s\"'<>:,.;)])?"
 )
+#: Matches the address of a ticket, for Spark's setting `spark.redaction.string.regex`.
+REDACTED = rf"{SCHEME}://[^/\s]+/[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{{22}}/data"
 VALID_S = 24 * 60 * 60
 
 

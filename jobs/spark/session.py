@@ -19,6 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options
 from tussock.jobs.spark.executor_watch import watch_executors
@@ -64,8 +65,8 @@ EPOCH: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 
-#: Keeps an application closed to the network by default.
-CLOSED: Mapping[str, str] = {"spark.ui.enabled": "false"}
+#: Keeps an application closed to the network by default, and tickets out of the plans in its page and its event log.
+CLOSED: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.redaction.string.regex": REDACTED}
 
 #: Defaults that make small epochs fast.
 DEFAULTS: Mapping[str, str] = {

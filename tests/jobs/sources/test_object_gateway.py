@@ -1,6 +1,7 @@
 """The gateway serves exactly the objects that the driver named. Requests are those of Hadoop's client. No Spark."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +15,13 @@ import pytest
 
 from tests.s3_servers import BUCKET
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.settings.object_ticket import VALID_S, Ticket, suffix_of, with_object_names
+from tussock.jobs.settings.object_ticket import REDACTED, VALID_S, Ticket, suffix_of, with_object_names
 from tussock.jobs.sources import object_gateway
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import open_file, server_options
 from tussock.jobs.sources.object_gateway import ObjectGateway
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable, verify_pin
+from tussock.jobs.spark.session import CLOSED
 from tussock.statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_s3
 
@@ -163,6 +165,9 @@ def test_texts_name_the_object(gateway: ObjectGateway, store: ObjectStore) -> No
         text = with_object_names(f'java.io.IOException: "{other}" failed')
         assert text == f'java.io.IOException: "s3://{BUCKET}/in [1]/a é.csv.gz" failed'
         assert cause_of(OSError(f"{other}: cut")) == f"s3://{BUCKET}/in [1]/a é.csv.gz: cut"
+    plan = f"FileScan csv Location: InMemoryFileIndex [{url}, {url}], x"
+    assert re.sub(REDACTED, "…", plan) == "FileScan csv Location: InMemoryFileIndex [….gz, ….gz], x", "as Spark redacts"
+    assert CLOSED["spark.redaction.string.regex"] == REDACTED
     others = f"webhdfs://namenode:9870/a.{'b' * 22}/data.csv"
     assert with_object_names(others) == others
 
