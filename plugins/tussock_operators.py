@@ -412,17 +412,22 @@ class Health(PipelineTask):
     """
 
     def execute(self, context: Any) -> dict[str, str]:
+        from tussock.jobs.operations.epochs import record_failed_run
         from tussock.jobs.operations.health import health_of_store
         from tussock.jobs.texts.status import health_line
 
+        failed = [*self._failed_tasks(context)]
         with no_retry(self.pipeline_name):
-            found = health_of_store(self.opened())
+            at = self.opened()
+            if failed:
+                record_failed_run(at, run_of(context), context["dag_run"].start_date, failed[0])
+            found = health_of_store(at)
         metrics.send_health(self.pipeline_name, found)
         for trouble in found.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, found.verdict)
         undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(context))
-        if reasons := [*self._failed_tasks(context), *(text for _, text in undone)]:
+        if reasons := [*failed, *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
         return {"health": found.verdict}
 
@@ -435,10 +440,11 @@ class Health(PipelineTask):
         The failed task has sent the message, so this sends none.
         """
         run = context["dag_run"]
-        states = task_states(run.dag_id, run.run_id, sorted(self.upstream_task_ids))
-        failed = [f"{task} ({state})" for task, state in states.items() if state in ("failed", "upstream_failed")]
-        if failed:
-            yield f"This run failed: {', '.join(failed)}. The first red task's log has the reason."
+        states = task_states(run.dag_id, run.run_id, sorted(self.get_flat_relative_ids(upstream=True)))
+        if failed := [task for task, state in states.items() if state == "failed"]:
+            yield f"This run failed in Airflow. The log of {', '.join(failed)} has the reason."
+        elif "upstream_failed" in states.values():
+            yield "This run failed in Airflow. The log of its first red task has the reason."
 
     def _left_undone(self, context: Any) -> Iterator[tuple[NoticeEvent, str]]:
         from tussock.jobs.driver.pauses import PausedViewsError

@@ -156,6 +156,31 @@ def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> It
         raise
 
 
+def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: int, error: str) -> None:
+    """Record the failure of a run that could not record it, for example because its process did not reach the store.
+
+    A failure that the run has recorded since `began` stays, as does the record of a later run.
+
+    Args:
+        began: Unix milliseconds.
+        error: for everyone who sees the pipeline, so without command lines.
+
+    Cost: a GET, and a PUT if nothing was recorded.
+    """
+    last = last_run(meta.objects)
+    if last is None or last.at < began or (last.run == run and last.state is RecordedState.SUCCEEDED):
+        record = RunRecord(
+            state=RecordedState.FAILED,
+            what=what,
+            began=began,
+            at=clock_ms(),
+            writer=meta.writer,
+            run=dict(run),
+            error=error,
+        )
+        _write(meta.objects, record)
+
+
 def last_run(objects: ObjectStore) -> RunRecord | None:
     """Return the record of the last run; None without one, or if it cannot be read. Cost: one GET."""
     try:

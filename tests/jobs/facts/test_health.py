@@ -18,14 +18,14 @@ from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import record_failure, recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.facts.views import ViewState
 from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import RunSchedule
-from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text
 from tussock.statestore.errors import InputError
@@ -97,6 +97,22 @@ def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_reco
     with pytest.raises(RuntimeError), recorded_elsewhere(shop, "epoch", mine):
         job()
     assert last() == (RunState.FAILED, "mine", "the job's own error")
+
+
+def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_task(shop: MetaStore) -> None:
+    def failed(run: str, began: int) -> str | None:
+        record_failure(shop, "epoch", {"run": run}, began, "the task's log has the reason")
+        return next((t.about for t in now(shop).troubles if t.kind is TroubleKind.RUN_FAILED), None)
+
+    with recorded(shop, "epoch", {"run": "before"}):
+        pass
+    at = clock_ms()
+    assert failed("older", at - 60_000) is None, "another run has ended since"
+    assert failed("mine", at + 1) == "run mine", "its process did not reach the store"
+    with recorded(shop, "epoch", {"run": "next"}):
+        pass
+    assert now(shop).troubles == ()
+    assert failed("next", at) == "run next", "its epoch was committed, and a later task failed"
 
 
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
