@@ -32,6 +32,7 @@ REMEMBERED = 512  # cached manifests, barriers and answers per store, each some 
 LARGE_REMEMBERED = 128  # quality records per store, each some hundred bytes per view
 LOOKS_REMEMBERED = 8  # answers per store that keep a look alive, which is some hundred bytes per view too
 PATIENCE_S = 0.15  # a page waits this long for a newer look; then it shows the previous answer with its age
+FRESH_S = 4.0  # an answer is used for this long: with the 5 s between two loads of an open page, it stays below OLD_S
 OLD_S = 10.0
 """Facts that are older are marked on the page. It waits OLD_PATIENCE_S for newer ones."""
 
@@ -171,12 +172,12 @@ class Store:
         with self._lock:
             known = self._looks.get(key)
             age_s = None if known is None else time.monotonic() - known.at_s
-            fresh = known is not None and known.version >= version and age_s is not None and age_s < OLD_S / 2
+            fresh = known is not None and known.version >= version and age_s is not None and age_s < FRESH_S
             if not fresh and (key not in self._looking or self._looking[key].done()):
                 self._looking[key] = _POOL.submit(self._find, key, version, find, at.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
-            _wait(future, PATIENCE_S if age_s is not None and age_s < OLD_S / 2 else OLD_PATIENCE_S)
+            _wait(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
         with self._lock:
             found = self._looks.get(key) or _Answer(time.monotonic(), version)
         return Looked(found.value, found.at_s, found.error)
@@ -229,7 +230,7 @@ class SeenStore:
 
         After PATIENCE_S it continues in the background, and this returns the previous answer.
 
-        `find` gets its own MetaStore, since it may take minutes. An answer is valid for half of OLD_S or until the next
+        `find` gets its own MetaStore, since it may take minutes. An answer is valid for FRESH_S or until the next
         version.
         """
         return self.store.look(key, find, self)

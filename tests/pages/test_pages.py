@@ -182,7 +182,7 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
 
 
 def test_looks_that_no_page_shows_any_more_are_released(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "OLD_S", 0.0)  # each page looks again
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)  # each page looks again
 
     def alive() -> int:
         gc.collect()
@@ -346,7 +346,7 @@ def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visito
 def test_a_store_that_is_gone_or_replaced_is_noticed_although_no_new_version_appears(
     admin: Visitor, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "OLD_S", 0.0)  # each page looks again
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)  # each page looks again
     folder, page = shop.folder / "moving", "/tussock/dags/epoch_moving"
     (shop.folder / "pipelines/moving").mkdir()
     (shop.folder / "pipelines/moving/pipeline.toml").write_text(
