@@ -11,6 +11,9 @@ A JVM writes its archive at its exit, to a file `.new`, and its header last. The
 complete file, and is the first to start from it. So nothing waits for the writing, and no JVM reads half an archive.
 The file is created empty before the JVM starts, which claims the work: other JVMs that start meanwhile write none.
 
+The archive holds the classes that its JVM loaded. So a command or session whose JVM writes one first runs some queries
+(class_loading.py): otherwise an `apply`, which only binds statements, would leave out what queries need.
+
 A JVM may crash on a damaged archive. A command or session then starts without it, and removes the user's
 (`forget_archive`). A job of spark-submit cannot, so it never renames an archive.
 
@@ -18,9 +21,11 @@ An archive is never necessary. A JVM silently starts without one that does not f
 """
 
 import os
+import re
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -35,6 +40,9 @@ LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
 BRIEF = "-XX:TieredStopAtLevel=1"
 """Half of a short job's CPU seconds are those of the optimising compiler. Later options win over this one."""
 
+SERIAL = "-XX:+UseSerialGC"
+"""The collector of a short job: the default one starts more threads. A JVM refuses two of them."""
+
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 CLAIM_S = 86_400.0
@@ -45,7 +53,10 @@ UNUSED_S = 30 * 86_400.0
 
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH")
 _OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
-_OF_CDS = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-XX:AOT", "-Xshare:")
+_WRITES = "-XX:ArchiveClassesAtExit"
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_OF_CDS = ("-XX:SharedArchiveFile", _WRITES, "-XX:AOT", "-Xshare:")
+_CONTENTS = 2  # of an archive that load_classes has filled; part of its name
 _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)  # of a dynamic archive, in every release since Java 13
 
 
@@ -64,10 +75,10 @@ def archive_name() -> str:
     """The file name for the Java and the Spark that `spark-submit` would start now. Cost: reads a small file."""
     jars = _spark_home() / "jars"
     added = int(jars.stat().st_mtime) if jars.is_dir() else 0
-    return f"spark-{sha256(f'{_java()} {jars} {added}'.encode()).hexdigest()[:16]}.jsa"
+    return f"spark-{sha256(f'{_CONTENTS} {_java()} {jars} {added}'.encode()).hexdigest()[:16]}.jsa"
 
 
-def submit_options(*, writes: bool = False, brief: bool = False) -> dict[str, str]:
+def submit_options(*, writes: bool = False, brief: bool = False, more: str = "") -> dict[str, str]:
     """The variables that make a driver's JVM start fast, added to their current values. Empty if there are none.
 
     No archive is used if the current options already concern archives.
@@ -76,13 +87,25 @@ def submit_options(*, writes: bool = False, brief: bool = False) -> dict[str, st
         writes: if the JVM that wrote an archive has ended, be the first to start from it; without one, make the JVM
             write one at its exit, to the user's cache folder. Only for callers that start again without the options.
         brief: the JVM works for seconds only, so compile its code quickly and never optimise it.
+        more: the options that the JVM gets from elsewhere.
     """
     given = os.environ.get(SUBMIT_OPTIONS, "")
-    options = [_archive_option(writes), BRIEF if brief else ""]
+    options = [_archive_option(writes), *(_brief_options(more) if brief else ())]
     if not any(options):
         return {}
     launcher = {LAUNCHER_OPTIONS: os.environ.get(LAUNCHER_OPTIONS, BRIEF)}
     return {SUBMIT_OPTIONS: " ".join(filter(None, [*options, given])), **launcher}
+
+
+def writes_archive(options: Mapping[str, str]) -> bool:
+    """Whether a JVM with the variables of `submit_options` writes an archive."""
+    return _WRITES in options.get(SUBMIT_OPTIONS, "")
+
+
+def _brief_options(more: str) -> tuple[str, ...]:
+    """The options of a brief JVM. The user's collector stays."""
+    given = [more, *(os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM))]
+    return (BRIEF,) if any(map(_COLLECTOR.search, given)) else (BRIEF, SERIAL)
 
 
 def _archive_option(writes: bool) -> str:
@@ -93,7 +116,7 @@ def _archive_option(writes: bool) -> str:
         if (found := _found(renames=writes)) is not None:
             return f'"-XX:SharedArchiveFile={found}" {QUIET}'
         if writes and (new := _claimed(archive_of_user())) is not None:
-            return f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
+            return f'"{_WRITES}={new}" {QUIET}'
     return ""
 
 

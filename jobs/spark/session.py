@@ -5,7 +5,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.debugging import debugging
 from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
-from tussock.jobs.spark.class_archive import forget_archive, submit_options
+from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
 from tussock.jobs.spark.executor_watch import watch_executors
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -178,12 +178,14 @@ def build_spark(
                 SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
             )  # a builder with settings would change the user's session
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
-        _start_jvm({"spark.app.name": app_name, **chosen}, brief)
+        writes = _start_jvm({"spark.app.name": app_name, **chosen}, brief)
         builder = SparkSession.builder.appName(app_name)
         for name, value in {**chosen, **REQUIRED}.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         watch_executors(spark.sparkContext)
+        if writes:
+            _load_classes(spark)
         return spark
 
 
@@ -217,29 +219,38 @@ def _local_defaults(master: str) -> Mapping[str, str]:
     return LOCAL_DEFAULTS if _LOCAL.fullmatch(master) else {}
 
 
-def _start_jvm(settings: Mapping[str, str], brief: bool) -> None:
-    """Start the JVM of this process unless one runs, and filter its output.
+def _load_classes(spark: SparkSession) -> None:
+    """Fill the archive that the JVM will write. An error leaves it smaller."""
+    from tussock.jobs.spark.class_loading import load_classes
+
+    with suppress(PySparkException, Py4JError):
+        load_classes(spark)
+
+
+def _start_jvm(settings: Mapping[str, str], brief: bool) -> bool:
+    """Start the JVM of this process unless one runs, and filter its output. Return whether it writes an archive.
 
     With TUSSOCK_DEBUG, pyspark starts it unfiltered.
     """
     if debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
-    gateway = _gateway(settings, brief)
+        return False
+    gateway, writes = _gateway(settings, brief)
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    return writes
 
 
-def _gateway(settings: Mapping[str, str], brief: bool) -> JavaGateway:
-    """Start a JVM: from the archive of classes, or one that writes it."""
+def _gateway(settings: Mapping[str, str], brief: bool) -> tuple[JavaGateway, bool]:
+    """Start a JVM: from the archive of classes, or one that writes it. Return also whether it writes."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    options = submit_options(writes=_CLASS_PATH not in settings, brief=brief)
+    options = submit_options(writes=_CLASS_PATH not in settings, brief=brief, more=settings.get(_JAVA_OPTIONS, ""))
     try:
-        return _launched(conf, options)
+        return _launched(conf, options), writes_archive(options)
     except PySparkRuntimeError:
         if not options:
             raise
         gateway = _launched(conf, {})  # this Java does not accept the options, or the archive is damaged
         forget_archive()
-        return gateway
+        return gateway, False
 
 
 def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:

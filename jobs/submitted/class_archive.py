@@ -55,6 +55,7 @@ def _run_epochs(folder: str) -> None:
     from pyspark import SparkContext
 
     from tussock.jobs.session import Session
+    from tussock.jobs.spark.class_loading import load_classes
 
     with Session(f"{folder}/store", runner="spark") as session:
         list(session.run(STATEMENTS))
@@ -62,6 +63,7 @@ def _run_epochs(folder: str) -> None:
         session.execute("UPDATE orders SET amount = 2.50 WHERE id = 2")
         session.flush()
         session.query("SELECT name, sum(total) AS total FROM by_shop GROUP BY name ORDER BY name")
+        load_classes(session.spark)
     gateway = SparkContext._gateway
     assert gateway is not None
     gateway.proc.stdin.close()  # ends the JVM, which then writes the archive

@@ -12,22 +12,26 @@ import pyspark
 import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from tests.jobs.driver.embedded import append, new_store
 from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.shell import query_commands
-from tussock.jobs.spark import class_archive, session
+from tussock.jobs.spark import class_archive, class_loading, session
 from tussock.jobs.spark.class_archive import (
     BRIEF,
     CLAIM_S,
     QUIET,
+    SERIAL,
     UNUSED_S,
     archive_name,
     archive_of_python,
     archive_of_user,
     submit_options,
 )
+from tussock.jobs.spark.class_loading import load_classes
+from tussock.jobs.spark.collected import collected
 
 LAUNCHER = {"SPARK_LAUNCHER_OPTS": BRIEF}
 COMPLETE = class_archive._MAGIC + b"classes"
@@ -77,10 +81,19 @@ def test_options_of_the_user_win_over_those_of_a_brief_jvm(monkeypatch: pytest.M
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=4")
     monkeypatch.setenv("SPARK_LAUNCHER_OPTS", "-Dmine=1")
     assert submit_options(brief=True) == {
-        "SPARK_SUBMIT_OPTS": f"{BRIEF} -XX:TieredStopAtLevel=4",
+        "SPARK_SUBMIT_OPTS": f"{BRIEF} {SERIAL} -XX:TieredStopAtLevel=4",
         "SPARK_LAUNCHER_OPTS": "-Dmine=1",
     }
     assert submit_options() == {}
+
+
+@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", None])
+def test_a_brief_jvm_gets_no_second_collector(variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if variable is not None:
+        monkeypatch.setenv(variable, "-XX:+UseZGC")
+    options = submit_options(brief=True, more="" if variable else "-Xss4m -XX:+UseZGC")["SPARK_SUBMIT_OPTS"]
+    assert options.split()[0] == BRIEF
+    assert SERIAL not in options
 
 
 @pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS"])
@@ -175,7 +188,7 @@ def test_a_java_that_refuses_the_options_starts_without_them(monkeypatch: pytest
 
     monkeypatch.setattr(session, "launch_gateway", launch)
     archive = made(archive_of_user())
-    assert session._gateway({}, brief=False) == "a gateway"
+    assert session._gateway({}, brief=False) == ("a gateway", False)
     assert [bool(options) for options in seen] == [True, False]
     assert "SPARK_SUBMIT_OPTS" not in os.environ
     assert not archive.exists(), "jobs of spark-submit would crash on it for ever"
@@ -190,6 +203,23 @@ def test_an_archive_stays_if_the_jvm_does_not_start_without_it_either(monkeypatc
     with pytest.raises(PySparkRuntimeError):
         session._gateway({}, brief=False)
     assert archive.exists(), "the reason is another one"
+
+
+@pytest.mark.parametrize("name", ["written", "found"])
+def test_the_jvm_that_writes_an_archive_loads_what_queries_need(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "found":
+        made(archive_of_user())
+    monkeypatch.setattr(session, "launch_gateway", lambda conf, popen_kwargs: "a gateway")
+    assert session._gateway({}, brief=True) == ("a gateway", name == "written")
+
+
+@pytest.mark.spark
+def test_the_queries_that_load_classes_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr(class_loading, "collected", lambda frame: ran.append(collected(frame).num_rows))
+    load_classes(spark)
+    assert ran == [2, 2, 3]
+    assert "r" not in [table.name for table in spark.catalog.listTables()]
 
 
 @pytest.mark.parametrize(
