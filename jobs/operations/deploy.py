@@ -17,9 +17,9 @@ from tussock.jobs.gate.suite import Suite, read_suite
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.session import Session
-from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
-from tussock.jobs.settings.tables import NEW_STORE_UNITS
+from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.errors import AlreadyInitialisedError
@@ -78,11 +78,12 @@ def plan(
 
     Args:
         prune, resume: as in Session.apply.
-        progress: receives one line if Spark starts.
+        progress: receives one line if Spark starts, and one if suites exist that never run.
 
     Raises: InputError branches with file and place.
     """
     check_notifiers(pipeline, progress)
+    _report_unused_suites(pipeline, progress)
     read = _read(pipeline, prune, resume)
     with ExitStack() as stack:
         store = pipeline.store
@@ -113,6 +114,7 @@ def apply(
     Raises: PlanOutdatedError with each difference; NoApprovalError; as `plan`.
     """
     check_notifiers(pipeline, progress)
+    _report_unused_suites(pipeline, progress)
     read = _read(pipeline, prune, resume)
     approved = approval_of(approved) if isinstance(approved, str) else approved
     if approved is not None:
@@ -217,6 +219,17 @@ def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
             return
         vnodes, units = meta.settings.vnode_count, version.mapping.unit_count
     yield PlanItem(ItemKind.ACTION, "new store", f"{vnodes} vnodes, {units} units")
+
+
+def _report_unused_suites(pipeline: Pipeline, progress: Progress) -> None:
+    """Report suites and assertions in the default folder that never run, because pipeline.toml has no `[quality]`."""
+    folder = pipeline.folder / QUALITY_FOLDER
+    files = [] if pipeline.quality is not None else [*folder.glob("*.json"), *folder.glob("*.sql")]
+    if files:
+        progress(
+            f"{folder} contains {', '.join(sorted(file.name for file in files))}, but nothing runs them. Add a table "
+            f"[quality] to {pipeline.folder / FILE}."
+        )
 
 
 def _suites(pipeline: Pipeline) -> list[Suite]:

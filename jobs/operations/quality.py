@@ -22,7 +22,7 @@ from tussock.jobs.gate.record import (
 )
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.tables import GateScope
+from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
 from tussock.statestore.errors import InputError
 from tussock.statestore.progress import Progress, no_progress
 
@@ -123,7 +123,7 @@ def propose(at: PipelineStore, view: str) -> Path:
     from tussock.jobs.reading.reader import key_of, relation_rows
 
     quality = at.pipeline.quality
-    folder = at.pipeline.folder / "quality" if quality is None else quality.folder
+    folder = at.pipeline.folder / QUALITY_FOLDER if quality is None else quality.folder
     if (epoch := at.meta.latest().epoch) == 0:
         raise NoEpochYetError(at.pipeline.name)
     with at.meta.reading(epoch) as version:

@@ -131,6 +131,7 @@ from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.tables import (
     OTHER_PLACES,
+    QUALITY_FOLDER,
     AirflowSettings,
     AlertSettings,
     ArrivalRule,
@@ -336,7 +337,7 @@ class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    folder: Text = "quality"
+    folder: Text = QUALITY_FOLDER
     docs: Text | None = None
     scope: Annotated[GateScope, Meta(description='"pipeline" or "view"')] = GateScope.PIPELINE
 

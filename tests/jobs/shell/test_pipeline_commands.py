@@ -39,3 +39,28 @@ def test_a_pipeline_and_its_store_have_one_time_zone(tmp_path: Path) -> None:
     for command in (plan, apply):
         with pytest.raises(OtherTimeZoneError, match='Set time_zone = "Asia/Kolkata"'):
             command(load_pipeline(folder))
+
+
+def test_suites_that_never_run_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "shop"
+    (folder / "quality").mkdir(parents=True)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
+    (folder / "views.sql").write_text("")
+    settings = PIPELINE.format(store=tmp_path / "store")
+
+    def reported(more: str) -> list[str]:
+        (folder / "pipeline.toml").write_text(settings + more)
+        lines: list[str] = []
+        for command in (plan, apply):
+            command(load_pipeline(folder), progress=lines.append)
+        return [line for line in lines if "quality" in line]
+
+    assert reported("") == []
+    (folder / "quality/late.sql").write_text("SELECT 1 AS one WHERE false")
+    (folder / "quality/sales.json").write_text('{"expectations": []}')
+    expected = (
+        f"{folder}/quality contains late.sql, sales.json, but nothing runs them. "
+        f"Add a table [quality] to {folder}/pipeline.toml."
+    )
+    assert reported("") == [expected] * 2
+    assert reported('[quality]\nfolder = "checks"\n') == []
