@@ -43,7 +43,6 @@ from tussock.statestore.vnode import one_array
 log = logging.getLogger(__name__)
 
 _FEW_RANGES = 64
-_FIRST = np.zeros(1, np.int64)  # the number of a section's only partition
 _MANY_BLOCKS = 1_024  # a million rows
 _WORTH_TAKING = 64  # rows found in one group of blocks; as many or more are copied at once, fewer at the end
 
@@ -426,7 +425,8 @@ class HummockStore:
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
                 found.append((ranged.section, slice(low, high), _partitions(ranged.section, probes, slice(low, high))))
-        arenas = self.source.filters([(section, _FIRST if at is None else _unique(at)) for section, _, at in found])
+        only = np.zeros(1, np.int64)  # the number of a section's only partition
+        arenas = self.source.filters([(section, only if at is None else _unique(at)) for section, _, at in found])
         hashes = KeyHashes(hash_keys(probes.array))
         kept = []
         for (section, part, at), arena in zip(found, arenas, strict=True):
