@@ -12,7 +12,9 @@ from markdown_it import MarkdownIt
 from tussock_approval import in_lines
 
 from scripts.airflow_home import airflow_environment
+from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.texts.deployment import deployment_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = 'name = "shop"\nstore = "store"\nsql = ["views.sql"]\n'
@@ -66,6 +68,18 @@ def test_a_person_reads_the_plan_line_by_line_whatever_its_statements_contain(te
         or "\u00a0"
         for line in text.split("\n")
     ]
+
+
+def test_a_plan_cuts_the_rows_of_an_insert_but_no_definition() -> None:
+    text = "\n".join(f"line {n}" for n in range(30))
+    steps = (
+        Step(StepAction.RUN, "INSERT INTO t", "a.sql:1", text=text),
+        Step(StepAction.CREATE, "view v", "", text=text),
+    )
+    found = deployment_text(Deployment(steps, True, None, 0), "shop", full=True, run_lines=20).splitlines()
+    assert [found.count(f"      line {n}") for n in (0, 19, 20, 29)] == [2, 2, 1, 1]
+    assert found.index("      … 10 more lines") == 21
+    assert "more lines" not in deployment_text(Deployment(steps, True, None, 0), "shop", full=True)
 
 
 @pytest.mark.deep
