@@ -28,7 +28,7 @@ PROBES = 7
 _WIDE = 512  # bytes; longer keys are hashed in groups of similar length
 _SLICE_BYTES = 1 << 20  # bytes of keys hashed per step; they fit in the CPU cache
 _FEW = 1024  # hashes that are probed at once
-_EACH_PROBE = np.arange(PROBES, dtype=np.uint32)[:, None]
+_EACH_PROBE = np.arange(PROBES, dtype=np.uint32)
 _PROBE_SLICE = 16384  # keys probed per step, so that their filters stay in the CPU cache between probes
 
 Hashes = npt.NDArray[np.uint64]
@@ -148,7 +148,7 @@ def _probe_at_once(
 def _points(hashes: Hashes) -> npt.NDArray[np.uint32]:
     """(PROBES, n) what `_position` scales to the bits of a filter."""
     step, low = _halves(hashes)
-    return low + step * _EACH_PROBE
+    return low + step * _EACH_PROBE[:, None]
 
 
 def _held(
