@@ -512,7 +512,7 @@ class Session:
             return self._stored.changes(relation, since, until, columns)
 
     def table(self, name: str, epoch: int | None = None) -> "DataFrame":
-        """Return a view's or table's rows as a Spark DataFrame; each action reads the store.
+        """Return a relation's rows as a Spark DataFrame. Rows of a small one are read now, others by each action.
 
         Args:
             epoch: None means the currently published one. The rows stay those of this epoch after later publishes.
