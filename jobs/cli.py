@@ -50,7 +50,19 @@ Quick start:
   tussock query --store ./demo "SELECT * FROM total"
 """
 
-_EPILOG = """\
+EXIT_CODES = """\
+  0    success
+  1    error; the message describes it, and no partial result is visible
+  2    unknown command or option
+       `tussock plan`: the store differs from the SQL files
+  3    another run committed first; nothing of this run is visible
+  4    `tussock status`: the pipeline has a problem
+       `tussock verify`: a view differs from Spark's result
+  5    `tussock verify`: no view differs, but some could not be compared
+  130  interrupted; run the same command again to continue
+"""
+
+_EPILOG = f"""\
 Choose the store with --store (a directory, or s3://bucket/prefix?endpoint=…),
 with --pipeline (a folder in pipelines/), or with TUSSOCK_STORE.
 
@@ -63,20 +75,11 @@ environment:
   TUSSOCK_DEBUG=1    print tracebacks of errors, and Spark's own log
 
 exit codes:
-  0    success
-  1    error; the message describes it, and no partial result is visible
-  2    unknown command or option
-       `tussock plan`: the store differs from the SQL files
-  3    another run committed first; nothing of this run is visible
-  4    `tussock status`: the pipeline has a problem
-       `tussock verify`: a view differs from Spark's result
-  5    `tussock verify`: no view differs, but some could not be compared
-  130  interrupted; run the same command again to continue
-"""
+{EXIT_CODES}"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code, as listed in `_EPILOG`."""
+    """Run one command and return its exit code, as listed in `EXIT_CODES`."""
     chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
     run: Run = chosen.run
     try:

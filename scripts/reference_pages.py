@@ -8,14 +8,19 @@ import argparse
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from scripts import errors_page, performance_page, sql_page
 from scripts.page_lines import wrapped
 from tussock.jobs import cli
 from tussock.jobs.settings import pipeline
+from tussock.jobs.settings.retention import UNITS_MS
+from tussock.jobs.settings.tables import NEW_STORE_UNITS
+from tussock.jobs.settings.values import CronOrNone, Span
 from tussock.jobs.shell.command import Command, build_parser
 
+MAX_PLAIN_NUMBER = 100_000  # longer ones are shown in groups of digits
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- made: ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)
 _KEY = re.compile(r"^(?P<key>\"[\w.]+\"|[\w.]+) = (?P<example>.+?)\s+# (?P<meaning>.+)$")
@@ -49,6 +54,7 @@ def commands_page() -> str:
         ),
         "",
     ]
+    lines += ["## Exit codes", "", *_exit_codes(), "", "## Commands", ""]
     for command in cli.COMMANDS:
         link = f"[`{command.name}`](#tussock-{command.name.replace(' ', '-')})"
         lines += wrapped(f"{link}: {command.first}", "- ", "  ")
@@ -64,6 +70,18 @@ def commands_page() -> str:
         if command.run is not None:
             lines += ["", *_arguments(_parser_of(parser, command))]
     return "\n".join([*lines, ""])
+
+
+def _exit_codes() -> Iterator[str]:
+    """The items of a list: each code with its meanings."""
+    meanings: dict[str, list[str]] = {}
+    code = ""
+    for line in cli.EXIT_CODES.splitlines():
+        first, _, rest = line.strip().partition(" ")
+        code, meaning = (first, rest.strip()) if first.isdigit() else (code, line.strip())
+        meanings.setdefault(code, []).append(meaning)
+    for code, found in meanings.items():
+        yield from wrapped(f"`{code}`: {'; '.join(found)}", "- ", "  ")
 
 
 def _parser_of(parser: argparse.ArgumentParser, command: Command) -> argparse.ArgumentParser:
@@ -88,7 +106,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 def pipeline_page() -> str:
     """Return the text of docs/pipeline-toml.md: each key with its meaning, its values and an example."""
     lines = ["# Configure a pipeline: pipeline.toml", "", *_introduction(), "", "## Top level", ""]
-    expected, table = pipeline.known_keys(), ""
+    table = ""
     for line in textwrap.dedent(pipeline.__doc__ or "").splitlines():
         line = line.strip()
         if line.startswith("[") and "]" in line:
@@ -96,11 +114,55 @@ def pipeline_page() -> str:
             about = line.partition("#")[2].strip()
             lines += ["", f"## [{table[:-1]}]", "", *wrapped(f"{about[0].upper()}{about[1:]}." if about else ""), ""]
         elif (found := _KEY.match(line)) is not None:
-            key = f"{table}{found['key']}"
-            wanted = expected.get(key, "a string")
-            line = f"`{key}`: {found['meaning']}. Expected: {wanted}. Example: `{found['example']}`"
-            lines += wrapped(line, "- ", "  ")
+            lines += wrapped(_about(f"{table}{found['key']}", found["meaning"], found["example"]), "- ", "  ")
     return "\n".join([*lines, ""])
+
+
+def _about(key: str, meaning: str, example: str) -> str:
+    """The line of a key."""
+    known = pipeline.known_keys()
+    is_of_environment = key.startswith("env.")
+    of = known.get(key.split(".", 2)[2] if is_of_environment else key) or next(
+        one for name, one in known.items() if fnmatchcase(key, name)
+    )
+    parts = [f"`{key}`: {meaning}", f"Expected: {of.expected}"]
+    default = "" if is_of_environment else _default(key, of)
+    if default:
+        parts.append(default)
+    if f"`{example}`" not in default:
+        parts.append(f"Example: `{example}`")
+    return ". ".join(parts)
+
+
+def _default(key: str, of: pipeline.KnownKey) -> str:
+    """The default of a key as a sentence; empty for an optional key without one."""
+    if of.required:
+        return "Required in this table" if "." in key else "Required"
+    if key == "epoch.units":
+        return f"Default: unchanged; {NEW_STORE_UNITS} in a new store"
+    return (
+        f"Default: `{_toml(of.default)}`" if of.default not in (None, "") or isinstance(of.default, CronOrNone) else ""
+    )
+
+
+def _toml(value: object) -> str:
+    """A default as it is written in pipeline.toml."""
+    match value:
+        case CronOrNone():
+            return f'"{value or "none"}"'
+        case Span():
+            unit, size = next((unit, size) for unit, size in UNITS_MS.items() if value % size == 0)
+            return f'"{value // size}{unit}"'
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:_}" if value >= MAX_PLAIN_NUMBER else f"{value}"
+        case float():
+            return f"{value}"
+        case tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+        case _:
+            return f'"{value}"'
 
 
 def _introduction() -> list[str]:

@@ -1,6 +1,7 @@
 """Files that the notes name exist."""
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,29 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_every_key_of_pipeline_toml_is_on_its_page() -> None:
     text = reference_pages.pipeline_page()
+    shown = re.findall(r"^- `([^`]+)`: ", text, re.MULTILINE)
     assert [
         key
         for key in known_keys()
-        if key not in ("spark", "freshness", "arrival", "notify", "variables", "env") and f"- `{key}`: " not in text
+        if key not in ("spark", "freshness", "arrival", "notify", "variables", "env")
+        and not any(fnmatchcase(one, key) for one in shown)
     ] == []
+
+
+def test_the_page_of_pipeline_toml_shows_the_defaults_of_the_code() -> None:
+    text = " ".join(reference_pages.pipeline_page().split())
+    for line in (
+        "`epoch.limit`: maximum time per task; Airflow then stops and retries it. Expected: a time span: a number and "
+        'a unit, as in 90s, 15m, 36h or 7d. Default: `"1d"` ',
+        "`schedule.catchup`: optional; also run the intervals that have already passed. Expected: true or false. "
+        "Default: `false`. Example: `true`",
+        "start of the first interval. Expected: a date, or a date with a time. Required in this table. Example",
+        "Default: unchanged; 2 in a new store",
+        "Default: `268_435_456`",
+        'Default: `["failed", "held", "paused", "late"]`',
+        "`arrival.orders.min_rows`: readable rows per interval. Expected: a whole number",
+    ):
+        assert line in text, line
 
 
 def test_every_error_of_the_code_has_its_way_out() -> None:

@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.nexmark.compare import compare_nexmark
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> int:
         spark.sparkContext.setLogLevel("OFF")
         try:
             sides = {name: make(spark) for name, make in PEERS.items() if name in options.peers}
-            record = Record(machine(), sizes, {name: side.title for name, side in sides.items()})
+            record = Record(_machine(options.driver_memory), sizes, {name: side.title for name, side in sides.items()})
             chosen = [query for name, query in known.items() if name in options.queries]
             for results in compare_nexmark(spark, scratch, chosen, sides, sizes, _progress):
                 record = record.plus(results)
@@ -68,6 +69,17 @@ def main(arguments: list[str]) -> int:
     print(table_of(record))
     print(f"wrote {out}")
     return int(any(one.wrong for one in record.results))
+
+
+def _machine(driver_memory: str) -> dict[str, str | int | None]:
+    """The machine, the day, and the versions and the memory that decide the figures of the sides."""
+    return {
+        **machine(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "driver_memory": driver_memory,
+        "date": time.strftime("%Y-%m-%d"),
+        **{package: version(package) for package in ("pyspark", "duckdb")},
+    }
 
 
 def _progress(line: str) -> None:

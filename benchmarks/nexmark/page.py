@@ -9,7 +9,7 @@ is made.
 
 import argparse
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.nexmark.figures import BASE, COLD_EPOCHS, Cost, Mean, Part, Record, read_record
@@ -35,6 +35,9 @@ def _introduction(record: Record) -> Iterator[str]:
         f"measured alone. The machine has {cores} cores, and all sides ran on it in turns, {_runs(sizes.runs)}. The "
         "rows of each side were equal to those of Spark's own SELECT at the end."
     )
+    if (day := record.machine.get("date")) is not None:  # records of earlier runs lack it
+        yield ""
+        yield from wrapped(_circumstances(record.machine, str(day)))
     yield ""
     yield "```bash"
     yield "python -m benchmarks nexmark --help"
@@ -66,6 +69,14 @@ def _introduction(record: Record) -> Iterator[str]:
     )
     for reading in readings:
         yield from wrapped(reading, "- ", "  ")
+
+
+def _circumstances(machine: Mapping[str, str | int | None], day: str) -> str:
+    memory = int(machine["memory"] or 0) / (1 << 30)
+    return (
+        f"Measured on {day} with Spark {machine['pyspark']} and DuckDB {machine['duckdb']}. The machine has "
+        f"{memory:.0f} GiB of memory, and Spark's driver {machine['driver_memory']}."
+    )
 
 
 def _runs(runs: int) -> str:

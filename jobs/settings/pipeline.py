@@ -18,7 +18,7 @@ and reads one small file per pipeline.
     partitions = false                                 # optional; true: asset events contain the interval's day
 
     [epoch]                                            # optional
-    units = 2                                          # parallel units, from the next barrier on; default: unchanged
+    units = 2                                          # parallel units, from the next barrier on
     vnodes = 256                                       # a power of two; permanent once the store exists
     max_bytes = 268_435_456                            # maximum bytes of source files per epoch
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
@@ -30,7 +30,7 @@ and reads one small file per pipeline.
     [spark]                                            # optional; settings of the Spark jobs, as strings
     "spark.driver.memory" = "1g"                       # any Spark setting
 
-    [upkeep]                                           # optional; compaction, vacuum and retention (defaults shown)
+    [upkeep]                                           # optional; compaction, vacuum and retention
     schedule = "@hourly"                               # in the pipeline's time zone; "none": only when triggered
     keep = "1d"                                        # time span in which all epochs stay readable
     keep_epochs = 1                                    # this many of the last published epochs also stay readable
@@ -44,7 +44,7 @@ and reads one small file per pipeline.
     approve = false                                    # true: a person must approve the plan
 
     [prices]                                           # optional; prices in dollars, for `tussock status`
-    put = 0.005                                        # per 1,000 PUT and COPY requests; default: S3 in us-east-1
+    put = 0.005                                        # per 1,000 PUT and COPY requests; defaults: S3 in us-east-1
     get = 0.0004                                       # per 1,000 GET and HEAD requests
     list = 0.005                                       # per 1,000 LIST requests
     delete = 0.0                                       # per 1,000 DELETE requests
@@ -82,15 +82,15 @@ and reads one small file per pipeline.
 
     [notify.team]                                      # optional; a message, by a notifier of Airflow or your own
     notifier = "airflow.providers.smtp.notifications.smtp.SmtpNotifier" # a class, by its module and name
-    on = ["failed", "held", "paused", "late"]          # default: all of these
+    on = ["failed", "held", "paused", "late"]          # the events to report
     arguments = { to = "a@b.org", subject = "{{ tussock.title }}", html_content = "{{ tussock.text }}" } # of the class
 
     [pages]                                            # optional; the pages in Airflow's UI
     rows = "editors"                                   # who sees rows: "editors" of the DAG, its "readers", or "nobody"
 
-    [quality]                                          # optional
-    folder = "quality"                                 # <view>.json: Great Expectations suites
-    docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store
+    [quality]                                          # optional; without it, no suite and no assertion runs
+    folder = "quality"                                 # <view>.json: Great Expectations suites; <name>.sql: assertions
+    docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store; default: as shown
     scope = "pipeline"                                 # a failed suite holds back all views; "view": its view, readers
 
     [publish]                                          # optional; copies of the views outside of the store
@@ -376,9 +376,28 @@ def _fields_of(table: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     return cast(inspect.StructType, inspect.type_info(table)).fields
 
 
-def known_keys() -> dict[str, str]:
-    """Return each key of pipeline.toml, as `key` or `table.key`, with a description of the expected value."""
-    found: dict[str, str] = {}
+_VALUES_BY_NAME: Mapping[str, Any] = {
+    "spark": Text,
+    "freshness": Annotated[Span, SPAN],
+    "arrival": ArrivalRule,
+    "notify": NotifierSettings,
+    "variables": Text,
+}
+"""The values of tables whose keys are names: of Spark's settings, views, sources, teams and variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key of pipeline.toml: a description of the expected value, and the default; None if it has none."""
+
+    expected: str
+    required: bool
+    default: Any
+
+
+def known_keys() -> dict[str, KnownKey]:
+    """Return each key of pipeline.toml, as `key`, `table.key` or, for any name, `table.*` and `table.*.key`."""
+    found: dict[str, KnownKey] = {}
     a_date = "a date, or a date with a time"
     kinds: dict[type, str] = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.AnyType: a_date}
 
@@ -388,9 +407,16 @@ def known_keys() -> dict[str, str]:
             if isinstance(kind, inspect.StructType):
                 add(kind, f"{above}{key.name}.")
             else:
-                found[f"{above}{key.name}"] = expected or kinds[type(kind)]
+                default = None if key.default is msgspec.NODEFAULT else key.default
+                found[f"{above}{key.name}"] = KnownKey(expected or kinds[type(kind)], key.required, default)
 
     add(cast(inspect.StructType, inspect.type_info(_Document)), "")
+    for name, values in _VALUES_BY_NAME.items():
+        kind, expected = described(inspect.type_info(values))
+        if isinstance(kind, inspect.StructType):
+            add(kind, f"{name}.*.")
+        else:
+            found[f"{name}.*"] = KnownKey(expected, required=False, default=None)
     return found
 
 
@@ -489,22 +515,27 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         time_zone=document.time_zone.key,
         schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
         epoch=epoch,
-        spark={k: text(f"spark.{k}", converted_value(v, Text, file, f"spark.{k}")) for k, v in document.spark.items()},
+        spark={
+            k: text(f"spark.{k}", converted_value(v, _VALUES_BY_NAME["spark"], file, f"spark.{k}"))
+            for k, v in document.spark.items()
+        },
         deploy=document.deploy,
         rebalance=document.rebalance,
         freshness={
-            view: int(converted_value(v, Annotated[Span, SPAN], file, f"freshness.{view}"))
+            view: int(converted_value(v, _VALUES_BY_NAME["freshness"], file, f"freshness.{view}"))
             for view, v in document.freshness.items()
         },
         arrival={
-            source: converted_value(rule, ArrivalRule, file, f"arrival.{source}")
+            source: converted_value(rule, _VALUES_BY_NAME["arrival"], file, f"arrival.{source}")
             for source, rule in document.arrival.items()
         },
         alerts=document.alerts,
         airflow=document.airflow,
         pages=document.pages,
         notify={
-            of: _notifier(converted_value(table, NotifierSettings, file, f"notify.{of}"), partial(text, f"notify.{of}"))
+            of: _notifier(
+                converted_value(table, _VALUES_BY_NAME["notify"], file, f"notify.{of}"), partial(text, f"notify.{of}")
+            )
             for of, table in document.notify.items()
         },
         prices=document.prices,
@@ -527,7 +558,7 @@ def _variable(file: str, name: str, value: Any) -> str:
         raise PipelineError(
             file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
         )
-    return substituted(converted_value(value, Text, file, key), os.environ, file, key)
+    return substituted(converted_value(value, _VALUES_BY_NAME["variables"], file, key), os.environ, file, key)
 
 
 def _notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:

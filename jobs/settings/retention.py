@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tussock.statestore.errors import InputError
 
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 
 
 class BadDurationError(InputError):
@@ -32,4 +32,4 @@ def duration_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
     if found is None:
         raise BadDurationError(text)
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(found[1]) * UNITS_MS[found[2]]

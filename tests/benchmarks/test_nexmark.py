@@ -81,9 +81,13 @@ def test_figures_are_those_of_right_results_and_ratios_refer_to_tussock_on_spark
     with pytest.raises(ValueError, match="WRONG: found 6 rows"):
         nexmark_page.page_of(record)
     one[2] = Measured("q1", "streaming", refused="no way")
-    write_record(tmp_path / "record.json", Record({"cores": 2}, sizes, record.peers).plus(one).plus(two))
+    versions = {"date": "2026-01-02", "pyspark": "4.2.1", "duckdb": "2.0.1", "memory": 24 << 30, "driver_memory": "3g"}
+    write_record(tmp_path / "record.json", Record({"cores": 2, **versions}, sizes, record.peers).plus(one).plus(two))
     nexmark_page.main([str(tmp_path / "record.json"), "--docs", str(tmp_path / "docs")])
     page = (tmp_path / "docs" / "nexmark.md").read_text()
+    assert "Measured on 2026-01-02 with Spark 4.2.1 and DuckDB 2.0.1. The machine has 24 GiB of memory" in " ".join(
+        page.split()
+    )
     assert "| q1 | 7.00 / 14.00 | 7.00 / 3.50 |  |" in page
     assert "- q2, `streaming`. no way" in page
 

@@ -89,6 +89,14 @@ def edges() -> pa.Table:
     return pa.table(columns)
 
 
+def columns_text() -> str:
+    """The columns and their types, by type, for people."""
+    by_type: dict[str, list[str]] = {}
+    for name, (kind, _) in _COLUMNS.items():
+        by_type.setdefault(kind, []).append(f"`{name}`")
+    return "; ".join(f"{', '.join(names)}: {kind}" for kind, names in by_type.items())
+
+
 def ddl() -> str:
     """The table's columns as text."""
     return ", ".join(f"{f.name} {type_name(f.type)}" for f in edges().schema)

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
+from tests.functions.edges import columns_text
 from tests.support.release import installed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -110,6 +111,8 @@ def page(functions: list[Function]) -> str:
             "`EXPLAIN` shows the kind for any query. Functions of a time of day need Spark's setting for that "
             "type ([Types](sql.md#types))."
         ),
+        "",
+        *wrapped(f"The examples use these columns: {columns_text()}."),
         "",
         "`make docs` makes this page from `functions.yaml`.",
     ]
