@@ -1,6 +1,5 @@
 """Append bound statements to the log, after their rows are stored."""
 
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +49,6 @@ class StatementWriter:
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
-        self._process, self._name, self._written = 0, "", 0
 
     def insert(self, table: str, rows: pa.Table) -> Insert:
         """Store rows and return the INSERT of them. Raises if a text is not UTF-8."""
@@ -150,13 +148,10 @@ class StatementWriter:
     def new_client_id(self) -> str:
         """The name of one append. Repeating the append with it adds no second entry.
 
-        Two statements with one name would be one entry, and the second would be lost. So the name differs between the
-        writers of one MetaStore, and between a process and its forked children, which have copies of this object.
+        Two statements with one name would be one entry, and the second would be lost. A random name differs between the
+        writers of one MetaStore, between threads, and between a process and its forked children.
         """
-        if self._process != os.getpid():
-            self._process, self._name = os.getpid(), f"{self._meta.writer}/{secrets.token_hex(6)}"
-        self._written += 1
-        return f"{self._name}/{self._written}"
+        return f"{self._meta.writer}/{secrets.token_hex(8)}"
 
     def _stored(self, rows: pa.Table) -> str:
         sink = pa.BufferOutputStream()

@@ -375,11 +375,13 @@ def table_function(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.
     def publicly(sql: str) -> pa.Table:
         return connection.sql(sql).to_arrow_table()
 
-    probe = "VALUES (1)"
+    connection.execute("PREPARE probe AS SELECT range AS n, 'a' AS t, [range] AS l FROM range(3)")
     try:
-        return directly if directly(probe).equals(publicly(probe)) else publicly
+        return directly if directly("EXECUTE probe").equals(publicly("EXECUTE probe")) else publicly
     except Exception:  # of any kind: the function is another one
         return publicly
+    finally:
+        connection.execute("DEALLOCATE probe")
 
 
 def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:

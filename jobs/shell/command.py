@@ -84,7 +84,11 @@ class _Parser(argparse.ArgumentParser):
         if unknown.startswith("-"):
             near = did_you_mean(unknown.partition("=")[0], [option for option in options if option != "--help"])
             return f".{near}" if near else ""
-        is_pipeline = "--pipeline" in options and (pipelines_folder() / unknown / "pipeline.toml").is_file()
+        is_pipeline = (
+            "--pipeline" in options
+            and re.fullmatch(r"[a-z][a-z0-9_]{0,99}", unknown)  # SQL may be too long for a file's name
+            and (pipelines_folder() / unknown / "pipeline.toml").is_file()
+        )
         return f". Name the pipeline with --pipeline {unknown}" if is_pipeline else ""
 
     def error(self, message: str) -> NoReturn:

@@ -24,14 +24,13 @@ QUERIES = (
 """Queries of the common kinds over one relation `r`."""
 
 
-def load_classes(spark: SparkSession) -> None:
-    """Run QUERIES over two rows. Without effect if the tasks run on other machines.
+def load_classes(session: SparkSession) -> None:
+    """Run QUERIES over two rows, in a session of their own. Without effect if the tasks run on other machines.
 
     Cost: some CPU seconds, in the JVM of one command per user and release.
     """
-    if not is_local_master(str(spark.sparkContext.master)):
+    if not is_local_master(str(session.sparkContext.master)):
         return
-    session = spark.newSession()
     frame_of(session, _rows()).createOrReplaceTempView("r")
     for query in QUERIES:
         collected(session.sql(query))

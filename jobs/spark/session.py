@@ -1,11 +1,12 @@
 """The Spark session: the settings that an epoch needs, in one place."""
 
+import logging
 import os
 import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,8 @@ from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
 from tussock.jobs.spark.executor_watch import watch_executors
+
+log = logging.getLogger(__name__)
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -220,11 +223,13 @@ def _local_defaults(master: str) -> Mapping[str, str]:
 
 
 def _load_classes(spark: SparkSession) -> None:
-    """Fill the archive that the JVM will write. An error leaves it smaller."""
+    """Fill the archive that the JVM will write. An error of any kind only leaves it smaller."""
     from tussock.jobs.spark.class_loading import load_classes
 
-    with suppress(PySparkException, Py4JError):
-        load_classes(spark)
+    try:
+        load_classes(sql_session(spark, "UTC"))
+    except Exception:  # the session works without it
+        log.debug("the archive of classes lacks those of queries", exc_info=True)
 
 
 def _start_jvm(settings: Mapping[str, str], brief: bool) -> bool:

@@ -196,6 +196,7 @@ def test_every_command_has_a_description_and_an_example(command: str, capsys: py
         (("read", "v", "--colums", "k"), "Did you mean '--columns'?"),
         (("inspect", "rows", "--tabel=t"), "usage: tussock inspect rows"),
         (("epoch", "days"), "Name the pipeline with --pipeline days"),
+        (("query", "SELECT 1", "x" * 1000), "unrecognized arguments: xxx"),
     ],
 )
 def test_a_mistyped_command_is_answered_with_the_likely_one(

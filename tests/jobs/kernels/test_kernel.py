@@ -316,6 +316,9 @@ class OtherDuckDB:
     def sql(self, text: str) -> object:
         return self._connection.sql(text)
 
+    def execute(self, text: str) -> object:
+        return self._connection.execute(text)
+
 
 @pytest.mark.parametrize("directly", [None, lambda sql: sql, lambda *_: "rows"], ids=["absent", "other", "no Arrow"])
 def test_another_duckdb_returns_the_same_rows_with_its_public_function(
