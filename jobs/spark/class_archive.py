@@ -52,7 +52,7 @@ UNUSED_S = 30 * 86_400.0
 """Age since the last use after which an archive in the cache folder is removed, such as that of an earlier Java."""
 
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH")
-_OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
 _WRITES = "-XX:ArchiveClassesAtExit"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _OF_CDS = ("-XX:SharedArchiveFile", _WRITES, "-XX:AOT", "-Xshare:")

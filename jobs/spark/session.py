@@ -35,7 +35,7 @@ LOCAL_MASTER = "local[2,4]"  # 4 attempts per task; plain local[N] never retries
 ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
 
 _TIME_ZONE = "spark.sql.session.timeZone"
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS, _FIRST_JAVA_OPTIONS = "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 
 #: Settings of every session that parses, reads or computes SQL.
@@ -247,7 +247,8 @@ def _start_jvm(settings: Mapping[str, str], brief: bool) -> bool:
 def _gateway(settings: Mapping[str, str], brief: bool) -> tuple[JavaGateway, bool]:
     """Start a JVM: from the archive of classes, or one that writes it. Return also whether it writes."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    options = submit_options(writes=_CLASS_PATH not in settings, brief=brief, more=settings.get(_JAVA_OPTIONS, ""))
+    more = " ".join(settings.get(name, "") for name in (_FIRST_JAVA_OPTIONS, _JAVA_OPTIONS))
+    options = submit_options(writes=_CLASS_PATH not in settings, brief=brief, more=more)
     try:
         return _launched(conf, options), writes_archive(options)
     except PySparkRuntimeError:

@@ -47,6 +47,8 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "SPARK_LAUNCHER_OPTS",
         "JAVA_TOOL_OPTIONS",
         "JDK_JAVA_OPTIONS",
+        "_JAVA_OPTIONS",
+        "PYSPARK_SUBMIT_ARGS",
         *class_archive._CLASS_PATHS,
     ):
         monkeypatch.delenv(name, raising=False)
