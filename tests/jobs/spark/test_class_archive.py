@@ -89,7 +89,7 @@ def test_options_of_the_user_win_over_those_of_a_brief_jvm(monkeypatch: pytest.M
     assert submit_options() == {}
 
 
-@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", None])
+@pytest.mark.parametrize("variable", ["SPARK_SUBMIT_OPTS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS", None])
 def test_a_brief_jvm_gets_no_second_collector(variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if variable is not None:
         monkeypatch.setenv(variable, "-XX:+UseZGC")
