@@ -108,7 +108,7 @@ def nearest(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode
     kept = dict.fromkeys([name])
     edge = [name]
     while edge and len(kept) < most:
-        edge = [other for one in edge for other in beside[one] if other not in kept]
+        edge = list(dict.fromkeys(other for one in edge for other in beside[one] if other not in kept))
         kept |= dict.fromkeys(edge)
     there = set(list(kept)[:most])
     return tuple(

@@ -10,7 +10,7 @@ from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.facts.gate import CheckFacts, Outcome, expectations
-from tussock.jobs.facts.graph import NodeState, around, explained, fragments, graph, nearest, readers
+from tussock.jobs.facts.graph import GraphNode, NodeState, around, explained, fragments, graph, nearest, readers
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
@@ -67,6 +67,18 @@ def test_the_nearest_nodes_are_those_that_the_fewest_steps_lead_to(meta: MetaSto
         ["t", "n", "nn", "both", "delta tables"],
     ]
     assert [n.reads for n in nearest(nodes, "delta tables", 3)] == [(), (), ("nn", "both")]
+
+
+def test_the_nearest_of_many_paths_are_found_at_once() -> None:
+    """Every node of a level reads the whole level before it: 4^20 paths lead through 80 nodes."""
+    nodes = [
+        GraphNode(
+            f"v{level}_{i}", "view", next(iter(NodeState)), tuple(f"v{level - 1}_{j}" for j in range(4 if level else 0))
+        )
+        for level in range(20)
+        for i in range(4)
+    ]
+    assert [n.name for n in nearest(nodes, "v0_0", 100)] == [n.name for n in nodes]
 
 
 def test_readers_are_the_views_that_follow_directly_or_not(meta: MetaStore) -> None:
