@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -126,7 +127,8 @@ def test_a_file_that_is_held_is_tried_again_after_a_column_was_added(meta: MetaS
     hold = Hold("only its header has 's'", 1, "CsvHeaderError", str(files / "b.csv"), "mark")
     held = with_holds(catalog, {find(catalog, "events").id: (hold,)}, 1)
     assert held_sources(held)
-    assert not held_sources(set_source_columns(held, SetSourceColumns("events", (FIRST,), (FIRST, MORE))))
+    altered = find(set_source_columns(held, SetSourceColumns("events", (FIRST,), (FIRST, MORE))), "events")
+    assert altered.holds == (msgspec.structs.replace(hold, mark=""),), "the next run that wants the file reads it"
 
 
 def test_a_record_that_was_a_row_remains_a_row_despite_the_new_column(tmp_path: Path, files: Path) -> None:

@@ -25,7 +25,7 @@ from tussock.jobs.driver.summary import EpochSummary, show_summary
 from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Show, Shown
+from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateTable, CreateView, Show, Shown
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
@@ -385,3 +385,22 @@ def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_can_be_continued_wi
         assert rows(other, "of_s") == [(1, 10), (2, 20)]
         damage(files / "s" / "2.parquet")
     assert sum(name.startswith("meta/barrier") for operation, name in calls if operation == "put_if_absent") == 2
+
+
+def test_a_column_that_is_added_makes_no_damaged_file_of_another_interval_forgotten(tmp_path: Path) -> None:
+    meta = new_store(tmp_path / "store")
+    days = tmp_path / "days"
+    append(meta, source("s", f"{days}/{{start:%Y-%m-%d}}.parquet"), over("s"))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    intervals = [Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(4)]
+    for n in range(4):
+        write(days / f"2026-01-0{n + 1}.parquet", n)
+    damage(days / "2026-01-02.parquet")
+    run(meta, intervals[0])
+    assert "2026-01-02" in reason(meta, intervals[1])
+    append(meta, AddSourceColumns("s", FILE_FIELDS, (Field("x", "int"),)))
+    run(meta, intervals[3])
+    assert held_sources(meta.latest().catalog)
+    write(days / "2026-01-02.parquet", 1)
+    run(meta, intervals[1])
+    assert not held_sources(meta.latest().catalog)
