@@ -412,16 +412,19 @@ class Health(PipelineTask):
     """
 
     def execute(self, context: Any) -> dict[str, str]:
-        from tussock.jobs.operations.epochs import record_failed_run
+        from tussock.jobs.operations.epochs import record_failed_run, record_recovered_run
         from tussock.jobs.operations.health import health_of_store
         from tussock.jobs.texts.status import health_line
 
         failed = [*self._failed_tasks(context)]
         with no_retry(self.pipeline_name):
             at = self.opened()
-            if failed:
-                record_failed_run(at, run_of(context), context["dag_run"].start_date, failed[0])
+            if not failed:
+                record_recovered_run(at, run_of(context))
             found = health_of_store(at)
+            if failed and not any(trouble.wrong for trouble in found.troubles):  # else the store shows the cause
+                record_failed_run(at, run_of(context), context["dag_run"].start_date, failed[0])
+                found = health_of_store(at)
         metrics.send_health(self.pipeline_name, found)
         for trouble in found.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))

@@ -48,6 +48,9 @@ class RecordedState(StrEnum):
     FAILED = "failed"
 
 
+_TASKS_FAILED = "TasksFailed"  # RunRecord.kind of `record_failure`; stored
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run, as of its last update. Times are Unix milliseconds."""
 
@@ -176,9 +179,23 @@ def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: in
             at=clock_ms(),
             writer=meta.writer,
             run=dict(run),
+            kind=_TASKS_FAILED,
             error=error,
         )
         _write(meta.objects, record)
+
+
+def record_recovery(meta: MetaStore, run: Mapping[str, str]) -> None:
+    """Record that a run has succeeded whose failure `record_failure` has recorded: its failed tasks ran again.
+
+    Any other record stays. Cost: a GET, and a PUT if the record is such a failure.
+    """
+    last = last_run(meta.objects)
+    if last is not None and last.run == run and last.kind == _TASKS_FAILED:
+        _write(
+            meta.objects,
+            msgspec.structs.replace(last, state=RecordedState.SUCCEEDED, at=clock_ms(), kind="", error=""),
+        )
 
 
 def last_run(objects: ObjectStore) -> RunRecord | None:

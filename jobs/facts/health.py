@@ -208,7 +208,9 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
     if run is not None and not _is_past(run, found.committed):
         barrier = f"`tussock barrier show{found.option}`"
         if run.state is RunState.FAILED:
-            do = f"Correct the cause. The next run continues with the same input; {barrier} lists it."
+            waits = f"The next run continues with the same input; {barrier} lists it."
+            again = "Run it again: its input is not lost." if found.opened is None else waits
+            do = f"Correct the cause. {again}"
             yield Trouble(
                 TroubleKind.RUN_FAILED, f"run {run.name}", f"failed ({run.what}): {run.error}", do, since=run.at
             )

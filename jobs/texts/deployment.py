@@ -1,5 +1,6 @@
 """A deployment as text: what `tussock plan` and `tussock apply` print."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
@@ -15,6 +16,7 @@ _SIGNS: Mapping[StepAction, str] = {
     StepAction.GONE: "?",
     StepAction.WAIT: ".",
 }
+_INSERTS_VALUES = re.compile(r"\s*INSERT\s+INTO\s+[^\s(]+\s*(\([^()]*\)\s*)?VALUES\b", re.IGNORECASE)
 
 
 def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, run_lines: int | None = None) -> str:
@@ -23,7 +25,7 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, r
     Args:
         full: include the whole text of each statement that is new or runs, and the code of new functions. Changed
             statements show only their differences.
-        run_lines: at most so many lines of each statement that runs once, such as an INSERT of many rows.
+        run_lines: at most so many lines of each INSERT of VALUES that runs once.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
     width = max((len(_what(s)) for s in shown), default=0)
@@ -46,10 +48,12 @@ def _step(step: Step, width: int, pipeline: str, full: bool, run_lines: int | No
     yield from (f"      {line}" for line in step.differences)
     if full and step.action in (StepAction.CREATE, StepAction.RUN):
         lines = step.text.splitlines()
-        shown = lines[: run_lines if step.action is StepAction.RUN else None]
+        # Only rows are cut. Another statement may end with its condition, which an approval must show.
+        is_of_rows = step.action is StepAction.RUN and _INSERTS_VALUES.match(step.text)
+        shown = lines[: run_lines if is_of_rows else None]
         yield from (f"      {line}".rstrip() for line in shown)
         if len(shown) < len(lines):
-            yield f"      … {len(lines) - len(shown):,} more lines"
+            yield f"      … {len(lines) - len(shown):,} more lines, in the log of `plan`"
     if step.note:
         yield f"      note: {step.note}"
 

@@ -71,14 +71,15 @@ def test_a_person_reads_the_plan_line_by_line_whatever_its_statements_contain(te
 
 
 def test_a_plan_cuts_the_rows_of_an_insert_but_no_definition() -> None:
-    text = "\n".join(f"line {n}" for n in range(30))
+    lines = "\n".join(f"line {n}" for n in range(1, 30))
     steps = (
-        Step(StepAction.RUN, "INSERT INTO t", "a.sql:1", text=text),
-        Step(StepAction.CREATE, "view v", "", text=text),
+        Step(StepAction.RUN, "INSERT INTO t", "a.sql:1", text=f"insert into t (a, b)\nVALUES\n{lines}"),
+        Step(StepAction.RUN, "DELETE FROM t", "a.sql:40", text=f"DELETE FROM t WHERE 'VALUES'\n{lines}"),
+        Step(StepAction.CREATE, "view v", "", text=lines),
     )
     found = deployment_text(Deployment(steps, True, None, 0), "shop", full=True, run_lines=20).splitlines()
-    assert [found.count(f"      line {n}") for n in (0, 19, 20, 29)] == [2, 2, 1, 1]
-    assert found.index("      … 10 more lines") == 21
+    assert [found.count(f"      line {n}") for n in (1, 18, 19, 29)] == [3, 3, 2, 2]
+    assert found.index("      … 11 more lines, in the log of `plan`") == 21
     assert "more lines" not in deployment_text(Deployment(steps, True, None, 0), "shop", full=True)
 
 

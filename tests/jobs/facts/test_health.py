@@ -18,7 +18,7 @@ from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.run_record import record_failure, recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import record_failure, record_recovery, recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
@@ -113,6 +113,16 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
         pass
     assert now(shop).troubles == ()
     assert failed("next", at) == "run next", "its epoch was committed, and a later task failed"
+    (trouble,) = now(shop).troubles
+    assert "barrier show" not in trouble.do, "no epoch is open"
+    record_recovery(shop, {"run": "another"})
+    assert now(shop).troubles == (trouble,)
+    record_recovery(shop, {"run": "next"})
+    assert now(shop).troubles == (), "its failed task was cleared, and succeeded"
+    with suppress(InputError), recorded(shop, "epoch", {"run": "next"}):
+        raise InputError("its own error")
+    record_recovery(shop, {"run": "next"})
+    assert [t.kind for t in now(shop).troubles] == [TroubleKind.RUN_FAILED]
 
 
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
