@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -85,12 +86,14 @@ class _NotUnderstood(Exception):
 class _Operand:
     """A column or a literal, with its kind: number, string or date.
 
-    `digits`: of an integer or a decimal, as of `decimal_digits`.
+    `digits`: of an integer or a decimal, as of `decimal_digits`; for a literal of an integer, its own.
+    `digits_in_list`: those of its type, because IN converts all its values to one type.
     """
 
     kind: str
     of: Mask
     digits: Digits = (0, 0)
+    digits_in_list: Digits = (0, 0)
 
 
 def _column(name: str, schema: pa.Schema) -> _Operand:
@@ -103,7 +106,8 @@ def _column(name: str, schema: pa.Schema) -> _Operand:
         return rows[field.name]
 
     if any(of_kind(field.type) for of_kind in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_float64)):
-        return _Operand("number", value, decimal_digits(field.type))
+        digits = decimal_digits(field.type)
+        return _Operand("number", value, digits, digits)
     if pa.types.is_string(field.type):
         return _Operand("string", value)
     if pa.types.is_date(field.type):
@@ -119,8 +123,11 @@ def _literal(value: object) -> _Operand:
         raise _NotUnderstood
     kind = "string" if isinstance(value, str) else "date" if isinstance(value, date) else "number"
     scalar = pa.scalar(value)
-    digits = (len(str(abs(value))), 0) if isinstance(value, int) else decimal_digits(scalar.type)
-    return _Operand(kind, lambda _: scalar, digits)
+    if not isinstance(value, int):
+        digits = decimal_digits(scalar.type)
+        return _Operand(kind, lambda _: scalar, digits, digits)
+    of_type = _DIGITS[pa.int32() if -(2**31) <= value < 2**31 else pa.int64()]
+    return _Operand(kind, lambda _: scalar, (len(str(abs(value))), 0), (of_type, 0))
 
 
 def decimal_digits(kind: pa.DataType) -> Digits:
@@ -269,12 +276,17 @@ class _Parser:
         return _inverted(found) if inverted else found
 
     def _among(self, left: _Operand) -> Mask:
+        """Spark converts the left side and all values to one type."""
         self._need("(")
-        found = _compared("=", left, self._operand())
+        values = [self._operand()]
         while self._take(","):
-            found = _join(found, _compared("=", left, self._operand()), pc.or_kleene)
+            values.append(self._operand())
         self._need(")")
-        return found
+        whole, scale = (max(operand.digits_in_list[part] for operand in (left, *values)) for part in (0, 1))
+        if whole + scale > _MOST_DIGITS:
+            raise _NotUnderstood
+        masks = (_compared("=", left, value) for value in values)
+        return reduce(lambda a, b: _join(a, b, pc.or_kleene), masks)
 
     def _operand(self) -> _Operand:
         sign = "-" if self._take("-") else ""

@@ -250,15 +250,18 @@ def test_conditions_on_decimals_that_spark_rounds_are_left_to_spark(spark: Spark
             "b": pa.array([Decimal("1.4")], pa.decimal128(38, 18)),
             "c": pa.array([Decimal("1.4")], pa.decimal128(20, 2)),
             "d": pa.array([Decimal("1.4")], pa.decimal128(38, 30)),
+            "e": pa.array([Decimal("12345678901.0000000000000000000000001")], pa.decimal128(38, 25)),
             "n": [1],
         }
     )
     frame = spark.createDataFrame(wide)
     rounded = ("a = b", "b = a", "a >= b", "a = 1.4", "a IN (1.4)", "a BETWEEN 1.4 AND 2", "n = d", "d <> 12345678901")
+    rounded += ("d IN (5)", "d IN (1.4, 5)", "e IN (12345678901)", "NOT e IN (1, 12345678901)")
     assert [condition for condition in rounded if filter_of(condition, wide.schema) is not None] == []
     (found,) = frame.selectExpr(*rounded[:4]).collect()
     assert [*found] == [True] * 4, "Spark rounds"
-    exact = ("b = c", "b > n", "d > 1", "c > 1.4000000001", "c = b AND a < 2", "n < b")
+    assert frame.selectExpr("e IN (12345678901)", "e = 12345678901").collect()[0][0] is True, "in a list too"
+    exact = ("b = c", "b > n", "d > 1", "c > 1.4000000001", "c = b AND a < 2", "n < b", "c IN (1, 1.40)")
     (wanted,) = frame.selectExpr(*exact).collect()
     masks = [filter_of(condition, wide.schema) for condition in exact]
     assert [mask and mask(wide).to_pylist()[0] for mask in masks] == [*wanted]
