@@ -123,6 +123,11 @@ def announce(
     context["ti"].task.outlets = [*aliases.values(), *said]
 
 
+def announce_nothing(context: Mapping[str, Any]) -> None:
+    """Emit no event when this task succeeds. Otherwise Airflow emits one for each declared asset."""
+    context["ti"].task.outlets = []
+
+
 def still_to_come(context: Mapping[str, Any]) -> str | None:
     """Return another run of a backfill that will emit this run's events.
 

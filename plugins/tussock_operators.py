@@ -31,6 +31,7 @@ from tussock_events import (
     RunInterval,
     alias_of,
     announce,
+    announce_nothing,
     day_of,
     has_announced,
     named_assets,
@@ -581,6 +582,7 @@ class OwedEvents(AnnouncingTask):
     def execute(self, context: Any) -> None:
         if has_announced(context):
             self.log.info("publish_views has emitted the events of this run, or left them to a later one.")
+            announce_nothing(context)
             return
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
         with no_retry(self.pipeline_name):
