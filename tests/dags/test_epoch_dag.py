@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import Asset
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import RelationKind
@@ -137,6 +138,17 @@ def test_the_state_of_a_scheduled_run_does_not_depend_on_its_last_task(
     assert not owed.on_failure_fail_dagrun
     assert owed.upstream_task_ids == {"publish_views"}
     assert [outlet.name for outlet in owed.outlets] == ["shop.sources", "shop.views", "shop.tables"]
+
+
+def test_a_run_that_has_announced_its_news_emits_no_event_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow emits an event for each asset that is an outlet of the task when it ends."""
+    owed = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY).epoch_shop.get_task("owed_events")
+    owed.outlets = [*owed.outlets, Asset(name="shop.a", uri="tussock://shop/a")]
+    monkeypatch.setattr(sys.modules[type(owed).__module__], "has_announced", lambda context: True)
+    owed.execute({"ti": SimpleNamespace(task=owed)})
+    assert owed.outlets == []
 
 
 def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(
