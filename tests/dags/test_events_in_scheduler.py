@@ -79,6 +79,8 @@ class Shop(AirflowHome):
     def backfill(self, first: int, last: int) -> dict[str, str]:
         """Run each of these days to its end; return the states by day."""
         ends = [str(DAY_0 + timedelta(days=day)) for day in (first, last)]
+        running = "SELECT id FROM backfill WHERE completed_at IS NULL"  # Airflow allows one, and ends it later
+        wait_for("the end of the backfill before", lambda: not self.query(running))
         while not self.created("--from-date", ends[0], "--to-date", ends[1]):
             pass
         wait_for("the backfill", lambda: len(self.states(first, last)) == last - first + 1)
