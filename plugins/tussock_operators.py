@@ -413,19 +413,13 @@ class Health(PipelineTask):
     """
 
     def execute(self, context: Any) -> dict[str, str]:
-        from tussock.jobs.operations.epochs import record_failed_run, record_recovered_run
-        from tussock.jobs.operations.health import health_of_store
+        from tussock.jobs.operations.health import health_after_run
         from tussock.jobs.texts.status import health_line
 
         failed = [*self._failed_tasks(context)]
         with no_retry(self.pipeline_name):
-            at = self.opened()
-            if not failed:
-                record_recovered_run(at, run_of(context))
-            found = health_of_store(at)
-            if failed and not any(trouble.wrong for trouble in found.troubles):  # else the store shows the cause
-                record_failed_run(at, run_of(context), context["dag_run"].start_date, failed[0])
-                found = health_of_store(at)
+            began = context["dag_run"].start_date
+            found = health_after_run(self.opened(), run_of(context), began, "".join(failed), _epoch_if_any(context))
         metrics.send_health(self.pipeline_name, found)
         for trouble in found.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
@@ -696,9 +690,9 @@ def _require_none_held_back(at: "PipelineStore", context: Any) -> None:
     """Without a committed epoch, the run has failed before. With the scope `pipeline`, `validate_views` fails."""
     from tussock.jobs.operations.quality import judges_views, require_none_held_back
 
-    committed = context["ti"].xcom_pull(task_ids="commit_version")
-    if committed is not None and judges_views(at):
-        require_none_held_back(at, int(committed["epoch"]))
+    epoch = _epoch_if_any(context)
+    if epoch is not None and judges_views(at):
+        require_none_held_back(at, epoch)
 
 
 def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
@@ -709,7 +703,15 @@ def _interval(pipeline: Pipeline, context: Any) -> RunInterval:
 
 
 def _committed_epoch(context: Any) -> int:
-    return int(context["ti"].xcom_pull(task_ids="commit_version")["epoch"])
+    epoch = _epoch_if_any(context)
+    assert epoch is not None, "a task after commit_version"
+    return epoch
+
+
+def _epoch_if_any(context: Any) -> int | None:
+    """The epoch that the run committed; None if it has failed before."""
+    committed = context["ti"].xcom_pull(task_ids="commit_version")
+    return None if committed is None else int(committed["epoch"])
 
 
 def _moment(text: str) -> datetime:

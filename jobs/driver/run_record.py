@@ -162,7 +162,7 @@ def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> It
 def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: int, error: str) -> None:
     """Record the failure of a run that could not record it, for example because its process did not reach the store.
 
-    A failure that the run has recorded since `began` stays, as does the record of a later run.
+    A failure that the run itself has recorded since `began` stays, as does the record of a later run.
 
     Args:
         began: Unix milliseconds.
@@ -171,7 +171,8 @@ def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: in
     Cost: a GET, and a PUT if nothing was recorded.
     """
     last = last_run(meta.objects)
-    if last is None or last.at < began or (last.run == run and last.state is RecordedState.SUCCEEDED):
+    own_error = last is None or (last.state is not RecordedState.SUCCEEDED and last.kind != _TASKS_FAILED)
+    if last is None or last.at < began or (last.run == run and not own_error):
         record = RunRecord(
             state=RecordedState.FAILED,
             what=what,

@@ -218,7 +218,7 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
             what = f"was interrupted ({run.what}): its process gave its last sign at {run.at:%Y-%m-%d %H:%M:%S}"
             do = (
                 f"Process {run.writer} was probably killed; check its host's memory. Its input is not lost: the next "
-                f"run continues with it, and {barrier} lists it."
+                f"run continues with it{'' if found.opened is None else f', and {barrier} lists it'}."
             )
             yield Trouble(TroubleKind.RUN_INTERRUPTED, f"run {run.name}", what, do, since=run.at)
     if found.overdue is not None:

@@ -12,7 +12,7 @@ from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
-from tussock.jobs.driver.run_record import record_failure, record_recovery, recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
 from tussock.jobs.driver.runner import SparkWantedError
 from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.driver.summary import EpochSummary
@@ -68,16 +68,6 @@ class Advanced:
 def recorded_in_job(at: PipelineStore, run: Mapping[str, str]) -> AbstractContextManager[None]:
     """Record the error of a block that starts a job, unless the job has recorded the run. Cost: none on success."""
     return recorded_elsewhere(at.meta, "epoch", run)
-
-
-def record_failed_run(at: PipelineStore, run: Mapping[str, str], began: datetime, error: str) -> None:
-    """Record the failure of a run of the scheduler, unless something was recorded since it began."""
-    record_failure(at.meta, "epoch", run, int(began.timestamp() * 1000), error)
-
-
-def record_recovered_run(at: PipelineStore, run: Mapping[str, str]) -> None:
-    """Record the success of a run of the scheduler, if `record_failed_run` had recorded its failure."""
-    record_recovery(at.meta, run)
 
 
 def interval_of(at: PipelineStore, start: str, end: str) -> Interval:

@@ -23,8 +23,10 @@ from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troub
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.facts.views import ViewState
-from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality
-from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality, write_record
+from tussock.jobs.operations.health import health_after_run
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text
@@ -123,6 +125,42 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
         raise InputError("its own error")
     record_recovery(shop, {"run": "next"})
     assert [t.kind for t in now(shop).troubles] == [TroubleKind.RUN_FAILED]
+
+
+def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_it_has_run_again(
+    shop: MetaStore,
+) -> None:
+    at, mine, other = of_pipeline(shop), {"run": "mine"}, {"run": "other"}
+
+    def failed(run: dict[str, str], task: str = "") -> list[str]:
+        return [t.what for t in health_after_run(at, run, began, task, None).troubles]
+
+    began = datetime.now(UTC)
+    with recorded(shop, "epoch", mine):
+        pass
+    assert failed(mine, "see publish_views") == ["failed (epoch): see publish_views"]
+    assert failed(mine, "see publish_tables") == ["failed (epoch): see publish_tables"], "the first one was cleared"
+    assert failed(other) == ["failed (epoch): see publish_tables"]
+    assert failed(mine) == []
+    with pytest.raises(InputError), recorded(shop, "epoch", mine):
+        raise InputError("its own error")
+    assert failed(mine) == failed(mine, "see run_actors") == ["failed (epoch): its own error"]
+
+
+def test_a_run_whose_epoch_was_refused_is_one_trouble_and_one_that_failed_before_its_commit_another(
+    shop: MetaStore,
+) -> None:
+    insert(shop, "t", (2, 8, 1))
+    began, refused = datetime.now(UTC), epoch(shop).epoch
+    write_record(shop.objects, QualityRecord(refused, (ViewQuality("per_t", 2, 1, (Failure("e", "found 2"),)),)))
+
+    def kinds(run: str, committed: int | None) -> list[TroubleKind]:
+        found = health_after_run(of_pipeline(shop), {"run": run}, began, "see the task", committed)
+        assert not any("barrier show" in trouble.do for trouble in found.troubles), "no barrier is open"
+        return [trouble.kind for trouble in found.troubles]
+
+    assert kinds("refused", refused) == [TroubleKind.EPOCH_REFUSED]
+    assert kinds("next", None) == [TroubleKind.RUN_FAILED, TroubleKind.EPOCH_REFUSED]
 
 
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
@@ -359,6 +397,10 @@ def test_a_run_that_fails_on_a_row_is_what_the_next_status_reports(
     assert cli.main(["epoch", "--pipeline", "shop"]) == 0
     capsys.readouterr()
     assert cli.main(["status", "shop"]) == 0, "another run has succeeded"
+
+
+def of_pipeline(meta: MetaStore) -> PipelineStore:
+    return PipelineStore(Pipeline("shop", Path(), meta.objects.uri, ()), meta)
 
 
 DAY = Interval(datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC))
