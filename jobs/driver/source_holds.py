@@ -103,11 +103,16 @@ def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
 
 def holds_text(before: Catalog, after: Catalog) -> tuple[str, ...]:
     """Describe the changes of holds between two catalogs: new holds, and released sources."""
-    known = {r.id: r.holds for r in before.live()}
+    known = {r.id: _unmarked(r.holds) for r in before.live()}
     begun = [
-        f"holds {r.name}" for r in after.live() if set(r.holds) - set(known.get(r.id, ()))
+        f"holds {r.name}" for r in after.live() if _unmarked(r.holds) - known.get(r.id, frozenset())
     ]  # the summary contains the reasons
     return (*begun, *(f"{r.name} continues" for r in after.live() if known.get(r.id) and not r.holds))
+
+
+def _unmarked(holds: tuple[Hold, ...]) -> frozenset[Hold]:
+    """The holds without their marks, which only decide when a file is tried again."""
+    return frozenset(msgspec.structs.replace(hold, mark="") for hold in holds)
 
 
 def wanted_holds(source: Relation, interval: Interval | None) -> tuple[Hold, ...]:

@@ -86,8 +86,8 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     if reshapes(statement):
         were = EarlierColumns(before.fields, NOT_SETTLED)
         to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
-    relation = _tried_again(relation)  # a file that did not fit may fit now
     reader_of(to).check(to)
+    relation = _tried_again(relation, to)  # a file that did not fit may fit now
     created = created_source(definition)
     if not isinstance(statement.declared, msgspec.UnsetType):
         created = msgspec.structs.replace(created, fields=statement.declared)
@@ -145,21 +145,22 @@ def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog
         undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), NOT_SETTLED)
         to = msgspec.structs.replace(to, earlier=(*before.changes, undo))
     reader.check(to)
-    # A file that failed with other options is tried again. One below an earlier path is no input any more.
-    relation = msgspec.structs.replace(relation, holds=()) if "path" in changed else _tried_again(relation)
+    relation = _tried_again(relation, to)  # a file that failed with other options may fit now
     created = created_source(definition)
     if statement.declared is True:
         created = msgspec.structs.replace(created, options=options, relative=to.relative)
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
-def _tried_again(relation: Relation) -> Relation:
+def _tried_again(relation: Relation, to: CreateSource) -> Relation:
     """The source with holds that end when a run wants their files and can read them, even if the files are the same.
 
-    They are not removed: a file of an interval that no later run processes would be forgotten.
+    They are not removed: a file of an interval that no later run processes would be forgotten. Only a hold of a file
+    that the changed source does not name ends.
     """
-    holds = tuple(msgspec.structs.replace(hold, mark="") for hold in relation.holds)
-    return msgspec.structs.replace(relation, holds=holds)
+    reader = reader_of(to)
+    named = (hold for hold in relation.holds if not hold.file or reader.wants(to, None, hold.file))
+    return msgspec.structs.replace(relation, holds=tuple(msgspec.structs.replace(hold, mark="") for hold in named))
 
 
 def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:

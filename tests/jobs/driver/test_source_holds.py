@@ -25,7 +25,15 @@ from tussock.jobs.driver.summary import EpochSummary, show_summary
 from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateTable, CreateView, Show, Shown
+from tussock.jobs.logical.statements import (
+    AddSourceColumns,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    SetSourceOptions,
+    Show,
+    Shown,
+)
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
@@ -404,3 +412,23 @@ def test_a_column_that_is_added_makes_no_damaged_file_of_another_interval_forgot
     write(days / "2026-01-02.parquet", 1)
     run(meta, intervals[1])
     assert not held_sources(meta.latest().catalog)
+
+
+@pytest.mark.parametrize(("name", "is_held"), [("{start:%Y-%m-%d}*.parquet", True), ("{start:%Y}/*.parquet", False)])
+def test_a_new_path_ends_only_the_holds_of_files_that_it_does_not_name(
+    tmp_path: Path, name: str, is_held: bool
+) -> None:
+    meta = new_store(tmp_path / "store")
+    days = tmp_path / "days"
+    path = f"{days}/{{start:%Y-%m-%d}}.parquet"
+    append(meta, source("s", path), over("s"))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    first, second = (Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(2))
+    for place in ("2026-01-01", "2026-01-02", "2026/any"):
+        write(days / f"{place}.parquet", 1)
+    damage(days / "2026-01-01.parquet")
+    reason(meta, first)
+    append(meta, SetSourceOptions("s", {"path": path}, {"path": f"{days}/{name}"}))
+    run(meta, second)
+    assert rows(meta, "of_s") == [(1, 10)]
+    assert ("2026-01-01" in state_of(meta, "s")) is is_held
