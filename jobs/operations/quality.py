@@ -16,6 +16,7 @@ from tussock.jobs.gate.record import (
     HeldViewsError,
     QualityGateError,
     QualityRecord,
+    ViewQuality,
     judged,
     read_record,
     write_record,
@@ -24,6 +25,8 @@ from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -166,14 +169,26 @@ def require_passed(at: PipelineStore, record: QualityRecord) -> None:
 
 
 def require_none_held_back(at: PipelineStore, epoch: int) -> None:
-    """Raises HeldViewsError if suites failed at `epoch`, unless readers see a later epoch that passed."""
+    """Raises HeldViewsError for the failures at `epoch` that no later epoch has corrected."""
     record = read_record(at.meta.objects, epoch)
     if record is None or record.passed:
         return
-    published = at.meta.latest().published
-    corrected = read_record(at.meta.objects, published) if published > epoch else None
-    if corrected is None or corrected.verdict is not GateVerdict.PASSED:
-        raise HeldViewsError(record)
+    version = at.meta.latest()
+    newest = read_record(at.meta.objects, version.published) if version.published > epoch else None
+    left = tuple(one for one in record.views if one.failures and not _is_corrected(one, epoch, version, newest))
+    if left:
+        raise HeldViewsError(msgspec.structs.replace(record, views=left))
+
+
+def _is_corrected(failed: ViewQuality, epoch: int, version: HummockVersion, newest: QualityRecord | None) -> bool:
+    """Whether readers see a later epoch of everything that a failure at `epoch` held back.
+
+    If it held back nothing that exists, the record of the published epoch decides (`newest`; None: that is `epoch`).
+    """
+    sight, names = published_sight(version), {relation.name for relation in version.catalog.at(version.published)}
+    if seen := [sight.epoch_of(name) for name in failed.held_back if name in names]:
+        return min(seen) > epoch
+    return newest is not None and not newest.unchecked and failed.view not in newest.failed
 
 
 def failure(at: PipelineStore, epoch: int) -> str | None:
