@@ -5,7 +5,7 @@ its result; docs/operations.md lists the conditions (tests/pages/test_health.py 
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
@@ -121,6 +121,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the gate's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
+    inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
 
     @property
     def named(self) -> str:
@@ -339,9 +340,14 @@ def _of_followers(found: HealthFacts) -> Iterator[Trouble]:
     if not held:
         return
     names = tuple(view.view for view in held)
-    failed = () if found.record is None else found.record.failed
     kinds = {view.view: f"{view.kind} {view.view}" for view in found.views}
-    causes = [kinds[name] if name in kinds else _about(name) for name in failed if name not in names]
+    reached = set(names).union(*(found.inputs.get(name, ()) for name in names))
+    failed = [one for one in (() if found.record is None else found.record.views) if one.failures]
+    causes = [
+        kinds.get(one.view) or _about(one.view)
+        for one in failed
+        if one.view not in names and not reached.isdisjoint(one.held_back)
+    ]
     about, verb = (kinds[names[0]], "is") if len(names) == 1 else (f"{len(names)} views", "are")
     what = f"{verb} held back, because {_named(causes)} failed" if causes else f"{verb} held back: {held[0].reason}"
     if len(names) > 1:

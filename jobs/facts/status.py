@@ -15,7 +15,7 @@ from tussock.jobs.facts.sources import SourceFacts, sources
 from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
 from tussock.jobs.facts.units import UnitFacts, units
 from tussock.jobs.facts.verified import VerifiedFacts, verified
-from tussock.jobs.facts.views import ViewFacts, views
+from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, views
 from tussock.jobs.gate.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.gate.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
@@ -141,6 +141,7 @@ def status(
             copy=copy,
             verified=compared,
             record=read_record(meta.objects, version.epoch) if version.epoch else None,
+            inputs=inputs_by_relation(version.catalog) if version.held else {},
             missing=_missing(meta, version, arrival, schedule, time_zone, now),
         )
     )

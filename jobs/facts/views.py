@@ -141,6 +141,16 @@ def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
     return found
 
 
+def inputs_by_relation(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """Return, by name, the relations that each live relation reads directly or indirectly."""
+    names = {relation.id: relation.name for relation in catalog.relations}
+    found: dict[int, frozenset[str]] = {}
+    for relation in catalog.relations:  # readers always come after their inputs
+        above = [found.get(i, frozenset[str]()) | {names[i]} for i in relation.depends_on if i in names]
+        found[relation.id] = frozenset[str]().union(*above)
+    return {relation.name: found[relation.id] for relation in catalog.live()}
+
+
 def _built_by(barrier: Barrier, before: Catalog) -> dict[str, Relation]:
     """Return the views that a barrier creates or rebuilds, by name."""
     known = {r.id for r in before.relations}

@@ -18,6 +18,7 @@ from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.run_record import record_failure, record_recovery, recorded, recorded_elsewhere
 from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
 from tussock.jobs.facts.metrics import health_metrics
@@ -200,6 +201,27 @@ def test_views_that_are_held_back_for_another_are_one_trouble_after_its_cause(sh
     assert (single.about, single.what) == ("view v1", "is held back, because source orders failed")
     (unknown,) = troubles(msgspec.structs.replace(facts, views=held[:1]))
     assert unknown.what == "is held back: r", "an earlier release wrote the record"
+
+
+def test_a_view_that_is_held_back_for_others_names_only_the_failures_that_reach_it(shop: MetaStore) -> None:
+    """The view `sizes` reads per_g."""
+
+    def followers(view: str, *holds: str) -> list[tuple[str, str]]:
+        """Of an epoch in which the suite of a view fails, and an assertion that holds back others."""
+        insert(shop, "t", (2, 8, 1))
+        done, failed = epoch(shop).epoch, (Failure("e", "found 2"),)
+        suites = [ViewQuality(name, 1, 1, failed if name == view else ()) for name in ("per_g", "sizes")]
+        record = QualityRecord(done, (*suites, ViewQuality("paid.sql", 1, 1, failed, holds=holds)))
+        write_record(shop.objects, record)
+        publish(shop, done, [r.id for r in shop.latest().catalog.live() if r.name in record.refused])
+        found = [t for t in now(shop).troubles if t.kind is TroubleKind.VIEW_HELD_BACK]
+        return [(t.about, t.what) for t in found if t.about != f"view {view}"]
+
+    assert followers("sizes", "per_t") == [("view per_t", "is held back, because assertion paid.sql failed")]
+    assert followers("per_g") == [("view sizes", "is held back, because view per_g failed")]
+    assert followers("per_g", "per_g") == [
+        ("view sizes", "is held back, because view per_g, assertion paid.sql failed")
+    ]
 
 
 def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) -> None:
