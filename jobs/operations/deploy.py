@@ -84,7 +84,10 @@ def plan(
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    read = _read(pipeline, prune, resume)
+    return _planned(pipeline, _read(pipeline, prune, resume), prune, resume, progress)
+
+
+def _planned(pipeline: Pipeline, read: "_Read", prune: bool, resume: Sequence[str], progress: Progress) -> Deployment:
     with ExitStack() as stack:
         store = pipeline.store
         if read.makes_store:
@@ -121,7 +124,7 @@ def apply(
         read.require_inputs(approved)
         if read.makes_store:
             read.require_whole(
-                approved, plan(pipeline, prune, resume, progress)
+                approved, _planned(pipeline, read, prune, resume, progress)
             )  # checked first, because a rejected apply must not leave an empty store
     try:
         units = pipeline.epoch.units or NEW_STORE_UNITS
@@ -222,9 +225,13 @@ def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
 
 
 def _report_unused_suites(pipeline: Pipeline, progress: Progress) -> None:
-    """Report suites and assertions in the default folder that never run, because pipeline.toml has no `[quality]`."""
-    folder = pipeline.folder / QUALITY_FOLDER
-    files = [] if pipeline.quality is not None else [*folder.glob("*.json"), *folder.glob("*.sql")]
+    """Report suites and assertions in the default folder that never run, because pipeline.toml has no `[quality]`.
+
+    A script that pipeline.toml lists is none of them.
+    """
+    folder, scripts = pipeline.folder / QUALITY_FOLDER, {file.resolve() for file in pipeline.sql}
+    found = [] if pipeline.quality is not None else [*folder.glob("*.json"), *folder.glob("*.sql")]
+    files = [file for file in found if file.resolve() not in scripts]
     if files:
         progress(
             f"{folder} contains {', '.join(sorted(file.name for file in files))}, but nothing runs them. Add a table "

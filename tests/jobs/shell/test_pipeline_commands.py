@@ -46,7 +46,8 @@ def test_suites_that_never_run_are_reported(tmp_path: Path, monkeypatch: pytest.
     (folder / "quality").mkdir(parents=True)
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
     (folder / "views.sql").write_text("")
-    settings = PIPELINE.format(store=tmp_path / "store")
+    (folder / "quality/listed.sql").write_text("")
+    settings = PIPELINE.format(store=tmp_path / "store").replace('"views.sql"', '"views.sql", "quality/listed.sql"')
 
     def reported(more: str) -> list[str]:
         (folder / "pipeline.toml").write_text(settings + more)
@@ -64,3 +65,8 @@ def test_suites_that_never_run_are_reported(tmp_path: Path, monkeypatch: pytest.
     )
     assert reported("") == [expected] * 2
     assert reported('[quality]\nfolder = "checks"\n') == []
+    (folder / "pipeline.toml").write_text(settings.replace(str(tmp_path / "store"), str(tmp_path / "new")))
+    lines: list[str] = []
+    pipeline = load_pipeline(folder)
+    apply(pipeline, approved=plan(pipeline).approval, progress=lines.append)
+    assert lines.count(expected) == 1, "an approved plan of a new store is compared once more"
