@@ -104,17 +104,25 @@ def _blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:
 
 
 def _equal(troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
-    """Troubles that differ only in their subject: the first one, and the subjects of the others."""
+    """Troubles that differ only in subject and start: the first one, and the subjects of the others.
+
+    The start of another one is shown if it differs.
+    """
     trouble, *others = troubles
-    began = "since " if trouble.wrong else ""
-    since = "" if trouble.since is None else f" ({began}{_time(trouble.since)}, {_ago(trouble.since, now)})"
     first, *rest = trouble.what.splitlines() or [""]
     mark = "WRONG" if trouble.wrong else "note "
-    yield from _wrapped(f"{mark}  {trouble.about}{since} {first}", "", _BELOW)
+    yield from _wrapped(f"{mark}  {trouble.about}{_since(trouble, now)} {first}", "", _BELOW)
     for line in rest:
         yield from _wrapped(line.strip(), _BELOW, _BELOW)
     if others:
-        yield from _wrapped(f"Likewise: {', '.join(other.about for other in others)}", _BELOW, _BELOW)
+        named = (o.about + ("" if o.since == trouble.since else _since(o, now)) for o in others)
+        yield from _wrapped(f"Likewise: {', '.join(named)}", _BELOW, _BELOW)
+
+
+def _since(trouble: Trouble, now: datetime) -> str:
+    if trouble.since is None:
+        return ""
+    return f" ({'since ' if trouble.wrong else ''}{_time(trouble.since)}, {_ago(trouble.since, now)})"
 
 
 def _wrapped(text: str, first: str, below: str) -> list[str]:

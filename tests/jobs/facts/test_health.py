@@ -435,7 +435,10 @@ def now(meta: MetaStore):  # type: ignore[no-untyped-def]
 
 def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:
     held = "is held back: its suite, or that of a view that it reads, failed"
-    views = [Trouble(TroubleKind.VIEW_HELD_BACK, f"view {name}", held, CORRECT_ROWS, since=NOW) for name in "abc"]
+    views = [
+        Trouble(TroubleKind.VIEW_HELD_BACK, f"view {name}", held, CORRECT_ROWS, since=NOW - timedelta(days=days))
+        for name, days in (("a", 0), ("b", 0), ("c", 9))
+    ]
     wait = "Its new files wait; all other work continues."
     sources = [Trouble(TroubleKind.SOURCE_HELD, f"source {n}", f"is held: no file at '{n}'", wait) for n in "st"]
     assert health_text("shop", [*sources, *views], NOW).splitlines() == [
@@ -447,6 +450,6 @@ def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:
         "",
         f"WRONG  view a (since {NOW:%Y-%m-%d %H:%M:%S}, 0 s ago) is held back: its suite, or that of a view that it "
         "reads, failed",
-        "       Likewise: view b, view c",
+        f"       Likewise: view b, view c (since {NOW - timedelta(days=9):%Y-%m-%d %H:%M:%S}, 9 d ago)",
         f"       -> {CORRECT_ROWS}",
     ]
