@@ -145,17 +145,7 @@ def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> It
     except Exception as err:
         last = last_run(meta.objects)
         if last is None or last.run != run or last.at < began:
-            record = RunRecord(
-                state=RecordedState.FAILED,
-                what=what,
-                began=began,
-                at=clock_ms(),
-                writer=meta.writer,
-                run=dict(run),
-                kind=type(err).__name__,
-                error=JOB_FAILED,
-            )
-            _write(meta.objects, record)
+            _write_failure(meta, what, run, began, type(err).__name__, JOB_FAILED)
         raise
 
 
@@ -173,17 +163,21 @@ def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: in
     last = last_run(meta.objects)
     own_error = last is None or (last.state is not RecordedState.SUCCEEDED and last.kind != _TASKS_FAILED)
     if last is None or last.at < began or (last.run == run and not own_error):
-        record = RunRecord(
-            state=RecordedState.FAILED,
-            what=what,
-            began=began,
-            at=clock_ms(),
-            writer=meta.writer,
-            run=dict(run),
-            kind=_TASKS_FAILED,
-            error=error,
-        )
-        _write(meta.objects, record)
+        _write_failure(meta, what, run, began, _TASKS_FAILED, error)
+
+
+def _write_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: int, kind: str, error: str) -> None:
+    record = RunRecord(
+        state=RecordedState.FAILED,
+        what=what,
+        began=began,
+        at=clock_ms(),
+        writer=meta.writer,
+        run=dict(run),
+        kind=kind,
+        error=error,
+    )
+    _write(meta.objects, record)
 
 
 def record_recovery(meta: MetaStore, run: Mapping[str, str]) -> None:

@@ -230,14 +230,17 @@ def test_a_damaged_file_is_skipped_or_tried_again_at_a_persons_word(meta: MetaSt
     assert rows(meta, "of_s") == [(1, 10), (3, 30)]
 
 
-def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
-    meta = new_store(tmp_path / "store")
-    days = tmp_path / "days"
+def daily(folder: Path, count: int) -> tuple[MetaStore, Path, list[Interval]]:
+    """A store whose source has a file per day in a folder, and the days' intervals."""
+    meta, days, start = new_store(folder / "store"), folder / "days", datetime(2026, 1, 1, tzinfo=UTC)
     append(meta, source("s", f"{days}/{{start:%Y-%m-%d}}.parquet"), over("s"))
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    intervals = [Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(3)]
-    for n in range(3):
+    for n in range(count):
         write(days / f"2026-01-0{n + 1}.parquet", n)
+    return meta, days, [Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(count)]
+
+
+def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
+    meta, days, intervals = daily(tmp_path, 3)
     whole = damage(days / "2026-01-02.parquet")
     run(meta, intervals[0])
     assert "2026-01-02.parquet" in reason(meta, intervals[1])
@@ -396,13 +399,7 @@ def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_can_be_continued_wi
 
 
 def test_a_column_that_is_added_makes_no_damaged_file_of_another_interval_forgotten(tmp_path: Path) -> None:
-    meta = new_store(tmp_path / "store")
-    days = tmp_path / "days"
-    append(meta, source("s", f"{days}/{{start:%Y-%m-%d}}.parquet"), over("s"))
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    intervals = [Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(4)]
-    for n in range(4):
-        write(days / f"2026-01-0{n + 1}.parquet", n)
+    meta, days, intervals = daily(tmp_path, 4)
     damage(days / "2026-01-02.parquet")
     run(meta, intervals[0])
     assert "2026-01-02" in reason(meta, intervals[1])
