@@ -1,6 +1,7 @@
 """Run the sides in turns over each query, and compare their rows with those of Spark's own SELECT."""
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def compare_nexmark(
     warm_up = Events(scratch, _WARM_UP)
     for query in queries:
         for side in sides.values():
-            _run(side, query, warm_up, scratch / "run")
+            _run(side, query, warm_up, scratch)
     events = Events(scratch, sizes)
     for query in queries:
         expected = _Expected(reference(spark, query, events))
@@ -45,21 +46,22 @@ def compare_nexmark(
             for name, side in sides.items():
                 one = found[name]
                 if not one.refused:
-                    _measure(one, _run(side, query, events, scratch / "run"), expected)
+                    _measure(one, _run(side, query, events, scratch), expected)
         for one in found.values():
             progress(one.text)
         yield list(found.values())
 
 
-def _run(side: Peer, query: Query, events: Events, folder: Path) -> tuple[Run, pa.Table] | CannotExpressError:
-    folder.mkdir(parents=True)
+def _run(side: Peer, query: Query, events: Events, scratch: Path) -> tuple[Run, pa.Table] | CannotExpressError:
+    # A name of its own: a stopped streaming query can still write to its folder for a moment, and so make it again.
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
     watch = Stopwatch()
     try:
         rows = side.run(query, events, folder, watch)
     except CannotExpressError as err:
         return err
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
     return Run(tuple(watch.wall), tuple(watch.cpu)), rows
 
 
