@@ -53,7 +53,7 @@ def compare_nexmark(
 
 
 def _run(side: Peer, query: Query, events: Events, scratch: Path) -> tuple[Run, pa.Table] | CannotExpressError:
-    # A name of its own: a stopped streaming query can still write to its folder for a moment, and so make it again.
+    # A new folder each time: a stopped streaming query can still write for a moment, and so make its folder again.
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=scratch))
     watch = Stopwatch()
     try:
