@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Sequence
 
 from tussock.jobs.settings.debugging import debugging
@@ -16,7 +17,7 @@ from tussock.jobs.shell import (
     verify_command,
     view_tests_command,
 )
-from tussock.jobs.shell.command import Run, build_parser, to_run
+from tussock.jobs.shell.command import Run, build_parser, printed_warnings, to_run
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
 from tussock.statestore.extras import extras_named
@@ -80,11 +81,14 @@ exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, as listed in `EXIT_CODES`."""
-    chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
-    run: Run = chosen.run
+    chosen = Namespace()
     try:
-        with jvm_errors_as_ours(), extras_named():
-            return run(chosen) or 0
+        chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
+        run: Run = chosen.run
+        with printed_warnings(), jvm_errors_as_ours(), extras_named():
+            code = run(chosen) or 0
+            sys.stdout.flush()  # here, so that an error of the output has a message
+            return code
     except MustStopError as err:
         print(f"lost: {err}", file=sys.stderr)
         return 3
@@ -94,11 +98,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _trace_if_asked()
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe closed it: no error
+        _discard_output()  # the reader of the pipe closed it: no error
     except KeyboardInterrupt:
         print("interrupted; no partial result is visible. Run the same command again to continue.", file=sys.stderr)
         return 130
+    except UnicodeEncodeError as err:
+        unknown = err.object[err.start]
+        print(
+            f"error: standard output has the encoding {err.encoding}, which has no {unknown!r}. Set "
+            "PYTHONIOENCODING=utf-8, then run the command again.",
+            file=sys.stderr,
+        )
+        return 1
     except Exception as err:  # process edge: print defects and machine faults on one line
+        if isinstance(err, OSError) and (reason := _fault_of_output()) is not None:
+            print(f"error: standard output cannot be written: {reason}. The output is incomplete.", file=sys.stderr)
+            return 1
         first = next(iter(str(err).strip().splitlines()), "no message")
         print(
             f"error: {type(err).__name__}: {first} (unexpected; set TUSSOCK_DEBUG=1 to print the traceback)",
@@ -107,6 +122,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _trace_if_asked()
         return 1
     return 0
+
+
+def _fault_of_output() -> str | None:
+    """Return why standard output cannot be written, and discard the rest of it; None if it can be written."""
+    try:
+        sys.stdout.flush()
+    except OSError as err:
+        _discard_output()
+        return err.strerror or str(err)
+    return None
+
+
+def _discard_output() -> None:
+    """Prevent that Python writes the buffered output at its end, which fails again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _trace_if_asked() -> None:

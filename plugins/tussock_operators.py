@@ -492,10 +492,10 @@ class ValidateViews(SubmitJob):
         from tussock.jobs.operations import quality
 
         at = _opened(self.pipeline_name)
-        if not quality.has_suites(at):
-            self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
-            return
         with no_retry(self.pipeline_name):
+            if not quality.has_suites(at):
+                self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
+                return
             known = quality.verdict(at, epoch)
         if known is not GateVerdict.NONE:
             self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)

@@ -24,6 +24,7 @@ from tussock.jobs.gate.record import (
 from tussock.jobs.gate.suite import read_suites
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
+from tussock.jobs.settings.user_files import writing
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
@@ -140,8 +141,9 @@ def propose(at: PipelineStore, view: str) -> Path:
         key = key_of(relation)
         visible = [names[place] for place in key] if all(place < len(names) for place in key) else []
         document = proposed(rows, visible)
-    folder.mkdir(exist_ok=True)
-    file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    with writing(file):
+        folder.mkdir(exist_ok=True)
+        file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return file
 
 

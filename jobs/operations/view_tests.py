@@ -20,6 +20,7 @@ from tussock.jobs.plan.definition import created_by, find, follows_moment, sourc
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.user_files import write_text, writing
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
@@ -165,8 +166,9 @@ class ViewTests:
         if follows_moment(relation):
             now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at.meta.latest().moment)
         zone = self.pipeline.time_zone
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(first_test_text(relation.name, now, given, None, zone), encoding="utf-8")
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+        write_text(path, first_test_text(relation.name, now, given, None, zone))
         try:
             (test,) = read_tests(path)
             expected = rows_of_view(test, self.catalog, zone, self._runner())
@@ -174,7 +176,7 @@ class ViewTests:
         except BaseException:
             path.unlink()
             raise
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
         return path
 
     # --- Spark --------------------------------------------------------------------------------------------------------

@@ -16,19 +16,21 @@ class NotThereYetError(InputError):
 
     Args:
         since: the first epoch that contains it; None if no such epoch is committed.
+        published: whether readers see that epoch.
     """
 
-    def __init__(self, name: str, epoch: int, since: int | None = None) -> None:
-        super().__init__(name, epoch, since)
-        self.name, self.epoch, self.since = name, epoch, since
+    def __init__(self, name: str, epoch: int, since: int | None = None, published: bool = True) -> None:
+        super().__init__(name, epoch, since, published)
+        self.name, self.epoch, self.since, self.published = name, epoch, since, published
 
     def __str__(self) -> str:
         if self.since is not None:
             where = f"in epoch {self.epoch}" if self.epoch else "before the store's first epoch"
             at = utc(epoch_ms(self.since))
+            hidden = "" if self.published else ". That epoch is not published yet; `tussock epoch` publishes it"
             return (
                 f"{self.name!r} does not exist {where}: it was created in epoch {self.since} ({at}); read that epoch "
-                "or a later one"
+                f"or a later one{hidden}"
             )
         where = f"epoch {self.epoch}" if self.epoch else "any epoch"
         return (

@@ -166,9 +166,8 @@ class StoredRows:
         """Raise NotThereYetError for a relation that a later epoch contains or will contain."""
         known = {r.name: r for r in self._pending.at(version).live()}
         if (later := known.get(name.lower())) is not None:
-            raise NotThereYetError(
-                later.name, epoch, later.created if later.created <= version.epoch else None
-            ) from unknown
+            since = later.created if later.created <= version.epoch else None
+            raise NotThereYetError(later.name, epoch, since, later.created <= version.published) from unknown
 
     def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
         """Return the visible relation of this name. Warns PausedViewWarning, HeldViewWarning.

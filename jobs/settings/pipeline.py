@@ -114,7 +114,7 @@ start at the folder that contains `pipelines/`. `--env prod` or TUSSOCK_ENV=prod
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -148,6 +148,7 @@ from tussock.jobs.settings.tables import (
     UpkeepSettings,
     VerifySettings,
 )
+from tussock.jobs.settings.user_files import UserFileError, text_of
 from tussock.jobs.settings.values import (
     CRON_OR_NONE,
     SPAN,
@@ -253,35 +254,38 @@ class Pipeline:
         """Return the SQL files and their texts in order, with all `${…}` substituted.
 
         Raises:
-            PipelineError: a file is missing, or uses a variable without a value.
+            PipelineError: a file is missing or no text in UTF-8, or uses a variable without a value.
         """
-        return self._texts(self.sql)
+        return self._substituted((path, _listed_text(path, self.folder)) for path in self.sql)
 
     def assertions(self) -> tuple[tuple[Path, str], ...]:
-        """Return the files of the assertions and their texts, like `scripts`. Raises as `scripts`."""
-        return () if self.quality is None else self._texts(self.quality.assertions())
+        """Return the files of the assertions and their texts, like `scripts`. Raises UserFileError, PipelineError."""
+        files = () if self.quality is None else self.quality.assertions()
+        return self._substituted((path, text_of(path)) for path in files)
 
-    def _texts(self, files: tuple[Path, ...]) -> tuple[tuple[Path, str], ...]:
+    def _substituted(self, texts: Iterable[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
         values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
-        return tuple((path, substituted_in_sql(_text_of(path, self.folder), values, str(path))) for path in files)
+        return tuple((path, substituted_in_sql(text, values, str(path))) for path, text in texts)
 
     def variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
         Omits the variables of [spark] and [notify], which may be secrets. Raises as `scripts`.
         """
-        texts = [_text_of(path, self.folder) for path in self.sql]
+        texts = [_listed_text(path, self.folder) for path in self.sql]
         values = os.environ | self.own_variables
         return dict(self.used_variables) | {
             k: v for text in texts for k, v in variables_in(text, values).items() if k != "data"
         }
 
 
-def _text_of(path: Path, folder: Path) -> str:
+def _listed_text(path: Path, folder: Path) -> str:
+    """Return the text of a file that pipeline.toml lists. Raises PipelineError."""
     try:
-        return path.read_text()
-    except OSError as err:
-        raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a readable file") from err
+        return text_of(path)
+    except UserFileError as err:
+        expected = "a text file in UTF-8 that this user may read"
+        raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.reason})", expected) from err
 
 
 def load_pipeline(folder: Path, environment: str | None = None) -> Pipeline:
@@ -299,8 +303,8 @@ def load_pipeline(folder: Path, environment: str | None = None) -> Pipeline:
     folder = folder.absolute()
     path = folder / FILE
     try:
-        document = tomllib.loads(path.read_text())
-    except FileNotFoundError:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         raise UnknownPipelineError(folder.name, str(folder.parent), pipeline_names(folder.parent)) from None
     except OSError as err:
         raise PipelineError(str(path), "the file", err.strerror or str(err), "a readable file") from err
@@ -314,7 +318,7 @@ def find_pipeline(name: str, pipelines: Path, environment: str | None = None) ->
 
     Args and errors: as `load_pipeline`.
     """
-    if NAME.fullmatch(name) is None or not (pipelines / name / FILE).is_file():
+    if NAME.fullmatch(name) is None:
         raise UnknownPipelineError(name, str(pipelines.absolute()), pipeline_names(pipelines))
     return load_pipeline(pipelines / name, environment)
 

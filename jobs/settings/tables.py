@@ -9,7 +9,18 @@ import msgspec
 from msgspec import Meta
 
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.settings.values import CRON_OR_NONE, SPAN, TABLE, YES, CronOrNone, Span, Text, Texts, whole
+from tussock.jobs.settings.values import (
+    CRON_OR_NONE,
+    SPAN,
+    TABLE,
+    YES,
+    CronOrNone,
+    PipelineError,
+    Span,
+    Text,
+    Texts,
+    whole,
+)
 
 EPOCH_BYTES = 256 << 20  # default for max_bytes: source bytes per epoch
 NEW_STORE_UNITS = 2  # default number of units of a new store
@@ -189,12 +200,26 @@ class QualitySettings:
     scope: GateScope = GateScope.PIPELINE
 
     def suites(self) -> tuple[Path, ...]:
-        """Return the suite files in name order. Each is named after its view. Cost: one directory listing."""
-        return tuple(sorted(self.folder.glob("*.json")))
+        """Return the suite files in name order. Each is named after its view. Cost: one directory listing.
+
+        Raises PipelineError if the folder cannot be read.
+        """
+        return self._files(".json")
 
     def assertions(self) -> tuple[Path, ...]:
-        """Return the files of the assertions in name order. Cost: one directory listing."""
-        return tuple(sorted(self.folder.glob("*.sql")))
+        """Return the files of the assertions in name order. Cost and errors as `suites`."""
+        return self._files(".sql")
+
+    def _files(self, ending: str) -> tuple[Path, ...]:
+        try:
+            return tuple(sorted(path for path in self.folder.iterdir() if path.suffix == ending))
+        except OSError as err:  # `glob` would return no files, and epochs would be published without checks
+            raise PipelineError(
+                str(self.folder),
+                "[quality] folder",
+                err.strerror or str(err),
+                "a folder that this user can read. Create it, or remove the table [quality] to publish without checks",
+            ) from err
 
 
 class TableKind(StrEnum):

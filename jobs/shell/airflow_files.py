@@ -7,6 +7,7 @@ file: it reports them as its import error, and Airflow creates no DAG from a fil
 from importlib.util import find_spec
 from pathlib import Path
 
+from tussock.jobs.settings.user_files import reading, write_text
 from tussock.statestore.errors import InputError
 
 _MARK = "Written by `tussock airflow-files`"
@@ -80,7 +81,7 @@ class NoDagFolderError(InputError):
 def write_airflow_files(folder: Path) -> tuple[Path, ...]:
     """Write both files into `folder`, and replace files that an earlier call wrote.
 
-    Raises: NotInstalledError, NoDagFolderError, ForeignFileError; OSError if the folder cannot be written.
+    Raises: NotInstalledError, NoDagFolderError, ForeignFileError; UserFileError.
     """
     if find_spec("tussock_dags") is None:
         raise NotInstalledError(str(Path(__file__).resolve().parents[2]))
@@ -88,8 +89,9 @@ def write_airflow_files(folder: Path) -> tuple[Path, ...]:
         raise NoDagFolderError(str(folder))
     paths = tuple(folder / name for name in _FILES)
     for path in paths:
-        if path.exists() and _MARK not in path.read_text(errors="replace"):
-            raise ForeignFileError(str(path))
+        with reading(path):
+            if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
+                raise ForeignFileError(str(path))
     for path, text in zip(paths, _FILES.values(), strict=True):
-        path.write_text(text)
+        write_text(path, text)
     return paths

@@ -10,11 +10,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from tussock.statestore.errors import InputError, did_you_mean
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[argparse.Namespace], int | None]  # returns the exit code; None means 0
 
-_WIDTH = 100  # maximum width of help texts, in characters
+_WIDTHS = (20, 100)  # the narrowest and the widest help texts, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
     about = "print the version of Tussock and of the packages that decide its results, and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=about)
     groups = {"": parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
-    width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
+    width = max(_WIDTHS[0], min(_WIDTHS[1], shutil.get_terminal_size().columns - 2))
     for command in commands:
         group, _, word = command.name.rpartition(" ")
         added = groups[group].add_parser(
@@ -237,6 +239,34 @@ def to_run(chosen: argparse.Namespace, message: str) -> str:
 
     pipeline, environment, store = (getattr(chosen, name, None) or "" for name in ("pipeline", "env", "store"))
     return addressed(message, pipeline=pipeline and in_commands(pipeline, environment), store=store)
+
+
+@contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print Tussock's warnings as notes to standard error, each text once, such as for a view with older rows.
+
+    Binding and running a query may both warn about the relations that it reads.
+    """
+    said: set[str] = set()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        ours = category.__module__.startswith("tussock.")
+        text = f"note: {message}" if ours else warnings.formatwarning(message, category, filename, lineno, line)
+        if text not in said:
+            print(text.rstrip(), file=sys.stderr)
+        said.add(text)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UserWarning, module=r"tussock\.")
+        warnings.showwarning = show
+        yield
 
 
 def say(line: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.settings.pipeline import NAME
+from tussock.jobs.settings.pipeline import FILE, NAME
+from tussock.jobs.settings.user_files import writing
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.sources.preview import SourcePreview
 
-_TEMPLATE = files("tussock.jobs.shell") / "template"
-_TEXTS = {".toml", ".sql", ".json", ".yaml"}  # files in which @name@ and @NAME@ are replaced by the pipeline's name
+_TEMPLATE = files("tussock.jobs.shell") / "template"  # `make_pipeline` replaces @name@ and @NAME@ in its files
 
 
 class BadPipelineNameError(InputError):
@@ -55,27 +56,40 @@ def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None" = Non
 
     Returns: the paths of its files, relative to the new folder, in name order.
 
-    Raises: BadPipelineNameError, PipelineThereError; OSError if the folder cannot be written.
+    Raises: BadPipelineNameError, PipelineThereError; UserFileError.
     """
     if NAME.fullmatch(name) is None:
         raise BadPipelineNameError(name)
     folder = pipelines / name
     if folder.exists():
         raise PipelineThereError(str(folder))
-    pipelines.mkdir(parents=True, exist_ok=True)
-    hidden = Path(mkdtemp(prefix=".new-", dir=pipelines))
+    texts = {path: text.replace("@name@", name).replace("@NAME@", name.upper()) for path, text in _texts(over).items()}
+    with writing(folder):
+        _write(folder, texts)
+    return tuple(sorted(texts))
+
+
+def _texts(over: "SourcePreview | None") -> dict[Path, str]:
+    """Return the files of a new pipeline by their paths within its folder."""
+    with as_file(_TEMPLATE) as template:
+        found = {
+            path.relative_to(template): path.read_text(encoding="utf-8")
+            for path in template.rglob("*")
+            if path.is_file()
+        }
+    return found if over is None else _texts_over(found[Path(FILE)], over)
+
+
+def _write(folder: Path, texts: Mapping[Path, str]) -> None:
+    """Create the folder with its files completely or not at all. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    hidden = Path(mkdtemp(prefix=".new-", dir=folder.parent))
     try:
-        with as_file(_TEMPLATE) as template:
-            if over is None:
-                shutil.copytree(template, hidden / name)
-            else:
-                _write_over(hidden / name, (template / "pipeline.toml").read_text(), over)
-        made = sorted(path for path in (hidden / name).rglob("*") if path.is_file())
-        for path in made:
-            if path.suffix in _TEXTS:
-                path.write_text(path.read_text().replace("@name@", name).replace("@NAME@", name.upper()))
-        (hidden / name).rename(folder)
-        return tuple(path.relative_to(hidden / name) for path in made)
+        for path, text in texts.items():
+            place = hidden / folder.name / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        (hidden / folder.name).rename(folder)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 
@@ -85,8 +99,8 @@ def counting_view(source: str) -> str:
     return f"{source}_count"
 
 
-def _write_over(folder: Path, settings: str, over: "SourcePreview") -> None:
-    """Write the files of a pipeline over a source. `settings`: pipeline.toml of the template."""
+def _texts_over(settings: str, over: "SourcePreview") -> dict[Path, str]:
+    """Return the files of a pipeline over a source. `settings`: pipeline.toml of the template."""
     from tussock.jobs.sources.preview import source_text
 
     source, view = over.source.name, counting_view(over.source.name)
@@ -98,19 +112,17 @@ def _write_over(folder: Path, settings: str, over: "SourcePreview") -> None:
         if not line.startswith(("description", "data", "sql"))
     ]
     at = next(i for i, line in enumerate(lines) if line.startswith("store"))
-    lines[at + 1 : at + 1] = [f"data = {json.dumps(root)}", 'sql = ["sources.sql", "views.sql"]']
+    lines[at + 1 : at + 1] = [f"data = {json.dumps(root, ensure_ascii=False)}", 'sql = ["sources.sql", "views.sql"]']
     notes = "".join(f"-- {note}\n" for note in over.notes)
-    (folder / "tests").mkdir(parents=True)
-    (folder / "pipeline.toml").write_text("\n".join(lines) + "\n")
-    (folder / "sources.sql").write_text(f"{notes}{source_text(placed)}\n")
-    (folder / "views.sql").write_text(
-        "-- Replace this view by your own: any SELECT of Spark over the sources, tables and views of the pipeline.\n"
-        f"CREATE MATERIALIZED VIEW {view} AS SELECT count(*) AS records FROM {source};\n"
-    )
-    (folder / "tests" / f"{view}.yaml").write_text(
-        "# Rows in, rows expected: `tussock test @name@` (docs/view-tests.md).\n"
-        f"- name: every record counts\n  view: {view}\n  rows: {{{source}: [{{}}, {{}}]}}\n  expect: [{{records: 2}}]\n"
-    )
+    return {
+        Path(FILE): "\n".join(lines) + "\n",
+        Path("sources.sql"): f"{notes}{source_text(placed)}\n",
+        Path("views.sql"): "-- Replace this view by your own: any SELECT of Spark over the sources, tables and views "
+        f"of the pipeline.\nCREATE MATERIALIZED VIEW {view} AS SELECT count(*) AS records FROM {source};\n",
+        Path("tests", f"{view}.yaml"): "# Rows in, rows expected: `tussock test @name@` (docs/view-tests.md).\n"
+        f"- name: every record counts\n  view: {view}\n  rows: {{{source}: [{{}}, {{}}]}}\n"
+        "  expect: [{records: 2}]\n",
+    }
 
 
 def _divided(path: str) -> tuple[str, str]:

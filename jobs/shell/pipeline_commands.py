@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
+from tussock.jobs.settings.user_files import text_of, write_text
 from tussock.jobs.shell.command import (
     Command,
     chosen_pipeline,
@@ -164,7 +165,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     deployment = plan(pipeline, chosen.prune, chosen.resume, say)
     print(deployment_text(deployment, pipeline.argument, chosen.full))
     if chosen.save is not None:
-        Path(chosen.save).write_text(deployment.approval.json())
+        write_text(Path(chosen.save), deployment.approval.json())
     return SOMETHING_TO_DO if deployment.pending else 0
 
 
@@ -185,7 +186,7 @@ def _apply(chosen: argparse.Namespace) -> None:
     pipeline = named_pipeline(chosen)
     approved = chosen.approved
     if approved is not None and Path(approved).is_file():
-        approved = Path(approved).read_text()
+        approved = text_of(Path(approved))
     print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.argument))
 
 

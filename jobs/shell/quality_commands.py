@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from tussock.jobs.settings.user_files import text_of
 from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
 
 
@@ -15,7 +16,7 @@ def _check(chosen: argparse.Namespace) -> int:
     at = open_pipeline(named_pipeline(chosen))
     if chosen.propose is not None:
         file = propose(at, chosen.propose)
-        print(f"wrote {file}:\n{file.read_text()}", end="")
+        print(f"wrote {file}:\n{text_of(file)}", end="")
         if at.pipeline.quality is None:
             print(f'To run it, add to {at.pipeline.folder / FILE}:\n[quality]\nfolder = "quality"')
         return 0

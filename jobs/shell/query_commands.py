@@ -2,12 +2,12 @@
 
 import argparse
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from tussock.jobs.settings.user_files import write_text, writing
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_store
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
@@ -49,22 +49,21 @@ def _query(chosen: argparse.Namespace) -> None:
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     meta = chosen_meta(chosen)
-    with _notes():
-        if (stored := _without_spark(chosen, meta, sql)) is not None:
-            with stored as rows:
-                _write(chosen, rows)
+    if (stored := _without_spark(chosen, meta, sql)) is not None:
+        with stored as rows:
+            _write(chosen, rows)
+        return
+    with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
+        if chosen.epoch is not None or chosen.at is not None or chosen.pending:
+            at = None if chosen.at is None else moment_of(chosen.at)
+            _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
             return
-        with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
-            if chosen.epoch is not None or chosen.at is not None or chosen.pending:
-                at = None if chosen.at is None else moment_of(chosen.at)
-                _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
-                return
-            for answer in session.run(sql):
-                if answer.table is None:
-                    print(answer.message, file=sys.stderr if chosen.csv or chosen.json else sys.stdout)
-                else:
-                    _write(chosen, answer.table.to_reader())
-            session.require_committed()
+        for answer in session.run(sql):
+            if answer.table is None:
+                print(answer.message, file=sys.stderr if chosen.csv or chosen.json else sys.stdout)
+            else:
+                _write(chosen, answer.table.to_reader())
+        session.require_committed()
 
 
 @contextmanager
@@ -146,21 +145,20 @@ def _read(chosen: argparse.Namespace) -> None:
     meta = chosen_meta(chosen)
     stored = StoredRows(meta)
     epoch = _epoch(chosen, stored)
-    with _notes():
-        if chosen.where is not None:
-            from tussock.jobs.reading.duck_query import duck_name, duck_rows
+    if chosen.where is not None:
+        from tussock.jobs.reading.duck_query import duck_name, duck_rows
 
-            if chosen.since is not None:
-                raise UnfilteredChangesError
-            names = "*" if columns is None else ", ".join(map(duck_name, columns))
-            sql = f"SELECT {names} FROM {duck_name(chosen.relation)} WHERE ({chosen.where}\n)"
-            with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, epoch) as rows:
-                _write(chosen, rows)
-        elif chosen.since is not None:
-            _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
-        else:
-            with stored.reader(chosen.relation, columns, epoch) as rows:
-                _write(chosen, rows)
+        if chosen.since is not None:
+            raise UnfilteredChangesError
+        names = "*" if columns is None else ", ".join(map(duck_name, columns))
+        sql = f"SELECT {names} FROM {duck_name(chosen.relation)} WHERE ({chosen.where}\n)"
+        with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, epoch) as rows:
+            _write(chosen, rows)
+    elif chosen.since is not None:
+        _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
+    else:
+        with stored.reader(chosen.relation, columns, epoch) as rows:
+            _write(chosen, rows)
 
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
@@ -172,7 +170,8 @@ def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     if chosen.limit is not None:
         rows = limited(rows, chosen.limit)
     if chosen.parquet is not None:
-        count = write_parquet(rows, Path(chosen.parquet))
+        with writing(Path(chosen.parquet)):
+            count = write_parquet(rows, Path(chosen.parquet))
         print(f"{count:,} rows in {chosen.parquet}")
     elif chosen.csv:
         write_csv(rows, sys.stdout.buffer)
@@ -211,37 +210,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-@contextmanager
-def _notes() -> Iterator[None]:
-    """Print a note to standard error for each view with older rows, and each column that a source leaves out."""
-    from tussock.jobs.reading.read import HeldViewWarning, PausedViewWarning, WaitingChangesWarning
-    from tussock.jobs.sources.describe import LeftOutColumnWarning
-
-    ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning, WaitingChangesWarning)
-
-    said: set[str] = set()  # binding and running a query both warn about the relations that it reads
-
-    def note(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        shown = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
-        text = f"note: {message}" if isinstance(message, ours) else shown
-        if text not in said:
-            print(text, file=sys.stderr)
-        said.add(text)
-
-    with warnings.catch_warnings():
-        for kind in ours:
-            warnings.simplefilter("always", kind)
-        warnings.showwarning = note
-        yield
-
-
 def _explain(chosen: argparse.Namespace) -> None:
     text = " ".join(chosen.what)
     if " " in text:
@@ -269,7 +237,7 @@ def _explain(chosen: argparse.Namespace) -> None:
 
     drawn = wanted if len(wanted) == 1 else [r for r in wanted if r.paused is None]
     found = fragments(catalog, drawn)
-    Path(chosen.svg).write_text(plan_svg(found, [r.name for r in drawn]), encoding="utf-8")
+    write_text(Path(chosen.svg), plan_svg(found, [r.name for r in drawn]))
     print(f"wrote {chosen.svg}: {len(found)} fragments of {', '.join(r.name for r in drawn) or 'no views'}")
 
 
@@ -286,18 +254,17 @@ def _shell(chosen: argparse.Namespace) -> int:
 
     meta = chosen_meta(chosen)
     prompt = Prompt(meta, lambda: Session(chosen_store(chosen), create=False), sys.stdout)
-    with _notes():
-        try:
-            if sys.stdin.isatty():
-                print(BANNER)
-                prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
-                prompt.require_committed()
-                return 0
-            prompt.run(iter(sys.stdin))
+    try:
+        if sys.stdin.isatty():
+            print(BANNER)
+            prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
             prompt.require_committed()
-            return 1 if prompt.failed else 0
-        finally:
-            prompt.close()
+            return 0
+        prompt.run(iter(sys.stdin))
+        prompt.require_committed()
+        return 1 if prompt.failed else 0
+    finally:
+        prompt.close()
 
 
 def _show(chosen: argparse.Namespace) -> None:

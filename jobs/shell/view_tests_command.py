@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tussock.jobs.settings.user_files import writing
 from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
 
 
@@ -23,7 +24,8 @@ def _test(chosen: argparse.Namespace) -> int:
     found = run_tests(pipeline, chosen.select, progress)
     print(trials_text(found))
     if chosen.junit is not None:
-        chosen.junit.write_bytes(junit(found))
+        with writing(chosen.junit):
+            chosen.junit.write_bytes(junit(found))
     return int(any(trial.verdict is not TrialVerdict.PASSED for trial in found.trials))
 
 

@@ -137,7 +137,7 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
             places = [Path(folder, f"{i}.txt") for i in range(len(texts))]
             for place, text in zip(places, texts, strict=True):
                 place.write_bytes(text)
-            inferred = _csv(path, sample, places, header) if format == "csv" else _json(path, places)
+            inferred = _csv(path, sample, places, header) if format == "csv" else _json(path, sample, places)
     notes = [*inferred.notes, *_interval_note(path, found)]
     source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
     return SourcePreview(source, inferred.rows, len(found), sum(f.size for f in found), tuple(notes))
@@ -187,7 +187,11 @@ def _sample_of(file: ListedFile, path: str) -> bytes:
     data = store.get_ranges(name, [(0, size)])[0]
     unpacker = _UNPACKED.get(Path(file.path).suffix.lower())
     if unpacker is not None:
-        data = unpacker().decompress(data, _SAMPLE_BYTES)
+        try:
+            data = unpacker().decompress(data, _SAMPLE_BYTES)
+        except (zlib.error, OSError) as err:
+            packed = "a file packed as the end of its name says"
+            raise CannotPreviewError(file.path, f"bytes that cannot be unpacked ({err})", packed) from err
     whole = size == file.size and unpacker is None
     if not whole and b"\n" in data:
         data = data[: data.rindex(b"\n") + 1]
@@ -195,7 +199,17 @@ def _sample_of(file: ListedFile, path: str) -> bytes:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         raise CannotPreviewError(file.path, f"bytes that are not UTF-8 at byte {err.start}", "a text in UTF-8") from err
+    if not text.strip():
+        raise CannotPreviewError(file.path, "no text", "records")
     return text.encode()
+
+
+def _found(format: str, err: Exception, files: Sequence[ListedFile], places: Sequence[Path]) -> str:
+    """Return what a library found instead of a format, with the names of the files instead of their samples."""
+    said = str(err).splitlines()[0].strip()
+    for file, place in zip(files, places, strict=True):
+        said = said.replace(str(place), file.path)
+    return f"no {format} ({said})"
 
 
 # --- csv --------------------------------------------------------------------------------------------------------------
@@ -207,8 +221,7 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
         with duckdb.connect() as duck:
             separator, quote, escape, has_header = duck.execute(sniff, [str(places[0])]).fetchall()[0]
     except duckdb.Error as err:
-        reason = f"no csv ({str(err).splitlines()[0]})"
-        raise CannotPreviewError(files[0].path, reason, "records with a separator") from err
+        raise CannotPreviewError(files[0].path, _found("csv", err, files, places), "records with a separator") from err
     if not (line := places[0].read_bytes().splitlines()[0]).count(separator.encode()):
         # DuckDB splits nothing if records have different numbers of fields. Their header still shows the separator.
         separator = next((s for s in _SEPARATORS if s.encode() in line), ",")
@@ -262,7 +275,7 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
         skipped.clear()
         table = pacsv.read_csv(place, reading, parsing, converting)
     except pa.ArrowInvalid as err:
-        raise CannotPreviewError(file.path, f"no csv ({str(err).splitlines()[0]})", "records with a separator") from err
+        raise CannotPreviewError(file.path, _found("csv", err, [file], [place]), "records with a separator") from err
     names = [f"c{i + 1}" for i in range(table.num_columns)] if not header else table.column_names
     if twice := [n for i, n in enumerate(names) if n.lower() in {m.lower() for m in names[:i]}]:
         raise CannotPreviewError(file.path, f"two columns named {twice[0]!r}", "different names in the header")
@@ -303,11 +316,15 @@ def _has_newline(column: pa.ChunkedArray) -> bool:
 # --- json and parquet -------------------------------------------------------------------------------------------------
 
 
-def _json(path: str, places: Sequence[Path]) -> _Inferred:
+_OBJECTS = "one object with keys per line, or an array of objects"
+
+
+def _json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _Inferred:
     is_array = places[0].read_bytes().lstrip()[:1] == b"["
     query = (
-        f"FROM read_json(?, format = '{'array' if is_array else 'newline_delimited'}', sample_size = -1, "
-        "union_by_name = true, maximum_depth = -1, map_inference_threshold = -1, dateformat = '%Y-%m-%d')"
+        f"FROM read_json(?, format = '{'array' if is_array else 'newline_delimited'}', records = true, "
+        "sample_size = -1, union_by_name = true, maximum_depth = -1, map_inference_threshold = -1, "
+        "dateformat = '%Y-%m-%d')"
     )
     try:
         with duckdb.connect() as duck:
@@ -315,9 +332,10 @@ def _json(path: str, places: Sequence[Path]) -> _Inferred:
             found = duck.sql(query, params=[[str(place) for place in places]])
             fields = tuple(Field(n, _spark_name(kind)) for n, kind in zip(found.columns, found.types, strict=True))
             rows = found.to_arrow_table()
+    except duckdb.BinderException as err:
+        raise CannotPreviewError(path, "json values that are no objects, or objects without keys", _OBJECTS) from err
     except duckdb.Error as err:
-        reason = f"no json ({str(err).splitlines()[0]})"
-        raise CannotPreviewError(path, reason, "one object per line, or an array of objects") from err
+        raise CannotPreviewError(path, _found("json", err, files, places), _OBJECTS) from err
     note = f"The types are those of {rows.num_rows:,} sampled records in {len(places)} of the files."
     return _Inferred(fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (note,))
 
@@ -349,6 +367,8 @@ def _parquet(path: str, name: str, file: ListedFile) -> _Inferred:
         first = next(iter(batches), None)
     rows = pa.table({f.name: pa.array([], pa.string()) for f in fields}) if first is None else pa.table(first)
     kept = tuple(field for field in fields if _is_supported(field.type))
+    if not kept:
+        raise CannotPreviewError(file.path, "no column of a supported type", "a file with such a column")
     left_out = [f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in kept]
     return _Inferred(kept, {}, rows, (*left_out, "The columns are those of the first file."))
 

@@ -3,10 +3,11 @@
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any, cast
@@ -268,11 +269,25 @@ def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:
         with _environment(options):
             gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
+        _kill_processes_that_write_to(writer)
         os.close(writer)
         relay.join(timeout=1.0)  # print the JVM's last lines, which contain the reason
         raise
     os.close(writer)
     return cast("JavaGateway", gateway)
+
+
+def _kill_processes_that_write_to(writer: int) -> None:
+    """Kill the JVM that writes its errors to this pipe, if any.
+
+    An interrupted `launch_gateway` leaves its JVM and deletes the folder in which the JVM would write its port. The JVM
+    then fails, but a thread of it runs forever. Only systems with /proc tell which process this is.
+    """
+    ours = os.fstat(writer)
+    for pipe in Path("/proc").glob("[0-9]*/fd/2"):
+        with suppress(OSError):  # the process of another user, or one that has ended
+            if os.path.samestat(pipe.stat(), ours):
+                os.kill(int(pipe.parts[2]), signal.SIGKILL)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tussock.jobs.settings.user_files import text_of
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.extras import extras_named
 
@@ -187,14 +188,13 @@ class _Reading:
 
     def tests(self) -> tuple[ViewTest, ...]:
         try:
-            text = self._path.read_text(encoding="utf-8")
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            root = yaml.compose(text_of(self._path), Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as err:
             mark = err.problem_mark or err.context_mark
             place = FilePlace(str(self._path), mark.line + 1, mark.column + 1) if mark else self._start
             raise ViewTestError(place, f"an error of syntax ({err.problem})", "valid YAML") from err
-        except (yaml.YAMLError, UnicodeDecodeError) as err:
-            raise ViewTestError(self._start, f"an error of syntax ({err})", "valid YAML in UTF-8") from err
+        except yaml.YAMLError as err:
+            raise ViewTestError(self._start, f"an error of syntax ({err})", "valid YAML") from err
         if root is None:
             raise ViewTestError(self._start, "no test", "a list of tests, each with name, view, rows and expect")
         tests = tuple(self._test(item) for item in self._items(self._value(root), "a list of tests"))

@@ -66,11 +66,12 @@ class AccessDeniedError(InputError):
         self.uri, self.operation, self.reason = uri, operation, reason
 
     def __str__(self) -> str:
-        return (
-            f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission. "
-            "Credentials for S3 come from boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        denied = f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission."
+        credentials = (
+            " Credentials for S3 come from boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "a profile, or the machine's role)."
         )
+        return denied if self.uri.startswith("file:") else denied + credentials
 
 
 class ExpiredCredentialsError(AccessDeniedError):

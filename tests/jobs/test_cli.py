@@ -1,10 +1,12 @@
 """`tussock` on the command line: a first session, its help, and every kind of misuse."""
 
+import io
 import os
 import resource
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.jobs.driver.embedded import append, epoch, open_store
+from tests.jobs.plan.catalogs import table
 from tests.support.spark_types import SparkSession
 from tussock.jobs import cli
+from tussock.jobs.reading.read import PausedViewWarning
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = tuple(command.name for command in cli.COMMANDS)
@@ -374,6 +379,73 @@ def test_a_disk_that_takes_no_more(tussock: Tussock) -> None:
 def test_a_store_in_a_place_that_cannot_be_a_directory(tussock: Tussock, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file, not a directory")
     failed(tussock("init", "--store", "file/store"), "file/store")
+
+
+def damage_files_of(home: Path) -> None:
+    """Files that are not UTF-8, a folder in place of a file, and a file in place of a folder."""
+    not_utf8 = "café".encode("latin-1")
+    shop = home / "pipelines" / "shop"
+    for path in (shop / "sources.sql", shop / "tests" / "daily_sales.yaml", home / "plan.json"):
+        path.write_bytes(not_utf8)
+    (home / "file").write_text("a file, not a directory")
+    (home / "dags" / "tussock_pipelines.py").mkdir(parents=True)
+    meta = open_store(home / "store", "maker")
+    append(meta, table("t"))
+    meta.publish(epoch(meta).epoch)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("plan shop", "sql: found sources.sql (byte 3 is not UTF-8), expected a text file in UTF-8"),
+        ("test shop", "daily_sales.yaml cannot be read: byte 3 is not UTF-8. Expected a text in UTF-8"),
+        ("apply shop --approved plan.json", "plan.json cannot be read: byte 3 is not UTF-8"),
+        ("read t --store store --parquet file/rows.parquet", "file/rows.parquet cannot be written: "),
+        ("explain --store store --svg file/plan.svg", "file/plan.svg cannot be written: Not a directory"),
+        ("airflow-files dags", "dags/tussock_pipelines.py cannot be read: Is a directory"),
+    ],
+)
+def test_a_path_that_cannot_be_read_or_written_is_named_with_the_reason(
+    command: str, says: str, tussock: Tussock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tussock("new", "shop").code == 0
+    assert tussock("init", "--store", "store").code == 0
+    damage_files_of(tmp_path)
+    monkeypatch.setattr("tussock.jobs.shell.airflow_files.find_spec", lambda _: True)
+    failed(tussock(*command.split()), says)
+
+
+def test_a_new_pipeline_on_a_full_disk_leaves_nothing(tussock: Tussock, tmp_path: Path) -> None:
+    with full_disk():
+        failed(tussock("new", "shop"), "pipelines/shop cannot be written: File too large")
+    assert [*(tmp_path / "pipelines").iterdir()] == []
+
+
+def test_an_output_that_cannot_be_written_is_reported(
+    tussock: Tussock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tussock("init", "--store", "s").code == 0
+    with monkeypatch.context() as changed, Path("/dev/full").open("w") as full:
+        changed.setattr("sys.stdout", full)
+        assert cli.main(["show", "--store", "s"]) == 1
+    assert capsys.readouterr().err.startswith("error: standard output cannot be written: No space left on device")
+    with monkeypatch.context() as changed, io.TextIOWrapper(io.BytesIO(), encoding="ascii") as ascii_only:
+        changed.setattr("sys.stdout", ascii_only)
+        assert cli.main(["--help"]) == 1
+    assert "encoding ascii, which has no '…'. Set PYTHONIOENCODING=utf-8" in capsys.readouterr().err
+
+
+def test_warnings_are_notes_without_a_place_in_the_code(
+    tussock: Tussock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(_: object) -> None:
+        for _ in range(2):
+            warnings.warn(PausedViewWarning("v", 7), stacklevel=1)
+
+    monkeypatch.setattr("tussock.jobs.settings.process.open_meta", warned)
+    said = tussock("show", "--store", "s").err
+    assert said.startswith("note: view 'v' has been paused since epoch 7")
+    assert said.count("note: ") == 1
 
 
 def test_an_unexpected_error_is_one_line_with_a_hint_for_details(

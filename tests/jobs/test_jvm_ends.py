@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark import SparkConf
 
 from tests.support.waiting import eventually
 from tussock.jobs import cli
+from tussock.jobs.spark.session import _launched
 
 ROOT = Path(__file__).resolve().parents[2]
-
-pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def children_of(process: int) -> list[int]:
     return found
 
 
+@pytest.mark.spark
 def test_a_java_that_does_not_start_is_reported_in_one_message(store: str, tmp_path: Path) -> None:
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -64,6 +65,7 @@ def test_a_java_that_does_not_start_is_reported_in_one_message(store: str, tmp_p
     assert "Traceback" not in err
 
 
+@pytest.mark.spark
 @pytest.mark.deep
 def test_a_jvm_that_is_killed_at_work_is_reported_in_one_message_and_the_store_is_unchanged(store: str) -> None:
     process = started(
@@ -84,3 +86,17 @@ def test_a_jvm_that_is_killed_at_work_is_reported_in_one_message_and_the_store_i
     assert err.count("\n") < 4, err
     again = started(store, "SHOW TABLES")
     assert "t     table  a int" in again.communicate(timeout=120)[0]
+
+
+def test_an_interrupt_while_the_jvm_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark's interrupted `launch_gateway` does not tell which process it started."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(conf: object, popen_kwargs: dict[str, int]) -> None:
+        started.append(subprocess.Popen(["sleep", "600"], **popen_kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tussock.jobs.spark.session.launch_gateway", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _launched(SparkConf(loadDefaults=False), {})
+    assert started[0].wait(timeout=60) == -signal.SIGKILL

@@ -310,6 +310,17 @@ def a_view_that_waits(shop: Shop) -> str:
     return shop.fails("read", "t", "--pipeline", "shop")
 
 
+def a_view_that_is_not_published(shop: Shop) -> str:
+    append(shop.meta, table("t"))
+    assert shop.run("epoch", "--hold", "--pipeline", "shop")[0] == 0
+    return shop.fails("read", "t", "--pipeline", "shop")
+
+
+def is_read(shop: Shop) -> None:
+    code, said = shop.run("read", "t", "--pipeline", "shop")
+    assert code == 0, said
+
+
 # --- stores and pipelines ---------------------------------------------------------------------------------------------
 
 
@@ -474,6 +485,7 @@ SITUATIONS = (
     Situation(("StatementRowError",), a_statement_that_raises, ("barrier abandon --skip-entry",)),
     Situation(("WaitingStatementsError",), statements_wait, ("epoch",)),
     Situation(("NotThereYetError",), a_view_that_waits, ("epoch",)),
+    Situation(("NotThereYetError",), a_view_that_is_not_published, ("epoch",), after=is_read),
     Situation(("NotInitialisedError",), no_store, ("init",), after=has_store),
     Situation(("NeverAppliedError",), never_applied, ("apply shop",), after=has_store),
     Situation(("UnknownPipelineError",), no_pipeline, ("new sales",), after=has_pipeline),
@@ -602,7 +614,7 @@ NOT_RUN = {
         EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError NoPipelineError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
-        UnknownEnvironmentError UnsearchableValueError VnodeCountError WhichStoreError""",
+        UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
         BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError PipelineError

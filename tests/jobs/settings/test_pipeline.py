@@ -315,3 +315,18 @@ def test_a_variable_in_a_string_is_replaced_by_its_exact_value(value: str, quote
     filled = substituted_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")
     found = [token.value() for token in tokens_of(SourceText(filled)) if token.kind == "string"]
     assert found == [f"a {value} b", "x", "it's"]
+
+
+def test_a_quality_folder_that_cannot_be_read_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    """Without the error, a folder that was mistyped or not deployed would publish all epochs without checks."""
+    folder = write(tmp_path, MINIMAL + "[quality]\n")
+    quality = load_pipeline(folder).quality
+    assert quality is not None
+    for files in (quality.suites, quality.assertions):
+        with pytest.raises(PipelineError, match=r"quality: \[quality\] folder: found No such file.*remove the table"):
+            files()
+    (folder / "quality").mkdir()
+    assert (quality.suites(), quality.assertions()) == ((), ())
+    for name in ("b.json", "a.json", "c.sql", "d.txt"):
+        (folder / "quality" / name).touch()
+    assert [file.name for file in (*quality.suites(), *quality.assertions())] == ["a.json", "b.json", "c.sql"]

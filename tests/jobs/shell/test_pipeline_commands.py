@@ -64,6 +64,7 @@ def test_suites_that_never_run_are_reported(tmp_path: Path, monkeypatch: pytest.
         f"Add a table [quality] to {folder}/pipeline.toml."
     )
     assert reported("") == [expected] * 2
+    (folder / "checks").mkdir()
     assert reported('[quality]\nfolder = "checks"\n') == []
     (folder / "pipeline.toml").write_text(settings.replace(str(tmp_path / "store"), str(tmp_path / "new")))
     lines: list[str] = []

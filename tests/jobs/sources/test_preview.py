@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,15 @@ from tussock import Session
 from tussock.jobs import cli
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.sources.preview import CannotPreviewError, preview_source, source_text
+
+
+def _parquet_without_columns() -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({}), out)
+    return out.getvalue()
+
+
+PARQUET_WITHOUT_COLUMNS = _parquet_without_columns()
 
 
 def fields_of(path: Path, format: str = "") -> dict[str, str]:
@@ -109,7 +119,14 @@ def test_packed_files_and_several_files_are_sampled(tmp_path: Path) -> None:
         ("a.csv", b"a,b\n\xff,1\n", "found bytes that are not UTF-8 at byte 4, expected a text in UTF-8"),
         ("a.csv", b"a,A\n1,2\n", "found two columns named 'A', expected different names"),
         ("a.xyz", b"a", "expected a name that ends in .csv"),
-        ("a.json", b"{broken\n", "found no json"),
+        ("a.json", b"{broken\n", 'a.json", at byte'),
+        ("a.json", b"1\n2\n", "found json values that are no objects, or objects without keys"),
+        ("a.json", b"{}\n", "found json values that are no objects, or objects without keys"),
+        ("a.csv.gz", gzip.compress(b"a\n1\n")[:9], "found no text, expected records"),
+        ("a.csv.gz", b"no gzip", "found bytes that cannot be unpacked"),
+        ("a.csv.bz2", b"no bzip2", "found bytes that cannot be unpacked"),
+        ("a.csv", b"\n\n", "found no text, expected records"),
+        ("a.parquet", PARQUET_WITHOUT_COLUMNS, "found no column of a supported type"),
     ],
 )
 def test_files_without_columns_are_refused_with_the_reason(
