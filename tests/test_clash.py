@@ -96,8 +96,11 @@ def test_epochs_and_a_teams_dag_run_in_one_airflow_whose_folders_hold_packages_o
     project.mkdir()
     here.run("tussock", "new", "shop", cwd=project)
     home, settings = project / "airflow", project / "pipelines/shop/pipeline.toml"
-    schedule = settings.read_text().replace("catchup = false", "end = 2026-01-02\ncatchup = true")
-    settings.write_text(schedule.replace("[epoch]", '[epoch]\nrunner = "spark"'))
+    text = settings.read_text()
+    for old, new in (("catchup = false", "end = 2026-01-02\ncatchup = true"), ('runner = "auto"', 'runner = "spark"')):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    settings.write_text(text)
     here.run("tussock", "apply", "shop", cwd=project)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
