@@ -57,6 +57,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.requests import Requests, requests_so_far
 from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.table.recalled_table import recall_written
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class _ToCommit:
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as in summaries
     units: tuple[UnitWork, ...] = ()
     measured: MeasurementSum = field(default_factory=MeasurementSum)
+    taken: tuple[SealedBatch, ...] = ()  # taken files, sealed by the driver
     sealed: SealedManifest | None = None  # set if an earlier run sealed the epoch, and only its commit is left
 
 
@@ -220,7 +222,7 @@ class Train:
         drafted = self._base_version is not None
         base_version = self._base_version_for(barrier)
         if not drafted and (sealed := self.meta.sealed(barrier.epoch)) is not None:
-            self._follow(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed), ())
+            self._follow(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed))
             return
         seconds: dict[str, float] = {}
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
@@ -252,8 +254,9 @@ class Train:
         rows = row_counts(ran.reports, plan.schedule)
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
-        to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured)
-        self._follow(to_commit, tuple(taken_batches(self.meta, plan)))
+        taken = tuple(taken_batches(self.meta, plan))
+        parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, taken
+        self._follow(_ToCommit(barrier, drafted, *parts))
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:
@@ -281,12 +284,12 @@ class Train:
 
     # --- checkpoints, in the committing thread ------------------------------------------------------------------------
 
-    def _follow(self, epoch: _ToCommit, taken: tuple[SealedBatch, ...]) -> None:
+    def _follow(self, epoch: _ToCommit) -> None:
         """Queue the epoch's checkpoint after the earlier ones."""
         move = self._since_move == self.keep
         self._since_move = 0 if move else self._since_move + 1
         checkpoint = self._committing.submit(self.runner.for_a_thread(self._checkpoint), epoch, move)
-        self._in_flight.append(_InFlight(epoch.barrier, epoch.held, epoch.uploaded, taken, checkpoint))
+        self._in_flight.append(_InFlight(epoch.barrier, epoch.held, epoch.uploaded, epoch.taken, checkpoint))
 
     def _checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         """Flush, seal and commit. If `move`, also pin the version with the epoch as the base of later epochs."""
@@ -308,6 +311,8 @@ class Train:
             raise LostRaceError(
                 f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows"
             )
+        for batch in epoch.taken:
+            recall_written(meta.objects.uri, batch, barrier.prev_epoch, barrier.epoch)
         self.progress(f"epoch {barrier.epoch}: committed version {committed.id}")
         log.info(
             "epoch %d committed as version %d: %d SSTs, %s",

@@ -105,7 +105,7 @@ def run_operators(
     for place, operator in enumerate(fragment.operators):
         types = operator.node.types
         executor = operator.node.executor([tables(t) for t in operator.tables], actor)
-        named = partial(_named, scheduled=scheduled, operator=place, name=operator.node.text().partition(" ")[0])
+        named = partial(_named, scheduled=scheduled, operator=place)
         taken = [outcomes[ref] for ref in operator.inputs]
         streams = len(taken) == 1 and readers[operator.inputs[0]] == 1 and taken[0].in_pieces
         readers.subtract(operator.inputs)
@@ -143,8 +143,8 @@ def _counted(fragment: Fragment, pieces: Pieces) -> Put:
     return Put(empty_chunk(fragment.types), rows, weight)
 
 
-def _named(pieces: Pieces, scheduled: Scheduled, operator: int, name: str) -> Pieces:
-    """Pass on the pieces of an operator, and add the view to its errors. `name`: the operator's name in EXPLAIN."""
+def _named(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
+    """Pass on the pieces of an operator, and add the view to its errors."""
     try:
         yield from pieces
     except ExpressionError as err:
@@ -156,5 +156,7 @@ def _named(pieces: Pieces, scheduled: Scheduled, operator: int, name: str) -> Pi
     except TussockError:
         raise
     except Exception as err:  # a library's error on rows that it cannot process
+        assert scheduled.fragment is not None
+        name = scheduled.fragment.operators[operator].node.text().partition(" ")[0]  # as in EXPLAIN
         cause = f"{name} failed on the rows of this epoch: {cause_of(err)}"
         raise ViewFailedError(scheduled.relation, cause, scheduled.build) from err

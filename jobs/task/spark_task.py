@@ -10,6 +10,7 @@ from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.wire.typed_rows import widened
 from tussock.statestore.allocator import keep_freed_memory
+from tussock.statestore.table.row_cache import process_row_cache
 
 
 def partition_of_this_task() -> int:
@@ -23,12 +24,14 @@ def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
     """Adapt a cell function for `mapInArrow`. Its output has the columns of `schema` (tussock.jobs.wire.typed_rows).
 
     The worker logs as TUSSOCK_LOG requires (jobs/settings/logs.py), keeps freed memory for reuse
-    (statestore/allocator.py) and excludes caches from garbage collection (jobs/task/collector.py).
+    (statestore/allocator.py), shares rows with the other workers, to which its units may move
+    (statestore/table/shared_runs.py), and excludes caches from garbage collection (jobs/task/collector.py).
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()
         keep_freed_memory()
+        process_row_cache().share()
         for batch in function(batches):
             yield widened(batch, schema)
         collect_own_garbage()

@@ -47,7 +47,6 @@ class Budgets:
         """Limit the caches of this process and the kernel of this thread. Call it before they are used."""
         process_cache().capacity = self.blocks
         process_row_cache().capacity = self.rows
-        process_row_cache().keep_to_itself()  # a unit never moves to another worker
         thread_kernel(f"{self.kernel // _MB}MB")
 
 

@@ -13,6 +13,8 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sst_format import PUT
 from tussock.statestore.table.schema import Found
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -56,7 +58,7 @@ class RecalledTable(StorageTable):
     Requires: the epoch is committed. The process remembers its rows, and those of an epoch in flight could change.
 
     Cost: the first read in a process, or one after vacuum removed the remembered epoch, reads the table. Other reads
-    read the SSTs that were written since the last one.
+    read the SSTs that others wrote since the last one; `recall_written` knows those of this process.
     """
 
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
@@ -104,17 +106,40 @@ class RecalledTable(StorageTable):
             return remembered.rows
         if remembered.rows.schema != self._empty().schema or remembered.epoch not in self._store.version.epochs:
             return None  # such an epoch is below the floor, or of another store that was at this address
-        written, rows = [], []
+        written: list[pa.Array] = []
+        rows: list[pa.Table] = []
         everything = self.layout.range_of(0, self.layout.vnode_count)
         since, table_id = remembered.epoch, self.layout.schema.table_id
         for keys, put, after in self._store.entries(table_id, *everything, since, self.epoch):
             written.append(keys)
             rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty().schema))
-        if not written:
-            return remembered.rows
-        stale = pc.is_in(remembered.rows["key"], value_set=pa.concat_arrays(written))
-        return pa.concat_tables([remembered.rows.filter(pc.invert(stale)), *rows]).sort_by("key")
+        return _overlaid(remembered.rows, written, rows)
 
     def _empty(self) -> pa.Table:
         schema = self.layout.rows
         return schema.insert(0, pa.field("key", pa.binary())).empty_table()
+
+
+def recall_written(store: str, written: SealedBatch, since: int, epoch: int) -> None:
+    """Remember the rows that this process has written to a table, if it remembers those before. So it reads no SST.
+
+    Args:
+        store: the store's address.
+        written: all that `epoch` has written to the table.
+        since: the epoch before. Requires: both are committed.
+    """
+    before, columns = _memory().get((store, written.table_id)), written.rows.remove_column(1)
+    if before is None or before.epoch != since or before.rows.schema.names != columns.schema.names:
+        return
+    puts = pc.equal(written.rows.column(1), PUT)
+    rows = _overlaid(before.rows, written.rows.column(0).chunks, [columns.filter(puts).cast(before.rows.schema)])
+    if rows.nbytes <= MOST_BYTES:
+        _memory().put((store, written.table_id), _Remembered(epoch, rows.combine_chunks()))
+
+
+def _overlaid(rows: pa.Table, written: Sequence[pa.Array], new: Sequence[pa.Table]) -> pa.Table:
+    """`rows` without those of the `written` keys, and the `new` ones, in key order."""
+    if not written:
+        return rows
+    stale = pc.is_in(rows["key"], value_set=pa.concat_arrays([keys.cast(pa.binary()) for keys in written]))
+    return pa.concat_tables([rows.filter(pc.invert(stale)), *new]).sort_by("key")

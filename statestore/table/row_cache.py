@@ -125,9 +125,10 @@ class RowCache:
         self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
 
-    def keep_to_itself(self) -> None:
-        """Share no runs with sibling processes from now on."""
-        self._shared = None
+    def share(self) -> None:
+        """Share runs with sibling processes from now on, because a unit moves between them."""
+        if self._shared is None:
+            self._shared = SharedRuns()
 
     @property
     def nbytes(self) -> int:
@@ -387,4 +388,4 @@ def _run_all(due: Sequence[Callable[[], None]]) -> None:
 @functools.cache
 def process_row_cache() -> RowCache:
     """The cache of this process; it shrinks if the host is short of memory."""
-    return RowCache(spare=spare_memory, shared=SharedRuns())
+    return RowCache(spare=spare_memory)

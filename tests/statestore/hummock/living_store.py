@@ -12,6 +12,7 @@ from tests.statestore.hummock.store_model import sealed, storage_key
 from tests.statestore.meta.make import Clock
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.compaction import CompactionPlan
@@ -49,9 +50,7 @@ class LivingStore:
         self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None
     ) -> SealedManifest:
         """Upload as actors and driver do before the seal. `change`: number -> new value; None deletes the row."""
-        changes = {_key(n): None if v is None else {"n": v, "s": "x" * 20} for n, v in change.items()}
-        batch = sealed(TABLE, dict(sorted(changes.items())))
-        ssts = batch_ingest(objects or self.objects, [batch], barrier.epoch, data_prefix(barrier.epoch))
+        ssts = batch_ingest(objects or self.objects, [sealed_change(change)], barrier.epoch, data_prefix(barrier.epoch))
         return manifest_of(barrier, "writer", tuple(ssts))
 
     def committed(self, manifest: SealedManifest, change: Mapping[int, int | None]) -> None:
@@ -102,6 +101,12 @@ class LivingStore:
     def data(self) -> set[str]:
         """Objects below data/."""
         return {found.name for found in self.objects.list("data/")}
+
+
+def sealed_change(change: Mapping[int, int | None]) -> SealedBatch:
+    """The MemTable of a change: number -> new value; None deletes the row."""
+    changes = {_key(n): None if v is None else {"n": v, "s": "x" * 20} for n, v in change.items()}
+    return sealed(TABLE, dict(sorted(changes.items())))
 
 
 def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> LivingStore:

@@ -9,7 +9,7 @@ import pytest
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import COLUMNS
 from tests.statestore.hummock.compactor_model import Compactor
-from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store
+from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store, sealed_change
 from tests.statestore.hummock.store_model import storage_key
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
@@ -17,7 +17,7 @@ from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.table import recalled_table
-from tussock.statestore.table.recalled_table import RecalledTable
+from tussock.statestore.table.recalled_table import RecalledTable, recall_written
 from tussock.statestore.table.storage_table import StorageTable
 
 SCHEMA = TableSchema(TABLE, "t", COLUMNS, (), ())
@@ -51,7 +51,11 @@ def test_a_remembered_table_follows_puts_deletes_and_compactions(seed: int) -> N
     rng, store = random.Random(seed), living_store(MemoryObjectStore(), 1, 40)
     compactor = Compactor(store.open("compactor"), store.clock, CompactionOptions(l0_runs=2), lambda what, n=1: None)
     for step in range(40):
-        store.run({rng.randrange(60): rng.choice((None, step, step)) for _ in range(rng.randrange(1, 6))})
+        before = store.meta.latest().epoch
+        change = {rng.randrange(60): rng.choice((None, step, step)) for _ in range(rng.randrange(1, 6))}
+        epoch = store.run(change)
+        if rng.random() < 0.5:  # this process has run the epoch
+            recall_written(store.objects.uri, sealed_change(change), before, epoch)
         if rng.random() < 0.3:
             for _ in range(20):
                 compactor.advance(rng)
@@ -68,6 +72,17 @@ def test_only_what_was_written_since_is_read() -> None:
     with patch.object(StorageTable, "read_range", side_effect=AssertionError("the table is read again")):
         table = opened(RecalledTable, store, store.meta.latest())
         assert sorted(n for part in table.scan((0,)) for n in part.column(0).to_pylist()) == [0, 1, 2, 3, 4, 5, 9]
+
+
+def test_what_this_process_has_written_is_not_read() -> None:
+    store = LivingStore()
+    before = store.run({1: 1, 2: 2})
+    read_at_all(store, store.meta.latest())
+    change = {2: None, 3: 3}
+    recall_written(store.objects.uri, sealed_change(change), before, store.run(change))
+    with patch.object(HummockStore, "_sections", side_effect=AssertionError("an SST is read")):
+        table = opened(RecalledTable, store, store.meta.latest())
+        assert sorted(n for part in table.scan((0,)) for n in part.column(0).to_pylist()) == [1, 3]
 
 
 def test_a_large_table_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
