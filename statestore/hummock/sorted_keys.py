@@ -385,6 +385,32 @@ def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), taken.buffers()[1]])
 
 
+def joined(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
+    """Concatenate keys of any binary types."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])
+
+
+def overlay(older: SortedKeys, newer: pa.Array, at: Positions, hit: Mask) -> tuple[SortedKeys, Positions]:
+    """Merge keys, each of which occurs once in its array.
+
+    Args:
+        newer: ascending.
+        at, hit: the position of each newer key in the older ones, and whether it is there, as `find` returns them.
+
+    Returns: the keys of both, and the position of each in the older keys followed by the newer ones; of a key in both,
+        the newer one.
+    Cost: copies. Without new keys, the array of keys is reused.
+    """
+    n = len(older)
+    order = np.arange(n)
+    order[at[hit]] = n + np.flatnonzero(hit)
+    if not len(come := np.flatnonzero(~hit)):
+        return older, order
+    before = older.left(Probes(newer.take(pa.array(come))), slice(None))
+    order = np.insert(order, before, n + come)
+    return SortedKeys(take_keys(joined([older.array, newer]), order)), order
+
+
 def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
     """Keys as fixed_size_binary, without offsets and without a copy. Requires: all keys have this width."""
     if pa.types.is_fixed_size_binary(keys.type):

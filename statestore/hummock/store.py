@@ -24,6 +24,7 @@ from tussock.statestore.hummock.filter import KeyHashes, hash_keys
 from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
+from tussock.statestore.hummock.recent_runs import RecentRun, recent_runs
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import (
     BufferedIndex,
@@ -132,6 +133,7 @@ class HummockStore:
         self.buffer = buffer or SharedBuffer()
         self.source = BufferedSource(BlockSource(objects, cache if cache is not None else process_cache()))
         self._shapes: dict[int, RowShape] = {}
+        self._recent: dict[int, tuple[RecentRun, ...]] = {}  # by table
 
     def read_as(self, table_id: int, shape: RowShape) -> None:
         """Return rows of a table with all columns of `shape` from now on, including rows that predate some columns."""
@@ -171,7 +173,7 @@ class HummockStore:
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         lookup = _Lookup(keys)
         found_in = (
-            self._sections(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py())
+            self._searched(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py())
             if len(keys)
             else []
         )
@@ -243,7 +245,7 @@ class HummockStore:
         sections: list[_Ranged] = []
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
-            sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
+            sections = self._searched(table_id, epoch, prefixes[int(order[0])].as_py(), last)
         low, high = Probes(prefixes), Probes(ends)
         ranges = [RangeBlocks.of(ranged.section, low, high) for ranged in sections]
         if (
@@ -388,22 +390,40 @@ class HummockStore:
         stored = next(iter(sections_at(self.version, table_id, epoch, None, None, None)), None)
         return stored is not None or bool(self.buffer.sections(table_id, epoch))
 
+    def _searched(self, table_id: int, epoch: int, first: bytes, last: bytes) -> "list[_Ranged]":
+        """`_sections`, with the small runs of recent epochs merged."""
+        recent: tuple[RecentRun, ...] = ()
+        if epoch == self.version.epoch:
+            if table_id not in self._recent:
+                shape = self._shapes.get(table_id)
+                self._recent[table_id] = recent_runs(self.source.stored, self.version, table_id, shape)
+            recent = self._recent[table_id]
+        return self._sections(table_id, epoch, first, last, recent=recent)
+
     def _sections(
-        self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None
+        self,
+        table_id: int,
+        epoch: int,
+        first: bytes | None,
+        last: bytes | None,
+        since: int | None = None,
+        recent: Sequence[RecentRun] = (),
     ) -> "list[_Ranged]":
         """Open the stored and buffered sections that may hold rows of first … last, written after `since`.
 
-        `last` is inclusive. Newest section first.
+        `last` is inclusive. Newest section first. Each of the `recent` runs takes the place of its sections.
         """
+        merged = {name: run for run in recent for name in run.ssts}
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
-        readers = self.source.stored.open([ref.sst for ref in refs])
+        readers = iter(self.source.stored.open([ref.sst for ref in refs if ref.sst.name not in merged]))
         shape = self._shapes.get(table_id)
-        stored = [
-            _Ranged(
-                OpenSection(reader, reader.section(table_id, shape)), ref.section.first_key, ref.section.last_key, ref
-            )
-            for ref, reader in zip(refs, readers, strict=True)
-        ]
+        stored: list[_Ranged] = []
+        for ref in refs:
+            if (run := merged.get(ref.sst.name)) is None:
+                section = OpenSection(reader := next(readers), reader.section(table_id, shape))
+                stored.append(_Ranged(section, ref.section.first_key, ref.section.last_key, ref))
+            elif not stored or stored[-1].section is not run.section:
+                stored.append(_Ranged(run.section, run.section.first_key, run.section.last_key))
         # Oldest first, so that each newer one is inserted before it.
         for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):
             if since is not None and buffered.epoch <= since:

@@ -1,13 +1,12 @@
 """KnownRun: known rows of some keys of a table, as one sorted run of a row cache."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, take_keys
+from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, overlay
 from tussock.statestore.table.memory_file import MemoryFile
 
 Mask = npt.NDArray[np.bool_]
@@ -52,14 +51,7 @@ class KnownRun:
         """
         found = self.places_of(newer.keys.array) if places is None else places
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
-        n = len(self)
-        order = np.arange(n)
-        order[found.at[found.hit]] = n + np.flatnonzero(found.hit)
-        keys = self.keys
-        if len(come := np.flatnonzero(~found.hit)):
-            before = self.keys.left(Probes(newer.keys.array.take(pa.array(come))), slice(None))
-            order = np.insert(order, before, n + come)
-            keys = SortedKeys(take_keys(joined([keys.array, newer.keys.array]), order))
+        keys, order = overlay(self.keys, newer.keys.array, found.at, found.hit)
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
         return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
 
@@ -71,8 +63,3 @@ class Places:
     keys: pa.BinaryArray
     at: Positions  # (keys,) meaningless without a hit
     hit: Mask  # (keys,)
-
-
-def joined(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
-    """Concatenate keys of any binary types."""
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])

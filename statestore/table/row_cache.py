@@ -36,9 +36,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.hummock.ingest import vnodes_of_keys
-from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, sort_order
+from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, joined, sort_order
 from tussock.statestore.memory import spare_memory
-from tussock.statestore.table.known_run import KnownRun, Mask, Places, joined
+from tussock.statestore.table.known_run import KnownRun, Mask, Places
 from tussock.statestore.table.mem_table import MemRun
 from tussock.statestore.table.schema import Found
 from tussock.statestore.table.shared_runs import SharedRuns, Sign

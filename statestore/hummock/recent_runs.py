@@ -1,0 +1,177 @@
+"""Keeps the small runs of the last epochs merged in memory, so that a read searches a few of them instead of all.
+
+Every epoch adds a run to L0. After some small epochs, most of the time of a read goes to runs that no compaction has
+merged: each costs a tenth of a millisecond, however few rows it has. This process therefore merges the newest small
+runs of each table. As in the row cache, each merged run is more than twice as long as the newer one, so their number
+grows with the logarithm of the number of epochs, and an epoch costs O(its rows), not O(rows in memory).
+
+    newest   [120]                     one epoch
+             [250]                     two epochs
+             [1,900]                   16 epochs
+    oldest   SSTs that are large, or older than those, are read as usual
+
+A merged run contains the newest row of each key, so it serves reads at the version's own epoch only. It is a function
+of its SSTs. A process merges the runs of a table from the second version on in which it reads the table, since a
+process that runs one epoch would not regain the cost.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.row_shape import RowShape
+from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection
+from tussock.statestore.hummock.sorted_keys import Mask, Probes, SortedKeys, joined, overlay
+from tussock.statestore.hummock.sst_reader import Rows, no_columns, one_batch
+from tussock.statestore.hummock.version import section_of
+from tussock.statestore.meta.version import HummockVersion, SstInfo
+
+SMALL_ROWS, SMALL_BYTES = 16_384, 1 << 20  # limits of a section that is merged
+MERGED_ROWS, MERGED_BYTES = 262_144, 16 << 20  # limits of a merged run
+WORTH_MERGING = 4  # sections
+
+
+@dataclass(frozen=True, slots=True)
+class RecentRun:
+    """The rows of neighbouring sections of a table in L0. `ssts`: their names, newest first."""
+
+    ssts: tuple[str, ...]
+    section: BufferedSection
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return self.section.reader.rows.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecentRuns:
+    """The merged runs of a table, newest first, as of a version.
+
+    `ssts`: their names, newest first. Names are hashes of bytes, so they identify the rows even if another store takes
+    the place of this one.
+    """
+
+    version: int
+    ssts: tuple[str, ...]
+    runs: tuple[RecentRun, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return sum(run.nbytes for run in self.runs) + 256
+
+
+def recent_runs(
+    source: BlockSource, version: HummockVersion, table_id: int, shape: RowShape | None
+) -> tuple[RecentRun, ...]:
+    """Merge the newest small runs of a table, or recall them from the cache of `source`. Raises DamagedSstError.
+
+    Returns: newest first; empty if there are few, if this process reads the table for the first time, or if it has
+        read a later version.
+    Cost: microseconds if these runs are known; else the blocks of the new ones, and a merge of some.
+    """
+    small = list(_small_ones(version, table_id))
+    names = tuple(sst.name for sst in small)
+    key = source.objects.uri, "recent", table_id, 0 if shape is None else len(shape.names)
+    before = source.cache.get(key, RecentRuns)
+    if before is not None and before.ssts == names:
+        return before.runs
+    if before is not None and before.version >= version.id:
+        return ()
+    runs: tuple[RecentRun, ...] = ()
+    if before is not None and len(small) >= WORTH_MERGING:
+        runs = tuple(_merged(_parts(source, small, before.runs, table_id, shape)))
+    source.cache.put(key, RecentRuns(version.id, names, runs))
+    return runs
+
+
+def _small_ones(version: HummockVersion, table_id: int) -> Iterator[SstInfo]:
+    """The SSTs of L0 with rows of a table, newest first, up to one that is not merged."""
+    for sst in version.levels[0] if version.levels else ():
+        if (section := section_of(sst, table_id)) is not None:
+            if sst.min_epoch != sst.max_epoch or section.rows > SMALL_ROWS or section.bytes > SMALL_BYTES:
+                return
+            yield sst
+
+
+def _parts(
+    source: BlockSource, ssts: Sequence[SstInfo], known: Sequence[RecentRun], table_id: int, shape: RowShape | None
+) -> list[RecentRun]:
+    """Known runs that are still neighbours in L0, and a run for each other SST; newest first."""
+    names = [sst.name for sst in ssts]
+    places = {name: place for place, name in enumerate(names)}
+    found: dict[int, RecentRun] = {}  # by the place of its newest SST
+    covered: set[str] = set()
+    for run in known:
+        first = places.get(run.ssts[0])
+        if first is not None and tuple(names[first : first + len(run.ssts)]) == run.ssts:
+            found[first] = run
+            covered.update(run.ssts)
+    new = [sst for sst in ssts if sst.name not in covered]
+    sections = [OpenSection(reader, reader.section(table_id, shape)) for reader in source.open(new)]
+    requests = [BlockRequest(section, np.arange(len(section.reader))) for section in sections]
+    for sst, section, units in zip(new, sections, source.blocks(requests), strict=True):
+        found[places[sst.name]] = RecentRun((sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch))
+    return [found[place] for place in sorted(found)]
+
+
+def _section_of(units: Sequence[Rows], schema: pa.Schema, epoch: int) -> BufferedSection:
+    """The rows of all blocks of a section of one epoch."""
+    keys = units[0].keys if len(units) == 1 else SortedKeys(joined([unit.keys.array for unit in units]))
+    return _as_section(keys, _columns(units, schema), _puts(units), schema, epoch)
+
+
+def _merged(parts: Sequence[RecentRun]) -> list[RecentRun]:
+    """Merge runs until each is more than twice as long as the newer one; newest first, as the parts."""
+    runs: list[RecentRun] = []  # oldest first
+    for part in reversed(parts):
+        runs.append(part)
+        while len(runs) > 1 and _are_alike(*runs[-2:]):
+            older, newer = runs[-2:]
+            runs[-2:] = [RecentRun((*newer.ssts, *older.ssts), _overlaid(older.section, newer.section))]
+    return runs[::-1]
+
+
+def _are_alike(older: RecentRun, newer: RecentRun) -> bool:
+    rows = len(older.section.reader.rows), len(newer.section.reader.rows)
+    fits = sum(rows) <= MERGED_ROWS and older.nbytes + newer.nbytes <= MERGED_BYTES
+    return fits and 2 * rows[1] >= rows[0]
+
+
+def _overlaid(older: BufferedSection, newer: BufferedSection) -> BufferedSection:
+    """The rows of both; of a key in both, the newer one."""
+    units = [older.reader.rows, newer.reader.rows]
+    above = units[1].keys.array
+    keys, order = overlay(units[0].keys, above, *units[0].keys.find(Probes(above), slice(None)))
+    puts, schema = _puts(units), older.reader.row_schema
+    columns = _columns(units, schema)
+    return _as_section(
+        keys,
+        None if columns is None else columns.take(pa.array(order)),
+        None if puts is None else puts[order],
+        schema,
+        newer.epoch,
+    )
+
+
+def _columns(units: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch | None:
+    return one_batch(pa.Table.from_batches([unit.columns for unit in units])) if len(schema) else None
+
+
+def _puts(units: Sequence[Rows]) -> Mask | None:
+    if all(unit.puts is None for unit in units):
+        return None
+    return np.concatenate([np.ones(len(unit), np.bool_) if unit.puts is None else unit.puts for unit in units])
+
+
+def _as_section(
+    keys: SortedKeys, columns: pa.RecordBatch | None, puts: Mask | None, schema: pa.Schema, epoch: int
+) -> BufferedSection:
+    """Rows of several epochs count as written in the newest one, up to which no reader distinguishes them."""
+    rows = Rows(0, 1, keys, no_columns(len(keys)) if columns is None else columns, epoch, epoch, None, puts)
+    ends = (SortedKeys(keys.array.slice(place, 1)) for place in (0, len(keys) - 1))
+    return BufferedSection(epoch, BufferedIndex(rows, schema, *ends))

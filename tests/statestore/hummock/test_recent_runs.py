@@ -1,0 +1,116 @@
+"""Reads return the same rows with the small runs of recent epochs merged in memory."""
+
+import random
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.compactor_model import Compactor
+from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store
+from tests.statestore.hummock.store_model import ROW_SCHEMA, assert_agrees, storage_key
+from tussock.statestore.hummock import recent_runs as module
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.recent_runs import RecentRun, recent_runs
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.version import HummockVersion
+
+READS = ("multi_get", "scan_prefix", "iter")
+
+
+def check(store: LivingStore, version: HummockVersion, cache: BlockCache, seed: int) -> None:
+    """Compare reads at the newest epoch and at an earlier one with the plain rows."""
+    hummock = HummockStore(store.objects, version, cache)
+    earlier = random.Random(seed).choice([e for e in store.rows if version.min_readable_epoch <= e <= version.epoch])
+    for epoch in {version.epoch, earlier}:
+        rows = {key: {"n": n, "s": "x" * 20} for key, n in sorted(store.rows[epoch].items())}
+        assert_agrees(hummock, epoch, TABLE, rows, seed, READS)
+
+
+def merged(store: LivingStore, cache: BlockCache) -> tuple[RecentRun, ...]:
+    return recent_runs(BlockSource(store.objects, cache), store.meta.latest(), TABLE, None)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reads_agree_with_plain_rows_in_every_epoch(seed: int) -> None:
+    rng, cache = random.Random(seed), BlockCache(1 << 24)
+    store = living_store(MemoryObjectStore(), 2, 60)
+    compactor = Compactor(store.open("compactor"), store.clock, CompactionOptions(l0_runs=12), lambda what, n=1: None)
+    old = [store.meta.latest()]
+    used = 0
+    for step in range(30):
+        store.run({rng.randrange(80): rng.choice((None, step, step)) for _ in range(rng.randrange(1, 12))})
+        if rng.random() < 0.2:
+            compactor.advance(rng)
+        version = store.meta.latest()
+        check(store, version, cache, 100 * seed + step)
+        used += any(len(run.ssts) > 1 for run in merged(store, cache))
+        if rng.random() < 0.2:  # a reader of an earlier version does not disturb
+            check(store, rng.choice(old[-3:]), cache, step)
+        old.append(version)
+    assert used > 15
+
+
+def test_the_number_of_runs_grows_with_the_logarithm_of_the_epochs() -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    lengths, decoded = [], []
+    blocks = BlockSource.blocks
+    with patch.object(BlockSource, "blocks", lambda s, requests: decoded.append(len(requests)) or blocks(s, requests)):
+        for number in range(40):
+            store.run({number: number, 100 + number: number})
+            runs = merged(store, cache)
+            lengths.append(len(runs))
+            assert sorted(name for run in runs for name in run.ssts) == sorted(
+                sst.name for sst in store.meta.latest().levels[0] if number >= module.WORTH_MERGING - 1
+            )
+    assert max(lengths) <= 6
+    assert max(decoded[1:]) == 1, "an epoch reads only its own run"
+
+
+def test_a_process_that_reads_one_version_merges_nothing() -> None:
+    store = LivingStore()
+    for number in range(8):
+        store.run({number: number})
+    cache = BlockCache(1 << 24)
+    assert merged(store, cache) == ()
+    assert merged(store, cache) == ()
+    store.run({8: 8})
+    assert sum(len(run.ssts) for run in merged(store, cache)) == 9
+
+
+def test_runs_of_several_blocks_and_deletes() -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(5):
+        store.run({n: None if n % 7 == number else number for n in range(0, 2_500, number + 1)})
+        merged(store, cache)
+    assert max(len(run.ssts) for run in merged(store, cache)) > 1
+    check(store, store.meta.latest(), cache, 1)
+    hummock = HummockStore(store.objects, store.meta.latest(), cache)
+    keys = pa.array([storage_key(TABLE, n % VNODES, str(n).encode()) for n in range(2_500)], pa.binary())
+    found, rows = hummock.multi_get(TABLE, keys, store.meta.latest().epoch, schema=ROW_SCHEMA)
+    expected = store.rows[store.meta.latest().epoch]
+    numbers = [n if hit else None for hit, n in zip(found.to_pylist(), rows["n"].to_pylist(), strict=True)]
+    assert numbers == [expected.get(key) for key in keys.to_pylist()]
+
+
+def test_a_reader_of_an_earlier_version_changes_nothing() -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(6):
+        earlier = store.meta.latest()
+        store.run({number: number})
+        runs = merged(store, cache)
+    assert recent_runs(BlockSource(store.objects, cache), earlier, TABLE, None) == ()
+    assert merged(store, cache) is runs
+
+
+@pytest.mark.parametrize("limit", ["SMALL_ROWS", "SMALL_BYTES", "MERGED_ROWS", "MERGED_BYTES"])
+def test_large_runs_are_not_merged(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, limit, 1)
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(6):
+        store.run({number: number, 50: number})
+        assert all(len(run.ssts) == 1 for run in merged(store, cache))
+        check(store, store.meta.latest(), cache, number)
