@@ -145,7 +145,7 @@ def recorded_elsewhere(meta: MetaStore, what: str, run: Mapping[str, str]) -> It
     except Exception as err:
         last = last_run(meta.objects)
         if last is None or last.run != run or last.at < began:
-            _write_failure(meta, what, run, began, type(err).__name__, JOB_FAILED)
+            _write_failure(meta, last, what, run, began, type(err).__name__, JOB_FAILED)
         raise
 
 
@@ -163,10 +163,13 @@ def record_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: in
     last = last_run(meta.objects)
     own_error = last is None or (last.state is not RecordedState.SUCCEEDED and last.kind != _TASKS_FAILED)
     if last is None or last.at < began or (last.run == run and not own_error):
-        _write_failure(meta, what, run, began, _TASKS_FAILED, error)
+        _write_failure(meta, last, what, run, began, _TASKS_FAILED, error)
 
 
-def _write_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: int, kind: str, error: str) -> None:
+def _write_failure(
+    meta: MetaStore, last: RunRecord | None, what: str, run: Mapping[str, str], began: int, kind: str, error: str
+) -> None:
+    """Write a failed run. A record of the same run tells its interval, which only the run itself knows."""
     record = RunRecord(
         state=RecordedState.FAILED,
         what=what,
@@ -174,6 +177,7 @@ def _write_failure(meta: MetaStore, what: str, run: Mapping[str, str], began: in
         at=clock_ms(),
         writer=meta.writer,
         run=dict(run),
+        interval=last.interval if last is not None and run and last.run == run else None,
         kind=kind,
         error=error,
     )

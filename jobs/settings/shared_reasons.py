@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z`])")
+_QUOTE_OR_BORDER = re.compile(r"""\"[^"]*"|`[^`]*`|(?<!\w)'[^']*'(?!\w)|(?<=\.)(?P<border> )(?=[A-Z`])""")
 
 
 class SharedReasons(NamedTuple):
@@ -24,7 +24,7 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
     groups: dict[str, list[str]] = {}
     for subject, reason in reasons.items():
         groups.setdefault(reason, []).append(subject)
-    parts = [_SENTENCE.split(reason) for reason in groups]
+    parts = [_sentences(reason) for reason in groups]
     shared = 0
     if len(parts) > 1:
         fewest = min(map(len, parts)) - 1  # each keeps its finding
@@ -34,3 +34,13 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
     kept = [" ".join(sentences[: len(sentences) - shared]) for sentences in parts]
     found = tuple((tuple(subjects), reason) for subjects, reason in zip(groups.values(), kept, strict=True))
     return SharedReasons(found, " ".join(ending))
+
+
+def _sentences(text: str) -> list[str]:
+    """Split a text between sentences, but not inside a quoted value, such as "St. John"."""
+    found, start = [], 0
+    for match in _QUOTE_OR_BORDER.finditer(text):
+        if match["border"]:
+            found.append(text[start : match.start()])
+            start = match.end()
+    return [*found, text[start:]]

@@ -128,6 +128,17 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
     assert [t.kind for t in now(shop).troubles] == [TroubleKind.RUN_FAILED]
 
 
+def test_a_failure_that_a_later_task_records_keeps_the_interval_of_its_run(shop: MetaStore) -> None:
+    day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    with recorded(shop, "epoch", {"run": "mine"}, day):
+        pass
+    for run, interval in ("mine", ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00")), ("other", None):
+        record_failure(shop, "epoch", {"run": run}, clock_ms(), "the task's log has the reason")
+        found = run_record.last_run(shop.objects)
+        assert found is not None
+        assert found.interval == interval
+
+
 def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_it_has_run_again(
     shop: MetaStore,
 ) -> None:

@@ -67,3 +67,10 @@ def test_a_view_that_another_message_reports_is_not_reported_again() -> None:
     left = error.besides("something else")
     assert left is not None
     assert left.reasons == error.reasons
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "`"])
+def test_a_quoted_value_is_not_cut(quote: str) -> None:
+    values = {"a": f"{quote}St. John{quote}", "b": f"{quote}Mt. John{quote}"}
+    found = shared_reasons({name: f"It isn't {value} here. Correct it." for name, value in values.items()})
+    assert found == (tuple(((name,), f"It isn't {value} here.") for name, value in values.items()), "Correct it.")
