@@ -1,5 +1,6 @@
 """Write rows as CSV, JSON lines or Parquet, batch by batch, so that a view may be larger than memory."""
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,11 +8,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.errors import InputError
 from tussock.statestore.months import holds_months, interval_texts
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import GIVEN_MONTHS, VARIANT
+
+_STRING_OR_NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 
 class NoFormError(InputError):
@@ -71,14 +75,16 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         selected = (f"{'to_json' if is_nested(columns[i].type) else ''}(c{i})::VARCHAR AS c{i}" for i in others)
         found = thread_kernel().compute(", ".join(selected), given)
         for i in others:
-            columns[i] = found[f"c{i}"].combine_chunks()
+            texts = found[f"c{i}"].combine_chunks()
+            columns[i] = _finite(texts) if is_nested(columns[i].type) else texts
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     """Write rows as JSON, one object per line.
 
-    Binary values become strings with \\xNN for bytes that are not ASCII, times ISO 8601 strings, decimals numbers.
+    Binary values become strings with \\xNN for bytes that are not ASCII, times ISO 8601 strings, decimals numbers. JSON
+    has no number for NaN, Infinity and -Infinity: they become strings, as in Spark's to_json.
     """
     from tussock.jobs.kernels.kernel import thread_kernel
 
@@ -87,7 +93,20 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
         lines = thread_kernel().compute(
             f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch])
         )["line"]
-        out.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+        out.write("".join(f"{line}\n" for line in _finite(lines.combine_chunks()).to_pylist()).encode())
+
+
+def _finite(texts: pa.Array) -> pa.Array:
+    """(n,) JSON texts of DuckDB, which writes NaN, Infinity and -Infinity without quotes, with these in quotes."""
+    if not pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
+        return texts
+
+    def quoted(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith('"') else f'"{found[0]}"'
+
+    return pa.array(
+        [None if text is None else _STRING_OR_NOT_FINITE.sub(quoted, text) for text in texts.to_pylist()], texts.type
+    )
 
 
 def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> int:

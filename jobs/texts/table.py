@@ -42,10 +42,23 @@ def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return str(_local(value, zone))
     if kind != VARIANT:
-        return str(shown(value))
+        return value if isinstance(value, str) else _text(value, zone)
     from pyspark.sql.types import VariantVal  # a slow import that few tables need
 
     return str(VariantVal(**value))
+
+
+def _text(value: Any, zone: ZoneInfo) -> str:
+    """Format a value as Python does, but a value inside of a struct, an array or a map as in a column of its type."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {_text(part, zone)}" for name, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_text(part, zone) for part in value) + "]"
+    if isinstance(value, tuple) and not isinstance(value, pa.MonthDayNano):  # of a map
+        return f"({', '.join(_text(part, zone) for part in value)})"
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = _local(value, zone)
+    return "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
 
 
 def _local(instant: datetime, zone: ZoneInfo) -> datetime:

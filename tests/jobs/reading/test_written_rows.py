@@ -99,3 +99,16 @@ def test_intervals_with_days_are_those_of_duckdb() -> None:
 def test_a_variant_has_no_form_in_csv(kind: pa.DataType) -> None:
     with pytest.raises(NoFormError, match=r"column 'v' is a variant, which CSV cannot represent. Use --json or"):
         written(pa.table({"v": pa.nulls(1, kind)}))
+
+
+def test_numbers_that_json_lacks_are_strings() -> None:
+    nan, inf = float("nan"), float("inf")
+    texts = ['NaN, "Infinity"', None]
+    rows = pa.table({"x": [nan, 1.5], "s": [{"y": [-inf, inf]}, {"y": [nan]}], "NaN": texts})
+    out = io.BytesIO()
+    write_json(rows.to_reader(), out)
+    expected = [{"x": "NaN", "s": {"y": ["-Infinity", "Infinity"]}, "NaN": texts[0]}, {"x": 1.5, "s": {"y": ["NaN"]}}]
+    found = [json.loads(line, parse_constant=pytest.fail) for line in out.getvalue().splitlines()]
+    assert found == [expected[0], {**expected[1], "NaN": None}]
+    records = csv.DictReader(io.StringIO(written(rows)))
+    assert [json.loads(r["s"], parse_constant=pytest.fail) for r in records] == [line["s"] for line in expected]

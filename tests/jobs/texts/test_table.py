@@ -1,6 +1,7 @@
 """Tables as text, with instants in the store's time zone. Python's zoneinfo gives the expected values. No Spark."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -36,3 +37,11 @@ def test_a_row_is_one_line_and_control_characters_do_not_reach_the_terminal() ->
     table = pa.table({"note\n": ["a\r\nb", "\x1b[31mred\x9b", None], "n": [1, 22, 333]})
     shown = [line.split() for line in text_table(table).splitlines()]
     assert shown == [[r"note\n", "n"], [r"a\r\nb", "1"], [r"\x1b[31mred\x9b", "22"], ["NULL", "333"]]
+
+
+def test_values_inside_of_others_are_shown_as_in_a_column_of_their_type() -> None:
+    at = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
+    days = pa.array([[("k", at.date())]], pa.map_(pa.string(), pa.date32()))
+    table = pa.table({"s": [{"at": at, "price": Decimal("1.50"), "text": "x\ny", "none": None}], "m": days})
+    shown = "{'at': 2024-01-02 04:04:05+01:00, 'price': 1.50, 'text': 'x\\ny', 'none': NULL}  [('k', 2024-01-02)]"
+    assert text_table(table, "Europe/Berlin").splitlines()[1] == shown
