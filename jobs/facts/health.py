@@ -172,9 +172,22 @@ def _unreadable_store(err: Exception, store: str) -> Trouble:
 
 
 def _missing_store(pipeline: Pipeline) -> Trouble:
-    """Return the note of a pipeline that was never applied."""
-    do = f"`tussock apply {pipeline.argument}` or the pipeline's deploy DAG creates it."
-    return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist yet", do, wrong=False)
+    """Return the note of a pipeline without a store: nothing here shows whether it ever had one."""
+    do = (
+        f"For a new pipeline, `tussock apply {pipeline.argument}` or its deploy DAG creates it. Otherwise correct "
+        "`store` in pipeline.toml, or bring its objects back: an apply would process all input again."
+    )
+    return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist", do, wrong=False)
+
+
+def _vanished(missing: Trouble, run: str, ended: datetime | None) -> Trouble:
+    """Return the trouble of a store that does not exist, but did when a run succeeded."""
+    what = f"does not exist any more: run {run} succeeded with it"
+    do = (
+        "Correct `store` in pipeline.toml if it names another place now. Otherwise bring the objects back, for example "
+        "older versions of them in the bucket. An apply would create an empty store and process all input again."
+    )
+    return msgspec.structs.replace(missing, what=what, do=do, wrong=True, since=ended)
 
 
 def unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trouble:
@@ -192,12 +205,14 @@ def unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trou
 
 
 def with_scheduler(found: tuple[Trouble, ...], run: str, state: str, since: datetime | None) -> tuple[Trouble, ...]:
-    """Add the newest run of the scheduler if it failed and the store does not show why.
+    """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
 
     Args:
-        found: the result of `troubles`.
+        found: the result of `troubles` or `unopened`. A failed run is added if they do not show why.
         run, state, since: the run's name, its state in Airflow, and its end.
     """
+    if state == "success":
+        return tuple(_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in found)
     if state != "failed" or any(trouble.wrong for trouble in found):
         return found
     do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."

@@ -33,12 +33,14 @@ def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trou
         looked: of `look_at_status`.
         run: the newest run of the pipeline's epoch DAG.
     """
-    if looked.error is not None:
-        return (unopened(looked.error, store.pipeline),)
     status: Status | None = looked.value
-    if status is None or run is None:
-        return None if status is None else status.troubles
-    return with_scheduler(status.troubles, run.run_id, run.state, run.ended)
+    if looked.error is not None:
+        found: tuple[Trouble, ...] = (unopened(looked.error, store.pipeline),)
+    elif status is not None:
+        found = status.troubles
+    else:
+        return None
+    return found if run is None else with_scheduler(found, run.run_id, run.state, run.ended)
 
 
 def trouble_without_store(err: TussockError, dag_id: str) -> Trouble:

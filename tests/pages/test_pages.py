@@ -46,7 +46,7 @@ def test_the_overview_lists_pipelines_with_their_problems_and_the_error_of_a_bro
     assert "Orders of a <b>shop</b>" in text, "a user's markup is shown as text"
     assert "shop Orders of a <b>shop</b> 2 problems view per_g is too old" in text
     assert re.search(r"epoch \d+ is not published, because suites failed", text)
-    assert re.search(r"absent needs attention store \S+ does not exist yet", text)
+    assert re.search(r"absent needs attention store \S+ does not exist", text)
     assert re.search(r"damaged 1 problem store \S+ cannot be read: DamagedDocumentError", text)
     assert re.search(r"typing 1 problem pipeline.toml cannot be loaded: .*colour", text), "it does not vanish"
     stored = sum(s.size for level in shop.meta.latest().levels for s in level)

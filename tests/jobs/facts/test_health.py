@@ -20,7 +20,15 @@ from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.run_record import record_failure, record_recovery, recorded, recorded_elsewhere
-from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, troubles, verdict
+from tussock.jobs.facts.health import (
+    HealthVerdict,
+    Trouble,
+    TroubleKind,
+    troubles,
+    unopened,
+    verdict,
+    with_scheduler,
+)
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.facts.views import ViewState
@@ -32,7 +40,7 @@ from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.errors import LostRaceError, NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 
 __all__ = ["files", "shop"]
@@ -358,7 +366,7 @@ def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
     assert cli.main(["status"]) == 4
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
     assert "needs attention" in lines["absent"]
-    assert "does not exist yet" in lines["absent"]
+    assert "does not exist" in lines["absent"]
     assert "cannot be read: " in lines["broken"]  # a long path shortens the rest
     assert "pipeline.toml cannot be loaded" in lines["typing"]
     assert lines["well"].split()[1] == "healthy"
@@ -377,6 +385,20 @@ def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
     assert cli.main(["status", "nope"]) == 1, "a mistyped name is an error of the command"
 
 
+def test_a_store_that_a_successful_run_used_is_lost_and_not_new() -> None:
+    """A command sees only that it does not exist; the pages know the scheduler's runs."""
+    pipeline = Pipeline("shop", Path(), "s3://bucket/shop", ())
+    missing = (unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
+    (lost,) = with_scheduler(missing, "scheduled__1", "success", NOW)
+    assert (lost.kind, lost.wrong, lost.since) == (TroubleKind.STORE_MISSING, True, NOW)
+    assert lost.what == "does not exist any more: run scheduled__1 succeeded with it"
+    assert with_scheduler(missing, "scheduled__1", "running", None) == missing
+    assert [t.kind for t in with_scheduler(missing, "scheduled__1", "failed", NOW)] == [
+        TroubleKind.RUN_FAILED,
+        TroubleKind.STORE_MISSING,
+    ]
+
+
 def test_the_next_step_of_a_missing_store_names_the_pipeline_and_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,9 +412,9 @@ def test_the_next_step_of_a_missing_store_names_the_pipeline_and_its_environment
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
     for command in (["status"], ["status", "shop"]):
         assert cli.main([*command, "--env", "prod"]) == 0, "a note, whichever way it is asked"
-        assert "prod does not exist yet" in capsys.readouterr().out
+        assert "prod does not exist" in capsys.readouterr().out
     assert cli.main(["status", "shop", "--env", "prod"]) == 0
-    assert "-> `tussock apply shop --env prod` or the pipeline's deploy DAG creates it" in capsys.readouterr().out
+    assert "`tussock apply shop --env prod` or its deploy DAG creates it" in " ".join(capsys.readouterr().out.split())
     assert cli.main(["show", "relations", "--pipeline", "shop", "--env", "prod"]) == 1
     assert "Create it with `tussock apply shop --env prod`" in capsys.readouterr().err
     assert cli.main(["init", "--pipeline", "shop", "--env", "prod"]) == 0
