@@ -62,7 +62,7 @@ def no_store(request: Request, err: TussockError) -> Response:
     trouble = trouble_without_store(err, request.path_params.get("dag_id", ""))
     if trouble.kind is TroubleKind.STORE_MISSING:
         text = f"The {trouble.about} {trouble.what}. {trouble.do}"
-        return _error(request, 404, "This pipeline has no store yet", text, passes=True)
+        return _error(request, 404, "This pipeline has no store", text, passes=True)
     broken = trouble.kind is TroubleKind.DEFINITION
     title = "The pipeline's definition cannot be loaded" if broken else "The store cannot be read"
     return _error(request, 503, title, trouble.do, err, passes=True)

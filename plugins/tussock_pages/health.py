@@ -7,6 +7,7 @@ from fastapi import HTTPException
 
 from tussock.jobs.facts.health import Trouble, unopened, with_scheduler
 from tussock.jobs.facts.status import Status, now_of, status_of
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore
@@ -33,13 +34,18 @@ def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trou
         looked: of `look_at_status`.
         run: the newest run of the pipeline's epoch DAG.
     """
-    status: Status | None = looked.value
     if looked.error is not None:
-        found: tuple[Trouble, ...] = (unopened(looked.error, store.pipeline),)
-    elif status is not None:
-        found = status.troubles
-    else:
-        return None
+        return troubles_unopened(looked.error, store.pipeline, run)
+    status: Status | None = looked.value
+    return None if status is None else _with_run(status.troubles, run)
+
+
+def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tuple[Trouble, ...]:
+    """The troubles of a pipeline whose store cannot be read. `run`: as `troubles_of`."""
+    return _with_run((unopened(err, pipeline),), run)
+
+
+def _with_run(found: tuple[Trouble, ...], run: Run | None) -> tuple[Trouble, ...]:
     return found if run is None else with_scheduler(found, run.run_id, run.state, run.ended)
 
 

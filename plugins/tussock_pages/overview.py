@@ -1,6 +1,6 @@
 """The overview of all pipelines: freshness, waiting input, and problems."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,9 +15,9 @@ from tussock.jobs.operations.folder import FolderEntry
 from tussock.statestore.errors import TussockError
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
 from tussock_pages.guard import User, may_read, readable_dags
-from tussock_pages.health import look_at_status, troubles_of
+from tussock_pages.health import look_at_status, troubles_of, troubles_unopened
 from tussock_pages.page import page
-from tussock_pages.stores import Looked, open_store, pipelines
+from tussock_pages.stores import Looked, SeenStore, begin_opening, pipelines
 
 PIPELINES_A_PAGE = 25
 router = APIRouter()
@@ -86,7 +86,8 @@ def overview(
     shown = mine[first : first + PIPELINES_A_PAGE]
     dag_ids = [f"epoch_{one.name}" for one in shown]
     runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
-    found = PipelineRows(tuple(_row(one, runs, paused) for one in shown))
+    stores = [None if one.pipeline is None else begin_opening(one.pipeline) for one in shown]
+    found = PipelineRows(tuple(_row(*each, runs, paused) for each in zip(shown, stores, strict=True)))
     return page(
         request,
         "overview.html",
@@ -98,18 +99,20 @@ def overview(
     )
 
 
-def _row(one: FolderEntry, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> PipelineRow:
+def _row(
+    one: FolderEntry, opened: Callable[[], SeenStore] | None, runs: Mapping[str, Run], paused: Mapping[str, bool]
+) -> PipelineRow:
     dag_id = f"epoch_{one.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
-    if one.pipeline is None:
+    if one.pipeline is None or opened is None:
         broken = () if one.error is None else (unopened(one.error, None),)
         return PipelineRow(one.name, "", "", dag_id, None, broken, None, None, run, is_paused)
     about = (one.name, one.pipeline.environment, one.pipeline.description, dag_id)
     try:
-        store = open_store(one.pipeline)
+        store = opened()
         state = store.at_version("state", lambda _, version: pipeline_state(version))
     except TussockError as err:
-        return PipelineRow(*about, None, (unopened(err, one.pipeline),), None, None, run, is_paused)
+        return PipelineRow(*about, None, troubles_unopened(err, one.pipeline, run), None, None, run, is_paused)
     looked = look_at_status(store)
     troubles, found = troubles_of(looked, store, run), looked.value
     waiting, unseen_s = (None, None) if found is None else (Waiting.of(found.sources), oldest_unseen_s(found.views))

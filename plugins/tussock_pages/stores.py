@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -23,7 +23,7 @@ from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.names import STORE
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_object_store
 from tussock_pages.remembered import Remembered, Same, file_version
 
@@ -37,6 +37,7 @@ OLD_S = 10.0
 """Facts that are older are marked on the page. It waits OLD_PATIENCE_S for newer ones."""
 
 OLD_PATIENCE_S = 0.6
+ANSWER_S = 5.0  # a page waits this long for the store's newest version
 KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
 """Prefixes of the names of a pipeline's DAGs."""
 
@@ -244,7 +245,10 @@ def _wait(future: "Future[None]", patience_s: float) -> None:
 
 
 _POOL = ThreadPoolExecutor(2, "tussock-pages")
+_ASKING = ThreadPoolExecutor(64, "tussock-stores")  # more threads than a server has for pages
 _stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
+_locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline
+_silent: dict[str, "Future[SeenStore]"] = {}  # a request that outlasted its page, by pipeline
 _opening = Lock()
 _definitions = Remembered(REMEMBERED)
 
@@ -289,9 +293,39 @@ def name_in(dag_id: str) -> tuple[str, str] | None:
 def open_store(pipeline: Pipeline) -> SeenStore:
     """Return the store of a pipeline at its newest version. Cost: one GET.
 
-    Raises NotInitialisedError if it does not exist yet, and errors of object stores.
+    Raises NotInitialisedError if it does not exist, and errors of object stores: ObjectStoreUnavailableError also for
+    a store that does not answer within ANSWER_S, and then at once until that answer has come.
     """
+    return begin_opening(pipeline)()
+
+
+def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
+    """Begin `open_store` in another thread; the result waits for it and returns or raises as `open_store`.
+
+    A request to a silent server lasts for minutes. It must not keep the page, nor those of other pipelines.
+    """
+    until = time.monotonic() + ANSWER_S
     with _opening:
+        silent = _silent.get(pipeline.name)
+        if silent is not None and silent.done():
+            del _silent[pipeline.name]
+            silent = None
+        future = silent or _ASKING.submit(_open, pipeline, _locks.setdefault(pipeline.name, Lock()))
+
+    def opened() -> SeenStore:
+        if silent is None:
+            wait([future], max(0.0, until - time.monotonic()))
+        if silent is None and future.done():
+            return future.result()
+        with _opening:
+            _silent.setdefault(pipeline.name, future)
+        raise ObjectStoreUnavailableError(pipeline.store, "the page's request", f"no answer for {ANSWER_S:g} s")
+
+    return opened
+
+
+def _open(pipeline: Pipeline, lock: Lock) -> SeenStore:
+    with lock:
         known = _stores.get(pipeline.name)
         if known is None or known[0] != pipeline.store or known[1].gone:
             leave_pandas()

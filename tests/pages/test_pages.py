@@ -315,6 +315,26 @@ def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
     assert "Vacuum can remove" in read(admin, page)
 
 
+def test_a_store_that_does_not_answer_keeps_no_page(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restart of the API server while S3 hangs: nothing is known of the store yet."""
+    from tussock_pages import stores
+
+    answers, look, text = Event(), stores.mark_of, "the page's request failed at"
+    monkeypatch.setattr(stores, "ANSWER_S", 0.2)
+    monkeypatch.setattr(stores, "mark_of", lambda objects: answers.wait(60) and look(objects))
+    known = stores._stores.pop("shop")
+    try:
+        for _ in range(2):
+            assert "no answer for 0.2 s" in read(admin, DAG, 503)
+        overview = read(admin, "/tussock/pipelines")
+        assert re.search(rf"shop Orders of a <b>shop</b> \d problems? store \S+ cannot be read: .*{text}", overview)
+    finally:
+        answers.set()
+    stores._silent["shop"].result(60)
+    assert text not in read(admin, DAG)
+    stores._stores["shop"] = known
+
+
 def test_a_rebalance_shows_the_load_of_the_units_and_the_vnodes_that_would_move(admin: Visitor, shop: Shop) -> None:
     page = "/tussock/dags/rebalance_shop/actions/rebalance"
     before = shop.meta.latest()
@@ -338,7 +358,7 @@ def test_an_unreadable_store_is_a_page_with_the_error_and_no_trace(admin: Visito
     assert "Traceback" not in text
     refreshes = {address: "data-refresh" in admin.get(f"/tussock/dags/{address}").text for address in ERRORS}
     assert refreshes == ERRORS, "a page shows the store as soon as it can be read"
-    assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
+    assert "has no store" in read(admin, "/tussock/dags/epoch_absent", 404)
     assert "other is not a Tussock DAG" in read(admin, "/tussock/dags/other", 404)
     assert re.search(r"contains absent, calm, (counted, )?damaged, shop", read(admin, "/tussock/dags/epoch_nope", 503))
 
@@ -357,7 +377,7 @@ def test_a_store_that_is_gone_or_replaced_is_noticed_although_no_new_version_app
     assert " first table " in read(admin, page)
     folder.rename(shop.folder / "moved")
     eventually("the store is missed", lambda: admin.get(page).status_code == 404, 10, every_s=0.1)
-    assert "has no store yet" in read(admin, page, 404)
+    assert "has no store" in read(admin, page, 404)
     (shop.folder / "moved").rename(folder)
     assert " first table " in read(admin, page), "it is back"
     folder.rename(shop.folder / "moved")
