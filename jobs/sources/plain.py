@@ -51,7 +51,7 @@ TEXT_OPTIONS: Mapping[str, Collection[str]] = {
     "timestampformat": tuple(TIME_PATTERNS),
     "timestampntzformat": tuple(TIME_PATTERNS),
 }
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class NotPlainFileError(InputError):
@@ -213,7 +213,7 @@ class PlainTexts:
                 yield block
                 continue
             first = False
-            if block.startswith(_BYTE_ORDER_MARK):
+            if block.startswith(BYTE_ORDER_MARK):
                 raise NotPlain("it begins with a byte order mark")
             yield block[self.records_start(source, file, block) :]
 

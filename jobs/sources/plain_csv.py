@@ -13,7 +13,14 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.csv_header import FIRST_BYTES, has_header, is_enforced, surely_agrees
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.plain import PIECE_BYTES, TEXT_OPTIONS, PlainTexts, format_options, longest_line
+from tussock.jobs.sources.plain import (
+    BYTE_ORDER_MARK,
+    PIECE_BYTES,
+    TEXT_OPTIONS,
+    PlainTexts,
+    format_options,
+    longest_line,
+)
 from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, typed
 from tussock.statestore.vnode import one_array
 
@@ -33,6 +40,7 @@ _OPTIONS: Mapping[str, Collection[str]] = {
 }
 _QUOTE, _BACKSLASH, _LINE_FEED, _CARRIAGE_RETURN = ord('"'), ord("\\"), 10, 13
 _BLANKS = bytes(range(ord(" ") + 1))  # which Java trims
+_LINE_WITH_MARK = b"\n" + BYTE_ORDER_MARK
 _NULL = re.compile(r"|[A-Za-z0-9_./\\#?-]+")  # values of nullValue
 
 
@@ -62,6 +70,10 @@ def csv_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int], 
     Returns: the wanted columns, (records,) each, typed as declared.
     Raises: NotPlain.
     """
+    if block.startswith(BYTE_ORDER_MARK) or _LINE_WITH_MARK in block:
+        raise NotPlain("a line begins with a byte order mark")  # which Arrow omits at the begin of a block
+    if not block.endswith(b"\n"):
+        block += b"\n"  # at an end without one, Arrow takes an empty value for quoted if the one before it is
     quoted = b'"' in block
     if quoted:
         _require_regular_quotes(block, form)
@@ -121,8 +133,8 @@ def _require_regular_quotes(block: bytes, form: CsvForm) -> None:
     separator = ord(form.separator)
     before = found[np.maximum(opens - 1, 0)]
     begins = (opens == 0) | (before == separator) | (before == _LINE_FEED)
-    after = found[np.minimum(closes + 1, len(found) - 1)]
-    stops = (closes == len(found) - 1) | (after == separator) | (after == _LINE_FEED) | (after == _CARRIAGE_RETURN)
+    after = found[closes + 1]  # the block ends with a line feed
+    stops = (after == separator) | (after == _LINE_FEED) | (after == _CARRIAGE_RETURN)
     if form.doubled:
         again = closes[:-1] + 1 == opens[1:]  # `""` inside a value: one ends and the next one begins
         begins[1:] |= again

@@ -71,6 +71,13 @@ def test_small_blocks_give_the_same_rows_and_row_ids(tmp_path: Path, monkeypatch
     assert [row["c7"] for row in cut.to_pylist()] == list(range(150))
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_an_empty_value_after_a_quoted_one_is_null_also_at_the_end(end: bytes, tmp_path: Path) -> None:
+    columns = [("a", "string"), ("b", "string")]
+    assert rows_of(tmp_path, b'"x",' + end, "csv", columns, nullValue="NA") == [("x", None)]
+    assert rows_of(tmp_path, b'"x",""' + end, "csv", columns, nullValue="NA") == [("x", "")]
+
+
 _TWO = [("a", "string"), ("n", "int")]
 
 
@@ -78,6 +85,8 @@ _TWO = [("a", "string"), ("n", "int")]
     ("content", "reason", "options"),
     [
         (b"\xef\xbb\xbfx,1\n", "byte order mark", {}),
+        (b"x,1\n\xef\xbb\xbfy,2\n", "a line begins with a byte order mark", {}),
+        (b"a,n\n\xef\xbb\xbfx,1", "a line begins with a byte order mark", {"header": "true"}),
         (b"x,1\ny\0,2\n", "NUL", {}),
         (b"\xff,1\n", "UTF-8", {}),
         (b"x,1\ry,2\n", "carriage return", {}),
