@@ -10,6 +10,7 @@ from tussock.jobs.logical.key_columns import require_values
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.logical.text_lengths import fitted_texts
 from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.months import kept_array
@@ -30,6 +31,9 @@ class UnfitRowsError(InputError):
             f"rows for table {self.table!r}, column {self.column!r}: found {self.found}, expected {self.expected}. "
             "Nothing was inserted."
         )
+
+
+_DAY_IN_MICROS = 24 * 60 * 60 * 1_000_000
 
 
 def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
@@ -105,15 +109,26 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
             table, field.name, str(column.type), f"{field.type}, or a type that converts to it without loss"
         )
     try:
-        cast = column.cast(field.type)
+        decimals = pt.is_decimal(column.type) and pt.is_decimal(field.type)
+        cast = as_decimals(column, field.type) if decimals else column.cast(field.type)
         if column.type != field.type and _kind(field.type) == "number":
             _require_same(column, cast)
+        if pt.is_time(field.type):
+            _require_microseconds_of_a_day(cast)
         cast.validate(full=True)  # otherwise text that is not UTF-8 is found only when a kernel fails on it
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnfitRowsError(
             table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)
         ) from err
     return cast
+
+
+def _require_microseconds_of_a_day(times: pa.ChunkedArray) -> None:
+    """Raises pa.ArrowInvalid for a time with more digits, or outside of a day, which Arrow does not check."""
+    micros = times.cast(pa.time64("us")).cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(micros, 0), pc.less(micros, _DAY_IN_MICROS))
+    if pc.all(inside, min_count=0).as_py() is False:
+        raise pa.ArrowInvalid("a time of day is before 00:00:00 or after 23:59:59.999999")
 
 
 def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -176,4 +191,8 @@ def _kind(of: pa.DataType) -> str | None:
         return "text"
     if pt.is_binary(of) or pt.is_large_binary(of) or pt.is_fixed_size_binary(of) or pt.is_binary_view(of):
         return "bytes"
+    if pt.is_time(of):
+        return "time of day"
+    if pt.is_duration(of):
+        return "duration"
     return "date" if pt.is_date(of) else None

@@ -15,9 +15,8 @@ from tussock.jobs.kernels.duck import cast, decimal_of, fail_when
 from tussock.jobs.kernels.functions import declare
 from tussock.jobs.kernels.registry import family_of
 from tussock.jobs.logical.nodes import Call
+from tussock.statestore.decimals import MAX_DIGITS, MAX_WIDE_DIGITS
 
-MAX_DIGITS = 38  # of a decimal in Spark, in DuckDB and in Arrow's 128 bits
-MAX_WIDE_DIGITS = 76  # of a decimal in Arrow's 256 bits
 JAVA_DIGITS = 39  # of a product before it is rounded to its scale
 
 

@@ -27,6 +27,7 @@ from tussock.jobs.kernels.functions import declare
 from tussock.jobs.kernels.registry import renders_any
 from tussock.jobs.logical.nodes import PYTHON, Call
 from tussock.jobs.logical.statements import CreateFunction
+from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
 from tussock.statestore.months import given_array, given_type, kept_array
 from tussock.statestore.nested import is_nested, relabelled
@@ -281,7 +282,8 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
         if not _alike(result.type, kind):
             raise wrong(f"values of type {result.type}", f"{kind}, for the declared type {declared.returns}")
         try:
-            result = result.cast(kind)
+            decimals = pa.types.is_decimal(result.type) and pa.types.is_decimal(kind)
+            result = as_decimals(result, kind) if decimals else result.cast(kind)
         except pa.ArrowException as err:
             raise wrong(
                 f"{result.type} values that do not fit ({_said(err)})", f"values of type {declared.returns}"

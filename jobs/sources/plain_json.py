@@ -1,7 +1,7 @@
 """Plain JSON records, one object per line: blocks of lines as columns, without Spark."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,8 @@ from pyarrow import json
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.plain import PIECE_BYTES, PlainTexts, longest_line
-from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, require_finite, typed
+from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_digit, is_plain_text_type, require_finite, typed
+from tussock.statestore.decimals import MAX_WIDE_DIGITS, as_decimals
 from tussock.statestore.nested import is_nested, rebuilt
 from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
@@ -29,6 +30,12 @@ _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{900}")
 _WORD = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]")
 #: Zero with a sign: -0.0 for Arrow, 0.0 for Spark if a column has floats.
 _NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
+#: Longer numbers may need more digits than 256 bits have, with a decimal's scale and an exponent. Arrow's reader does
+#: not notice that.
+_MAX_NUMBER, _MAX_NUMBER_WITH_EXPONENT = 38, 28
+_OF_NUMBERS = np.isin(np.arange(256), list(b"0123456789.+-eE"))
+_NUMBER = re.compile(rb"-?[0-9.]+([eE][+-]?[0-9]+)?")
+_AROUND_NUMBERS = np.isin(np.arange(256), list(b' \t\r\n:,[]}"'))
 #: The place in Arrow's messages counts from the begin of a piece.
 _PLACE = re.compile(r" in row \d+$")
 _TEXTS = ("date", "timestamp", "timestamp_ntz")
@@ -48,8 +55,10 @@ def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int],
     """Parse whole lines of UTF-8 without NULs and lone carriage returns. Arguments and errors: see `csv_columns`."""
     records = _require_objects(block)
     kinds = [arrow_type(f.type) for f in fields]
-    if any(_holds_floats(kind) for kind in kinds) and _NEGATIVE_ZERO.search(block):
+    if any(_holds(kind, pa.types.is_floating) for kind in kinds) and _NEGATIVE_ZERO.search(block):
         raise NotPlain("a number is -0")
+    if any(_holds(kind, pa.types.is_decimal) for kind in kinds):
+        _require_few_digits(block, np.frombuffer(block, np.uint8))
     read = _read(block, [_as_read(kind) for kind in kinds], fields)
     if read.num_rows != records:
         raise NotPlain("a line has more than one object")
@@ -93,13 +102,15 @@ def _read_singles(block: bytes, fields: Sequence[Field], kinds: Sequence[pa.Data
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's reader gets: texts instead of dates and times, doubles instead of floats."""
+    """Return the type that Arrow's reader gets: texts for dates and times, doubles for floats, wide decimals."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _as_read(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_as_read(kind.value_type))
     if pa.types.is_float32(kind):
         return pa.float64()
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(MAX_WIDE_DIGITS, kind.scale)
     return pa.string() if type_name(kind) in _TEXTS else kind
 
 
@@ -108,7 +119,7 @@ def _leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> 
         return typed(values, type_name(kind), name, form)
     if pa.types.is_decimal(values.type):
         try:
-            values.validate(full=True)  # Arrow's reader does not compare digits with the precision
+            values = as_decimals(values, kind)  # Arrow's reader does not compare digits with the precision
         except pa.ArrowInvalid as err:
             raise NotPlain(f"column {name!r} has a value that is not spelled as a plain {type_name(kind)}") from err
     if pa.types.is_floating(values.type):
@@ -118,10 +129,10 @@ def _leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> 
     return values
 
 
-def _holds_floats(kind: pa.DataType) -> bool:
+def _holds(kind: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:
     if is_nested(kind):
-        return any(_holds_floats(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind))
+        return any(_holds(kind.field(i).type, is_one) for i in range(kind.num_fields))
+    return is_one(kind)
 
 
 def _require_objects(block: bytes) -> int:
@@ -149,6 +160,24 @@ def _require_objects(block: bytes) -> int:
     if (b"NaN" in block or b"Inf" in block) and _WORD.search(block):
         raise NotPlain("a number is NaN or an infinity")
     return len(starts)
+
+
+def _require_few_digits(block: bytes, found: np.ndarray) -> None:
+    """Require that no number, also as a text, may overflow 256 bits at a decimal's scale."""
+    edges = np.flatnonzero(np.diff(_OF_NUMBERS[found], prepend=False, append=False))
+    starts, ends = edges[0::2], edges[1::2]
+    signs = np.flatnonzero((found | 0x20) == ord("e"))
+    signs = signs[is_digit(found[signs - 1])]
+    of = np.searchsorted(starts, signs, side="right") - 1
+    is_negative = found[signs + 1] == ord("-")
+    digits = ends[of] - signs - 1 - (is_negative | (found[signs + 1] == ord("+")))
+    is_long = ends - starts > _MAX_NUMBER
+    is_long[of] |= (ends - starts)[of] > _MAX_NUMBER_WITH_EXPONENT
+    is_long[of] |= digits > np.where(is_negative, 2, 1)
+    is_long &= _AROUND_NUMBERS[found[starts - 1]] & _AROUND_NUMBERS[found[ends]]
+    places = zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True)  # few: the first number ends the loop
+    if any(_NUMBER.fullmatch(block, start, end) for start, end in places):
+        raise NotPlain("a number may have more digits than a decimal")
 
 
 def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:

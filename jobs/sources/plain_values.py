@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.kernels.zones import is_utc
+from tussock.statestore.decimals import as_decimals
 from tussock.statestore.types import arrow_type
 
 Bytes = npt.NDArray[np.uint8]
@@ -86,13 +87,15 @@ def typed(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Array:
 def _numbers(texts: pa.Array, kind: str) -> pa.Array:
     """Parse numbers of ASCII digits, signs, points and exponents. Infinities and words are not plain."""
     found = _bytes(texts)
-    known = _is_digit(found) | (found == ord("-"))
+    known = is_digit(found) | (found == ord("-"))
     if kind not in _INTEGERS:
         known |= found == ord(".")
     if kind in ("float", "double"):
         known |= (found == ord("e")) | (found == ord("E")) | (found == ord("+"))
     if not known.all():
         raise NotPlain
+    if kind.startswith("decimal("):
+        return as_decimals(texts, arrow_type(kind))
     values = texts.cast(arrow_type(kind))
     if kind in ("float", "double"):
         require_finite(values)
@@ -166,7 +169,7 @@ def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArr
     _require(bool(((between == ord(" ")) | (between == ord("T"))).all()))
     if pattern:
         _require(bool((between == ord(TIME_PATTERNS[pattern])).all()))
-    _require(all(bool(_is_digit(found[starts + i]).all()) for i in _TIME_DIGITS[8:]))
+    _require(all(bool(is_digit(found[starts + i]).all()) for i in _TIME_DIGITS[8:]))
     _require(all(bool((found[starts + i] == ord(":")).all()) for i in (13, 16)))
     of_utc = found[ends - 1] == ord("Z")
     long = ends - starts >= _TIME_BYTES + _OFFSET_BYTES
@@ -175,7 +178,7 @@ def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArr
     if with_offset.any():
         at = ends[with_offset] - _OFFSET_BYTES
         _require(bool((found[at + 3] == ord(":")).all()))
-        _require(all(bool(_is_digit(found[at + i]).all()) for i in (1, 2, 4, 5)))
+        _require(all(bool(is_digit(found[at + i]).all()) for i in (1, 2, 4, 5)))
         hours = (found[at + 1].astype(np.int16) - _ZERO) * 10 + (found[at + 2] - _ZERO)
         _require(bool((hours <= _MAX_OFFSET_HOURS).all()) and bool((found[at + 4] <= ord("5")).all()))
     zoned = of_utc | with_offset
@@ -186,12 +189,12 @@ def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArr
     _require(bool((found[starts[longer] + _TIME_BYTES] == ord(".")).all()))
     for i in range(1, 7):
         there = starts[fraction > i] + _TIME_BYTES + i
-        _require(bool(_is_digit(found[there]).all()))
+        _require(bool(is_digit(found[there]).all()))
     return bool(zoned.any())
 
 
 def _require_dates(found: Bytes, starts: npt.NDArray[np.int64]) -> None:
-    _require(all(bool(_is_digit(found[starts + i]).all()) for i in _DATE_DIGITS))
+    _require(all(bool(is_digit(found[starts + i]).all()) for i in _DATE_DIGITS))
     _require(all(bool((found[starts + i] == ord("-")).all()) for i in (4, 7)))
 
 
@@ -207,7 +210,8 @@ def _require(condition: bool) -> None:
         raise NotPlain
 
 
-def _is_digit(found: Bytes) -> npt.NDArray[np.bool_]:
+def is_digit(found: Bytes) -> npt.NDArray[np.bool_]:
+    """Return (bytes,) whether each byte is an ASCII digit."""
     return (found - np.uint8(_ZERO)) <= _NINE - _ZERO
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from datetime import time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,25 @@ def test_parts_of_arrays_maps_and_structs_are_cast_as_columns_are(tmp_path: Path
         session.insert("t", pa.table({"id": [9], "xs": pa.array([[{"A": 2**40}]], lists[0])}))
     with pytest.raises(UnfitRowsError, match="expected list<item: struct<a: int32"):
         session.insert("t", pa.table({"id": [9], "xs": pa.array([[{"b": 1}]])}))
+
+
+def test_times_durations_and_decimals_of_other_units_are_kept_or_refused(tmp_path: Path) -> None:
+    MetaStore.init(open_object_store(str(tmp_path / "store")), units=2)
+    meta = open_store(tmp_path / "store", "maker")
+    kinds = {"id": "int", "m": "decimal(38,38)", "at": "time(6)", "span": "interval day to second"}
+    append(meta, CreateTable("t", tuple(Field(name, kind) for name, kind in kinds.items()), (0,)))
+    epoch(meta)
+    session = Session(str(tmp_path / "store"), create=False)
+    given = {"m": pa.array([Decimal("0.12")], pa.decimal128(4, 2)), "at": pa.array([time(8, 30)], pa.time32("s"))}
+    session.insert("t", pa.table({"id": [1], **given, "span": pa.array([timedelta(1)], pa.duration("ns"))}))
+    session.flush()
+    assert session.read("t").to_pylist() == [{"id": 1, "m": Decimal("0.12"), "at": time(8, 30), "span": timedelta(1)}]
+    unfit = [("m", pa.array([Decimal("11.12")], pa.decimal128(4, 2)))]  # Arrow's cast makes it -0.91…
+    unfit += [("at", pa.array([1], pa.time64("ns"))), ("at", pa.array([86_400], pa.time32("s")))]
+    unfit += [("span", pa.array([1], pa.duration("ns")))]
+    for name, values in unfit:
+        with pytest.raises(UnfitRowsError, match=f"'{name}': found .* with a value that does not fit"):
+            session.insert("t", pa.table({"id": [9], name: values}))
 
 
 def test_a_key_that_is_null_or_missing_is_refused(session: Session) -> None:

@@ -130,10 +130,13 @@ def test_each_rule_of_csv_broken_once(content: bytes, reason: str, options: Mapp
         ("{'n':1}", "Missing a name"),
         ('{"o":NaN}', "NaN"),
         ('{"d":-0}', "-0"),
-        ('{"d":1e400}', "too big"),
         ('{"a":"\\ud800"}', "surrogate"),
         ('{"m":99999}', "column 'm'"),
         ('{"m":1.555}', "requires scale"),
+        ('{"m":"' + "9" * 37 + '"}', "column 'm'"),
+        ('{"m":1' + "0" * 70 + "}", "more digits"),
+        ('{"m":1E80}', "more digits"),
+        ('{"m":"490e-211"}', "more digits"),
         ('{"y":"2020-1-1"}', "column 'y'"),
         ('{"t":"2020-01-01 10:11"}', "column 't'"),
         ('{"f":1.00000017881393432617187499}', "between two floats"),
@@ -148,6 +151,17 @@ def test_each_rule_of_json_broken_once(record: str, reason: str, tmp_path: Path)
     columns = [("a", "string"), ("n", "int"), ("d", "double"), ("m", "decimal(6,2)"), ("y", "date")]
     columns += [("t", "timestamp"), ("f", "float")]
     assert reason in rows_of(tmp_path, f'{{"a":"x"}}\n{record}\n'.encode(), "json", columns)
+
+
+def test_a_number_beyond_doubles_is_not_plain(tmp_path: Path) -> None:
+    assert "too big" in rows_of(tmp_path, b'{"d":1e400}', "json", [("d", "double")])
+
+
+def test_numbers_and_texts_beside_decimals_are_plain(tmp_path: Path) -> None:
+    texts = ["123e4567-e89b-42d3-a456-426614174000", "12345678e01234567890123e45678901", "1e1000x", "-" * 50]
+    content = "".join(f'{{"m":-7.25,"a":"{text}","d":1.5e-07}}\n' for text in texts).encode()
+    columns = [("m", "decimal(38,2)"), ("a", "string"), ("d", "double")]
+    assert rows_of(tmp_path, content, "json", columns) == [(Decimal("-7.25"), text, 1.5e-07) for text in texts]
 
 
 def test_long_texts_and_lists_of_numbers_are_plain(tmp_path: Path) -> None:
@@ -166,6 +180,8 @@ def test_long_texts_and_lists_of_numbers_are_plain(tmp_path: Path) -> None:
         ("timestamp", "2020-01-01 10:11:12 Z"), ("timestamp", "2020-01-01 10:11:12Z\n2020-01-01 10:11:12"),
         ("timestamp_ntz", "2020-01-01 10:11:12Z"), ("double", "NaN"), ("double", "1e999"), ("double", "1d"),
         ("float", "1e39"), ("decimal(6,2)", "1e2"), ("decimal(6,2)", "12345.6"), ("decimal(6,2)", "1.234"),
+        # Arrow's casts overflow silently: -0.91…, 0.00, and -20847100762815390390.12…
+        ("decimal(38,38)", "11.12"), ("decimal(10,2)", "1." + "0" * 130), ("decimal(38,18)", "9" * 21 + "." + "9" * 18),
         ("tinyint", "128"), ("bigint", "9223372036854775808"), ("boolean", "1"), ("boolean", "yes"),
     ],
 )  # fmt: skip

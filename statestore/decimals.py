@@ -1,0 +1,42 @@
+"""Decimals of another type, without the overflow of Arrow's casts."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MAX_DIGITS = 38  # of a decimal in Spark, in DuckDB and in 128 bits
+MAX_WIDE_DIGITS = 76  # of 256 bits
+
+
+def as_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> pa.Array | pa.ChunkedArray:
+    """Convert decimals, or texts of digits, to a decimal type without losing a digit.
+
+    Arrow multiplies in the bits of the result before it compares with the precision. So a value that overflows can come
+    back as another one that fits: 11.12 becomes -0.91… as a decimal(38,38). Here the product has room in 256 bits.
+
+    Args:
+        values: (n,) decimals, or strings in the spelling that Arrow reads.
+
+    Returns: (n,) of exactly `kind`.
+    Raises: pa.ArrowInvalid if a value does not fit. Cost: as Arrow's cast if no value can overflow, else four times.
+    """
+    digits = (_digits_of_texts if pa.types.is_string(values.type) else _digits_of_type)(values, kind.scale)
+    if digits <= MAX_DIGITS:
+        return values.cast(kind)
+    if digits > MAX_WIDE_DIGITS:
+        raise pa.ArrowInvalid(f"Decimal value with up to {digits} digits does not fit in precision {kind.precision}")
+    return values.cast(pa.decimal256(MAX_WIDE_DIGITS, kind.scale)).cast(kind)
+
+
+def _digits_of_type(values: pa.Array | pa.ChunkedArray, scale: int) -> int:
+    """The most digits that a decimal has at another scale."""
+    found = values.type
+    return int(found.precision - found.scale + max(found.scale, scale))
+
+
+def _digits_of_texts(values: pa.Array | pa.ChunkedArray, scale: int) -> int:
+    """An upper bound of the digits of texts at a scale."""
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    if longest + scale <= MAX_DIGITS or longest > MAX_WIDE_DIGITS:
+        return longest + scale
+    before_the_point = pc.max(pc.binary_length(pc.replace_substring_regex(values, r"[-+]|\..*", ""))).as_py()
+    return max(int(longest), int(before_the_point) + scale)
