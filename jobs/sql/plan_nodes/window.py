@@ -26,7 +26,8 @@ from tussock.jobs.logical.nodes import (
 from tussock.jobs.sql.plan_nodes.project import projected
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from tussock.jobs.sql.sandbox import items
-from tussock.statestore.types import MONTH_INTERVALS
+from tussock.statestore.decimals import MAX_DIGITS
+from tussock.statestore.types import MONTH_INTERVALS, arrow_type
 
 _KEPT = ", ".join(f.sql for f in WindowFunction if f is not WindowFunction.SESSION)
 _EDGES = {
@@ -192,7 +193,7 @@ class _Call:
                 "a RANGE frame without its own row, in an order by partition columns",
                 "order by another column",
             )
-        return Frame(by_rows, self._bound(frame.lower(), by_rows), self._bound(frame.upper(), by_rows))
+        return Frame(by_rows, self._bound(frame.lower(), by_rows, -1), self._bound(frame.upper(), by_rows, 1))
 
     def _sign(self, edge: JavaObject) -> float:
         """The sign of a bound's offset; 0 if it has none."""
@@ -201,7 +202,8 @@ class _Call:
             float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
         )
 
-    def _bound(self, edge: JavaObject, by_rows: bool) -> FrameBound:
+    def _bound(self, edge: JavaObject, by_rows: bool, outward: int) -> FrameBound:
+        """The bound at an end of the frame. `outward`: the sign of offsets that move it away from the row."""
         if (known := _EDGES.get(edge.productPrefix())) is not None:
             return known
         offset = self._argument(edge)
@@ -215,7 +217,10 @@ class _Call:
         if not self._order:  # ordered by a constant: all rows are peers
             return FrameBound(FrameEdge.CURRENT)
         (key,) = self._order
-        return FrameBound(FrameEdge.OFFSET, value=self._moved(key.expr, _negated(offset) if key.descending else offset))
+        end = self._moved(key.expr, _negated(offset) if key.descending else offset)
+        if isinstance(end, Call) and end.type.startswith("decimal(") and Decimal(str(offset.value)) * outward > 0:
+            end = _up_to_the_extreme(end)
+        return FrameBound(FrameEdge.OFFSET, value=end)
 
     def _moved(self, value: Expr, offset: Literal) -> Expr:
         """The order's value at the end of the frame. Dates move by days or months, instants by the zone's calendar."""
@@ -248,6 +253,23 @@ def _carrier(call: AggCall) -> int | None:
     if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
         return 1
     return None if dict(call.params).get("ignoreNulls") == "false" else 0
+
+
+def _up_to_the_extreme(end: Call) -> Expr:
+    """A sum of decimals, or the type's extreme value if the sum does not fit: all rows on that side are in the frame.
+
+    Spark adds without a check of overflow there.
+    """
+    value, offset = end.args
+    assert isinstance(offset, Literal)
+    whole, scale = (kind := arrow_type(end.type)).precision - kind.scale, kind.scale
+    sign = "-" if Decimal(str(offset.value)) < 0 else ""
+    extreme = Literal(f"{sign}{'9' * whole or '0'}.{'9' * scale}".rstrip("."), end.type)
+    wide = f"decimal({min(kind.precision + 1, MAX_DIGITS)},{scale})"
+    moved = Call("Add", wide, end.args, "TRY")
+    known = Call("IsNotNull", "boolean", (value,))
+    args = Call("Cast", end.type, (moved,), "TRY"), Call("If", end.type, (known, extreme, Literal(None, end.type)))
+    return Call("Coalesce", end.type, args)
 
 
 def _negated(offset: Literal) -> Literal:
