@@ -213,6 +213,20 @@ def test_a_window_of_time_gives_the_windows_of_spark(width: int, session: Sessio
         assert len(expected) == 2
 
 
+def test_frames_over_decimals_reach_beyond_the_type(session: Session) -> None:
+    select = """SELECT n, count(*) OVER (ORDER BY d RANGE BETWEEN 2 PRECEDING AND 1.5 FOLLOWING) AS near,
+        sum(n) OVER (ORDER BY d DESC RANGE BETWEEN 2 PRECEDING AND 1.5 FOLLOWING) AS back,
+        count(*) OVER (ORDER BY w RANGE BETWEEN 2 PRECEDING AND 1.5 FOLLOWING) AS wide FROM decimals"""
+    rows = [(1, "99.9", "9" * 38), (2, "98.4", "9" * 37 + "7"), (3, "-99.9", "-" + "9" * 38), (4, "NULL", "NULL")]
+    session.execute(
+        "CREATE TABLE decimals (n int, d decimal(3,1), w decimal(38,0), PRIMARY KEY (n));"
+        f"INSERT INTO decimals VALUES {', '.join(f'({n}, {d}, {w})' for n, d, w in rows)};"
+        f"CREATE MATERIALIZED VIEW frames AS {select}"
+    )
+    session.flush()
+    assert session.read("frames").sort_by("n").to_pylist() == session.query(select).sort_by("n").to_pylist()
+
+
 def test_instants_of_a_query_are_in_utc_for_any_time_zone_of_the_store(session: Session, tmp_path: Path) -> None:
     with Session(
         str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)
