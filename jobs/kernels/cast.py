@@ -110,10 +110,11 @@ def _decimal_to_float(call: Call, sql: str) -> str:
 def _float_to_decimal(call: Call, sql: str) -> str:
     """Convert the shortest text that represents the double, as Spark does.
 
-    From 2^53 on, Java 17 may choose another text, so such values raise. NaN and infinities are NULL, also in ANSI mode.
+    From 2^53 on, Java 17 may choose another text, so values that may fit raise there. NaN and infinities are NULL, also
+    in ANSI mode.
     """
-    wide = cast(sql, "double")
-    is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND isfinite({wide})"
+    wide, (precision, scale) = cast(sql, "double"), decimal_of(call.type)
+    is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND abs({wide}) < 1e{precision - scale}"
     great = f"WHEN {is_great} THEN error('doubles from 2^53 on as decimals are not supported')"
     return f"CASE {great} WHEN isfinite({wide}) THEN {_plain(call, cast(wide, 'string'))} END"
 

@@ -33,9 +33,9 @@ _NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
 #: Longer numbers may need more digits than 256 bits have, with a decimal's scale and an exponent. Arrow's reader does
 #: not notice that.
 _MAX_NUMBER, _MAX_NUMBER_WITH_EXPONENT = 38, 28
-_OF_NUMBERS = np.isin(np.arange(256), list(b"0123456789.+-eE"))
+_OF_NUMBERS = b"0123456789.+-eE"
 _NUMBER = re.compile(rb"-?[0-9.]+([eE][+-]?[0-9]+)?")
-_AROUND_NUMBERS = np.isin(np.arange(256), list(b' \t\r\n:,[]}"'))
+_AROUND_NUMBERS = b' \t\r\n:,[]}"'
 #: The place in Arrow's messages counts from the begin of a piece.
 _PLACE = re.compile(r" in row \d+$")
 _TEXTS = ("date", "timestamp", "timestamp_ntz")
@@ -164,7 +164,7 @@ def _require_objects(block: bytes) -> int:
 
 def _require_few_digits(block: bytes, found: np.ndarray) -> None:
     """Require that no number, also as a text, may overflow 256 bits at a decimal's scale."""
-    edges = np.flatnonzero(np.diff(_OF_NUMBERS[found], prepend=False, append=False))
+    edges = np.flatnonzero(np.diff(_are_of(_OF_NUMBERS, found), prepend=False, append=False))
     starts, ends = edges[0::2], edges[1::2]
     signs = np.flatnonzero((found | 0x20) == ord("e"))
     signs = signs[is_digit(found[signs - 1])]
@@ -174,10 +174,15 @@ def _require_few_digits(block: bytes, found: np.ndarray) -> None:
     is_long = ends - starts > _MAX_NUMBER
     is_long[of] |= (ends - starts)[of] > _MAX_NUMBER_WITH_EXPONENT
     is_long[of] |= digits > np.where(is_negative, 2, 1)
-    is_long &= _AROUND_NUMBERS[found[starts - 1]] & _AROUND_NUMBERS[found[ends]]
+    is_long &= _are_of(_AROUND_NUMBERS, found[starts - 1]) & _are_of(_AROUND_NUMBERS, found[ends])
     places = zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True)  # few: the first number ends the loop
     if any(_NUMBER.fullmatch(block, start, end) for start, end in places):
         raise NotPlain("a number may have more digits than a decimal")
+
+
+def _are_of(characters: bytes, found: np.ndarray) -> np.ndarray:
+    """Return (bytes,) whether each byte is one of some characters."""
+    return np.isin(np.arange(256), list(characters))[found]
 
 
 def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:

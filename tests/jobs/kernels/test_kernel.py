@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -137,6 +138,16 @@ def test_a_guarded_division_does_not_raise_in_a_filter(kernel: Kernel) -> None:
     )
     even = call("EqualTo", QUOTIENT, Literal(2, "bigint"), type_name="boolean")
     assert kernel.filter(rows, call("And", safe, even, type_name="boolean")).to_pydict() == {"c0": [6], "c1": [3]}
+
+
+def test_a_great_double_that_no_decimal_of_the_type_holds_is_null_to_try_cast(kernel: Kernel) -> None:
+    rows = pa.table({"c0": [2.0**53, -1e300, 12.5]})
+    small = call("Cast", column(0, "double"), type_name="decimal(10,2)", mode="TRY")
+    assert kernel.project(rows, [small], ["decimal(10,2)"])["c0"].to_pylist() == [None, None, Decimal("12.50")]
+    large = call("Cast", column(0, "double"), type_name="decimal(20,2)", mode="TRY")
+    assert kernel.project(rows[1:], [large], ["decimal(20,2)"])["c0"].to_pylist() == [None, Decimal("12.50")]
+    with pytest.raises(RowError, match=r"from 2\^53 on"):
+        kernel.project(rows, [large], ["decimal(20,2)"])
 
 
 def test_an_unknown_node_is_refused_with_its_types_and_place() -> None:
