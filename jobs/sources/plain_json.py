@@ -182,7 +182,8 @@ def _require_few_digits(block: bytes, found: np.ndarray) -> None:
 
 def _are_of(characters: bytes, found: np.ndarray) -> np.ndarray:
     """Return (bytes,) whether each byte is one of some characters."""
-    return np.isin(np.arange(256), list(characters))[found]
+    chosen: np.ndarray = np.isin(np.arange(256), list(characters))
+    return np.take(chosen, found)
 
 
 def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:
