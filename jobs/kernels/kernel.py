@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -229,6 +229,23 @@ class Kernel:
         ]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
+    @contextmanager
+    def answering(self, sql: str, relations: Mapping[str, object]) -> Iterator[pa.RecordBatchReader]:
+        """Yield the rows of a query over relations with Arrow's stream protocol. Nothing else may run meanwhile.
+
+        Args:
+            sql: rendered expressions within SELECTs; types of results are DuckDB's.
+
+        Raises: KernelError if the query cannot start. The reader raises DuckDB's and Arrow's errors.
+        """
+        self._register_functions()
+        with self._over(**relations) as connection:
+            try:
+                rows = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+            except duckdb.Error as err:
+                raise KernelError(sql, _reason_of(err)) from err
+            yield rows
+
     def close(self) -> None:
         """Close the connection. The kernel cannot be used afterwards."""
         self._connection.close()
@@ -301,7 +318,7 @@ class Kernel:
             return connection.sql(sql).to_arrow_table()
 
     @contextmanager
-    def _over(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _over(self, **tables: object) -> Iterator[duckdb.DuckDBPyConnection]:
         """The connection with these tables."""
         with self._survived():
             for name, table in tables.items():

@@ -38,10 +38,10 @@ class DuckQueryError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class ScannedRows:
     """A relation as DuckDB reads it: each scan is a new stream of batches, and ends when no more rows are needed.
 
-    `failed`: receives the errors of scans, because DuckDB passes on only their texts.
+    `failed`: receives the errors of scans, because DuckDB passes on only their texts. `columns`: names; None: all.
     """
 
     objects: ObjectStore
@@ -49,10 +49,11 @@ class _Rows:
     relation: Relation
     epoch: int
     failed: list[TussockError]
+    columns: Sequence[str] | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """Arrow's protocol for streams."""
-        rows = rows_at(self.objects, self.version, self.relation, self.epoch)
+        rows = rows_at(self.objects, self.version, self.relation, self.epoch, self.columns)
         scan = pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
         return scan.__arrow_c_stream__(requested_schema)
 
@@ -102,7 +103,7 @@ def duck_rows(
             relation = stored.found(version, sight, name)
             if output_of(relation) is None:
                 raise NoStoredRowsError(relation.name, relation.kind)
-            connection.register(name, _Rows(objects, version, relation, sight.epoch_of(relation.name), failed))
+            connection.register(name, ScannedRows(objects, version, relation, sight.epoch_of(relation.name), failed))
         with _errors(failed):
             try:
                 found = connection.sql(sql).to_arrow_reader()

@@ -51,8 +51,9 @@ def _query(chosen: argparse.Namespace) -> None:
     meta = chosen_meta(chosen)
     if (stored := _without_spark(chosen, meta, sql)) is not None:
         with stored as rows:
-            _write(chosen, rows)
-        return
+            if rows is not None:
+                _write(chosen, rows)
+                return
     with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
         if chosen.epoch is not None or chosen.at is not None or chosen.pending:
             at = None if chosen.at is None else moment_of(chosen.at)
@@ -89,9 +90,10 @@ def _keeps_little(meta: "MetaStore") -> bool:
 
 def _without_spark(
     chosen: argparse.Namespace, meta: "MetaStore", sql: str
-) -> "AbstractContextManager[pa.RecordBatchReader] | None":
-    """The rows of a query that DuckDB or stored rows answer. None if Spark must run it."""
+) -> "AbstractContextManager[pa.RecordBatchReader | None] | None":
+    """The rows of a query that DuckDB or stored rows answer. None, or no rows, if Spark must run it."""
     from tussock.jobs.reading.duck_query import duck_rows
+    from tussock.jobs.reading.plain_query import plain_rows
     from tussock.jobs.reading.plain_select import plain_select
     from tussock.jobs.reading.stored_rows import StoredRows
 
@@ -101,7 +103,9 @@ def _without_spark(
     if chosen.duckdb:
         return duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
     plain = plain_select(meta.latest().catalog, sql)
-    return None if plain is None else plain.rows(stored, _epoch(chosen, stored))
+    if plain is not None:
+        return plain.rows(stored, _epoch(chosen, stored))
+    return plain_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
 
 
 def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | None":
@@ -302,8 +306,8 @@ COMMANDS = (
         "changes of a relation. CREATE, DROP, INSERT, UPDATE, DELETE, MERGE and TRUNCATE are queued in the log and "
         "take effect with the next epoch. They see the effect of the queued statements before them, and so does a "
         "SELECT with --pending. BEGIN … COMMIT queues several statements as one. SHOW and DESCRIBE list relations "
-        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs. Spark starts, except for "
-        "SELECT columns FROM relation [LIMIT n], and with --duckdb.",
+        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs. Many SELECTs over "
+        "little data are answered without Spark, and so is any with --duckdb; otherwise Spark starts.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
