@@ -60,6 +60,7 @@ class LeafCells:
     meta: MetaStore
     plan: EpochPlan
     not_plain: Mapping[str, str] = field(default_factory=dict)
+    taken: tuple[SealedBatch, ...] = field(init=False)  # the taken files of this epoch
     _readers: Mapping[int, Sequence[Feed]] = field(init=False)  # by producer
     _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)  # by leaf: new and older input
 
@@ -69,6 +70,7 @@ class LeafCells:
             for feed in scheduled.feeds:
                 readers.setdefault(feed.producer, []).append(feed)
         self._readers = readers
+        self.taken = tuple(taken_batches(self.meta, self.plan))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the cells that the driver sends."""
@@ -86,7 +88,7 @@ class LeafCells:
                 new, old = self._divided(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
-        for taken in taken_batches(self.meta, plan):  # the taken files of this epoch, as sealed MemTables of the driver
+        for taken in self.taken:  # as sealed MemTables of the driver
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:

@@ -22,6 +22,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.version import part_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
@@ -40,12 +41,14 @@ class Ran:
         uploaded: SSTs that units uploaded when they sealed.
         held: the other sealed MemTables, which must be flushed; None if no fragment had rows.
         measured: measurements of units and workers; Spark adds to it during the flush.
+        taken: the taken files, which the driver has sealed. They are in `held` or `uploaded` too.
     """
 
     reports: Sequence[FragmentReport] = ()
     uploaded: tuple[SstInfo, ...] = ()
     held: SealedTables | None = None
     measured: MeasurementSum = field(default_factory=MeasurementSum)
+    taken: tuple[SealedBatch, ...] = ()
 
     def __str__(self) -> str:
         """Summarize for the log."""
@@ -136,7 +139,7 @@ def _run_levels(
         answers, sealed = runner.run(levels)
     log.info("the levels ran %s", levels.measured.ran)
     try:
-        return Ran(*read_answers(answers), sealed, levels.measured)
+        return Ran(*read_answers(answers), sealed, levels.measured, leaf.taken)
     except BaseException:
         sealed.release()
         raise

@@ -26,7 +26,6 @@ from typing import Self
 from tussock.jobs.driver.barrier import ALL, UNBOUNDED, TakenIn, Wish, draft, take_in
 from tussock.jobs.driver.epoch_plan import Base, plan_epoch
 from tussock.jobs.driver.held import SealedTables
-from tussock.jobs.driver.leaves import taken_batches
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import (
@@ -254,8 +253,7 @@ class Train:
         rows = row_counts(ran.reports, plan.schedule)
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
-        taken = tuple(taken_batches(self.meta, plan))
-        parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, taken
+        parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, ran.taken
         self._follow(_ToCommit(barrier, drafted, *parts))
 
     @contextmanager
