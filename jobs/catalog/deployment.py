@@ -242,6 +242,7 @@ class Deploying:
             )
         bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
         if isinstance(bound, Query | Show | Explain):
+            self._add(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
             return True
         try:
             self._require_current(bound)

@@ -46,10 +46,15 @@ class Command:
 
 
 class WhichStoreError(InputError):
-    """The command line names no store."""
+    """The command line names no store. `folder`: the folder without a pipeline, if the command looked for all."""
+
+    def __init__(self, folder: str = "") -> None:
+        super().__init__(folder)
+        self.folder = folder
 
     def __str__(self) -> str:
-        return "No store is given. Pass --store URI or --pipeline NAME, or set TUSSOCK_STORE."
+        searched = f", and {self.folder} contains no pipeline" if self.folder else ""
+        return f"No store is given{searched}. Pass --store URI or --pipeline NAME, or set TUSSOCK_STORE."
 
 
 class NoPipelineError(InputError):

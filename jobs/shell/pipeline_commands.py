@@ -20,6 +20,7 @@ from tussock.jobs.shell.command import (
     publish,
     publish_arguments,
     say,
+    to_run,
 )
 from tussock.statestore.errors import InputError
 
@@ -215,6 +216,9 @@ def _epoch(chosen: argparse.Namespace) -> None:
     _release(at, done, interval, chosen)
 
 
+_EMPTY = "no input, and no epoch yet: `tussock apply PIPELINE` queues statements, and so does `tussock query`"
+
+
 def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
@@ -223,6 +227,7 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
     """
     from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
+    from tussock.jobs.gate.record import QualityGateError
     from tussock.jobs.operations.epochs import require_all_taken_in, require_arrived
     from tussock.jobs.operations.publish import release
 
@@ -246,9 +251,12 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
     except InputError as failed:
         for err in undone(str(failed)):
             failed.add_note(str(err))
+        version = at.meta.latest()
+        if version.published < version.epoch and not isinstance(failed, QualityGateError):
+            failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
     if published is None and not done.summaries:
-        print(f"no new input; the store is at epoch {done.epoch}")
+        print(f"no new input; the store is at epoch {done.epoch}" if done.epoch else to_run(chosen, _EMPTY))
     if reasons := list(undone("")):
         for err in reasons[1:]:
             reasons[0].add_note(str(err))

@@ -54,9 +54,10 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
     from tussock.jobs.operations.health import health_of
     from tussock.jobs.texts.status import overview_text
 
-    found = [(one.name, health_of(one)) for one in definitions_in(pipelines_folder(), chosen.env)]
+    folder = pipelines_folder()
+    found = [(one.name, health_of(one)) for one in definitions_in(folder, chosen.env)]
     if not found:
-        raise WhichStoreError
+        raise WhichStoreError(str(folder.absolute()))
     if chosen.json:
         print(
             _json([{"pipeline": name, "health": verdict(troubles), "troubles": troubles} for name, troubles in found])

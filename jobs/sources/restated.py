@@ -85,8 +85,10 @@ def exchanged(changed: Sequence[ChangedFile], number: int) -> _Files:
 def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _Files:
     known = recorded_files(taken, [p for p in (restated.item, restated.by) if p])
     if (was := known.get(restated.item)) is None:
-        near = difflib.get_close_matches(restated.item, [f.path for f in taken_files(taken)], _NEAR)
-        raise CannotRestateError(source.name, f"no epoch has read a file {restated.item!r}{_like(near)}")
+        paths = [f.path for f in taken_files(taken)]
+        near = difflib.get_close_matches(restated.item, paths, _NEAR)
+        others = _like(near) or (f"; those that it has read include {', '.join(paths[:_NEAR])}" if paths else "")
+        raise CannotRestateError(source.name, f"no epoch has read a file {restated.item!r}{others}")
     there = _there(source, restated.item)
     if restated.gone or restated.by:
         if not was.rows and restated.gone:

@@ -235,6 +235,8 @@ def test_rows_of_a_table_without_a_key_are_distinguished_within_one_apply(
         session.flush()
         assert sorted(session.read("hits")["n"].to_pylist()) == [1, 1, 1, 2, 2, 2]
     assert apply()[-1] == NOTHING
+    (folder / "rows.sql").write_text((folder / "rows.sql").read_text() + "SELECT count(*) FROM hits;")
+    assert any("SELECT count(*) FROM hits" in line for line in apply()), "a query without effect is reported"
 
 
 def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(

@@ -235,6 +235,17 @@ def failed(answer: Answer, *says: str, code: int = 1) -> None:
     assert [part for part in says if part not in answer.err] == [], answer.err
 
 
+def test_a_status_of_no_pipeline_names_the_folder(tussock: Tussock, tmp_path: Path) -> None:
+    failed(tussock("status"), f"No store is given, and {tmp_path}/pipelines contains no pipeline. Pass --store URI")
+
+
+def test_an_epoch_without_statements_names_the_commands_that_queue_them(tussock: Tussock, tmp_path: Path) -> None:
+    write_pipeline(tmp_path)
+    assert tussock("init", "--pipeline", "days").code == 0
+    expected = "no input, and no epoch yet: `tussock apply days` queues statements, and so does `tussock query --"
+    assert tussock("epoch", "--pipeline", "days").out.startswith(expected)
+
+
 def test_no_store_named(tussock: Tussock) -> None:
     failed(tussock("show"), "--store", "--pipeline", "TUSSOCK_STORE")
 

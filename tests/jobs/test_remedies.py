@@ -321,6 +321,17 @@ def is_read(shop: Shop) -> None:
     assert code == 0, said
 
 
+def without_its_suites(shop: Shop) -> str:
+    toml = shop.home / "pipelines" / "shop" / "pipeline.toml"
+    toml.write_text(f"{toml.read_text()}[quality]\n")
+    append(shop.meta, table("t"))
+    return shop.fails()
+
+
+def with_suites(shop: Shop, command: Sequence[str]) -> None:
+    (shop.home / "pipelines" / "shop" / "quality").mkdir()
+
+
 # --- stores and pipelines ---------------------------------------------------------------------------------------------
 
 
@@ -486,6 +497,7 @@ SITUATIONS = (
     Situation(("WaitingStatementsError",), statements_wait, ("epoch",)),
     Situation(("NotThereYetError",), a_view_that_waits, ("epoch",)),
     Situation(("NotThereYetError",), a_view_that_is_not_published, ("epoch",), after=is_read),
+    Situation(("PipelineError",), without_its_suites, ("epoch",), with_suites, is_read),
     Situation(("NotInitialisedError",), no_store, ("init",), after=has_store),
     Situation(("NeverAppliedError",), never_applied, ("apply shop",), after=has_store),
     Situation(("UnknownPipelineError",), no_pipeline, ("new sales",), after=has_pipeline),

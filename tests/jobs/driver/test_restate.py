@@ -387,6 +387,8 @@ def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Pat
 def test_an_invalid_restatement_is_refused_with_the_reason(meta: MetaStore, days: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotRestateError, match=r"no epoch has read a file .*; similar names: .*2026-01-02/a.parquet"):
         Restating(meta, "s", Restated(str(day(days, 2, "A"))))
+    with pytest.raises(CannotRestateError, match=r"a file '/x'; those that it has read include .*2026-01-01"):
+        Restating(meta, "s", Restated("/x"))
     write(tmp_path / "promised" / "a.parquet", 1)
     kept = CreateSource("promised", "parquet", FILE_FIELDS, {"path": str(tmp_path / "promised"), "retain": "none"})
     append(meta, kept)
