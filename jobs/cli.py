@@ -1,5 +1,6 @@
 """The `tussock` command line. Each command is defined in `jobs/shell`."""
 
+import errno
 import os
 import sys
 import traceback
@@ -111,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     except Exception as err:  # process edge: print defects and machine faults on one line
-        if isinstance(err, OSError) and (reason := _fault_of_output()) is not None:
-            print(f"error: standard output cannot be written: {reason}. The output is incomplete.", file=sys.stderr)
+        if isinstance(err, OSError) and (fault := _fault_of_output(err)) is not None:
+            print(f"error: {fault}. The output is incomplete.", file=sys.stderr)
             return 1
         first = next(iter(str(err).strip().splitlines()), "no message")
         print(
@@ -124,13 +125,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _fault_of_output() -> str | None:
-    """Return why standard output cannot be written, and discard the rest of it; None if it can be written."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def _fault_of_output(err: OSError) -> str | None:
+    """Return a sentence if standard output cannot be written, or a disk is full; None for other errors."""
     try:
         sys.stdout.flush()
-    except OSError as err:
+    except OSError as again:
         _discard_output()
-        return err.strerror or str(err)
+        return f"standard output cannot be written: {again.strerror}"
+    if err.errno in _FULL and err.filename is None:  # an unbuffered output has nothing left to flush
+        return f"standard output or a temporary file cannot be written: {err.strerror}"
     return None
 
 

@@ -216,9 +216,6 @@ def _epoch(chosen: argparse.Namespace) -> None:
     _release(at, done, interval, chosen)
 
 
-_EMPTY = "no input, and no epoch yet: `tussock apply PIPELINE` queues statements, and so does `tussock query`"
-
-
 def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
@@ -256,7 +253,13 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
             failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
     if published is None and not done.summaries:
-        print(f"no new input; the store is at epoch {done.epoch}" if done.epoch else to_run(chosen, _EMPTY))
+        queue = (
+            "`tussock apply PIPELINE` queues its statements" if chosen.pipeline else "`tussock query` queues statements"
+        )
+        nothing = (
+            f"no new input; the store is at epoch {done.epoch}" if done.epoch else f"no input, no epoch yet: {queue}"
+        )
+        print(to_run(chosen, nothing))
     if reasons := list(undone("")):
         for err in reasons[1:]:
             reasons[0].add_note(str(err))
