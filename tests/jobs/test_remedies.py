@@ -629,7 +629,7 @@ NOT_RUN = {
         UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
         BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
-        NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError PipelineError
+        NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
         QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
