@@ -71,8 +71,8 @@ tested with the exact set in `requirements.lock`, which `make wheel` writes to
 ## Results by release
 
 `make matrix` runs the tests that depend on a version and writes this table. A number counts the
-tests that passed. "Lacks" counts the tests of a feature that the release does not have. The table
-has no results for Spark 4.3 yet. The tests of binding and functions ran with it by hand.
+tests that passed. "Lacks" counts the tests of a feature that the release does not have. The suites
+grow, so a cell that ran at an older commit has fewer tests.
 
 {table}
 
