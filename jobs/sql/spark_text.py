@@ -50,6 +50,7 @@ _TRY = {
     "Divide": "try_divide",
     "Remainder": "try_mod",
 }
+_TRY_OPERATORS = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}
 _NAMES = {  # of nodes whose own name is an infix operator or another function's name
     "ShiftLeft": "shiftleft",
     "ShiftRight": "shiftright",
@@ -172,7 +173,7 @@ class _Writer:
             raise NoTextError("a map cannot be a key there; use array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
-        return written(self._texts.sandbox, node, [self.text(child) for child in items(node.children())])
+        return written(self._texts.sandbox, node, [self.text(child) for child in _operands(node)])
 
     def _message(self, node: JavaObject) -> str:
         """The message of raise_error(message) as SQL. Raises NoTextError."""
@@ -196,6 +197,12 @@ def parameters(sandbox: Sandbox, original: JavaObject) -> list[JavaObject]:
     """The arguments of an expression as the user wrote them."""
     inherits = is_instance_of(sandbox.gateway, original, f"{_CATALYST}.InheritAnalysisRules")
     return list(items(original.parameters() if inherits else original.children()))
+
+
+def _operands(node: JavaObject) -> Sequence[JavaObject]:
+    """The children of a node. Those of the operator, if the node is try_add(…) or the like over times or intervals."""
+    tries = node.productPrefix() == "TryEval" and _INFIX.get(node.child().productPrefix()) in _TRY_OPERATORS
+    return list(items((node.child() if tries else node).children()))
 
 
 def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
@@ -264,6 +271,8 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
                 "without an initialization vector it generates a random one, so it gives another value on every run; "
                 "pass a constant vector, or mode 'ECB'"
             )
+        case "TryEval" if len(args) == 2:
+            return f"{_TRY_OPERATORS[_INFIX[node.child().productPrefix()]]}({', '.join(args)})"
         case "TryEval":  # try_f(…), for an f without eval modes
             return f"try_{args[0]}"
         case "VariantGet":

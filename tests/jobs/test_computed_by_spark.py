@@ -189,6 +189,13 @@ def test_explain_shows_the_expressions_that_spark_computes(session: Session) -> 
     assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "kernels run before Spark"
 
 
+def test_operators_over_times_and_intervals_can_be_tried(session: Session) -> None:
+    select = "SELECT id, try_subtract(at, make_dt_interval(n)) AS t, try_divide(make_dt_interval(n), 0) AS i FROM pages"
+    session.execute(f"CREATE MATERIALIZED VIEW tried AS {select}")
+    session.flush()
+    assert session.read("tried").sort_by("id").to_pylist() == session.query(select).sort_by("id").to_pylist()
+
+
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     session.execute(
         "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), "
