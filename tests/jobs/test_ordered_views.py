@@ -47,7 +47,7 @@ VIEWS = {
     "by_array": ("SELECT g, id FROM t", "g DESC", "id"),
     "by_spark": ("SELECT id, b FROM t", "soundex(b), f DESC", "id"),  # it has no kernel
     "grouped": ("SELECT b, count(*) AS n, sum(d) AS s FROM t GROUP BY b", "n DESC, sum(d) NULLS LAST", "b"),
-    "joined": ("SELECT x.id, y.e FROM t x JOIN t y ON x.a = y.id", "y.e DESC NULLS FIRST", "x.id, y.id"),
+    "joined": ("SELECT x.id, y.e FROM t x JOIN t y ON x.a = y.id", "y.e DESC NULLS FIRST", "y.id, x.id"),
     "nested": ("SELECT id, c FROM (SELECT * FROM t ORDER BY a, id LIMIT 9)", "c DESC", "id"),
     "over": ("SELECT a, max(b) AS m FROM by_a GROUP BY a", "m NULLS LAST", "a"),
 }
