@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.shell import (
     care_commands,
     inspect_commands,
@@ -91,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, so that an error of the output has a message
             return code
     except MustStopError as err:
-        print(f"lost: {err}", file=sys.stderr)
+        print(without_secrets(f"lost: {err}"), file=sys.stderr)
         return 3
     except TussockError as err:
-        message = "\n  ".join((f"error: {err}", *getattr(err, "__notes__", ())))
+        message = without_secrets("\n  ".join((f"error: {err}", *getattr(err, "__notes__", ()))))
         print(to_run(chosen, message), file=sys.stderr)
         _trace_if_asked()
         return 1
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(err, OSError) and (fault := _fault_of_output(err)) is not None:
             print(f"error: {fault}. The output is incomplete.", file=sys.stderr)
             return 1
-        first = next(iter(str(err).strip().splitlines()), "no message")
+        first = without_secrets(next(iter(str(err).strip().splitlines()), "no message"))
         print(
             f"error: {type(err).__name__}: {first} (unexpected; set TUSSOCK_DEBUG=1 to print the traceback)",
             file=sys.stderr,

@@ -17,6 +17,7 @@ from threading import Event, Thread
 import msgspec
 
 from tussock.jobs.settings.process import clock_ms
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import MustStopError, TussockError
@@ -179,7 +180,7 @@ def _write_failure(
         run=dict(run),
         interval=last.interval if last is not None and run and last.run == run else None,
         kind=kind,
-        error=error,
+        error=_storable(error),
     )
     _write(meta.objects, record)
 
@@ -210,9 +211,7 @@ def last_run(objects: ObjectStore) -> RunRecord | None:
 
 def _failed(record: RunRecord, err: BaseException) -> RunRecord:
     text = "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
-    return msgspec.structs.replace(
-        record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text[:_MOST_CHARACTERS])
-    )
+    return msgspec.structs.replace(record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text))
 
 
 def _ended_well(objects: ObjectStore) -> bool:
@@ -241,5 +240,6 @@ def _write(objects: ObjectStore, record: RunRecord) -> None:
 
 
 def _storable(text: str) -> str:
-    """The text as UTF-8: a name of a file in an error may contain bytes that are not."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """The text without credentials, as UTF-8: a name of a file in an error may contain bytes that are not."""
+    # First hidden, then cut: half of a key would not be recognised.
+    return without_secrets(text)[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -25,6 +25,7 @@ from tussock.jobs.gate.arrival import MissingFiles
 from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, remedies
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
@@ -159,7 +160,7 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
 def _broken_definition(err: TussockError) -> Trouble:
     """Return the trouble of a pipeline whose pipeline.toml cannot be loaded: it has no DAGs, so nothing runs."""
     do = "Correct the file. Until then the pipeline has no DAGs; its store and all other pipelines are unaffected."
-    return Trouble(TroubleKind.DEFINITION, "pipeline.toml", f"cannot be loaded: {err}", do)
+    return Trouble(TroubleKind.DEFINITION, "pipeline.toml", without_secrets(f"cannot be loaded: {err}"), do)
 
 
 def _unreadable_store(err: Exception, store: str) -> Trouble:
@@ -168,7 +169,8 @@ def _unreadable_store(err: Exception, store: str) -> Trouble:
         "The state of the pipeline is unknown. Check the address, the network, and this process's credentials. If the "
         f"store is damaged, `tussock scrub --store {shlex.quote(store)}` lists the damaged objects."
     )
-    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", f"cannot be read: {type(err).__name__}: {err}", do)
+    found = without_secrets(f"cannot be read: {type(err).__name__}: {err}")
+    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", found, do)
 
 
 def _missing_store(pipeline: Pipeline) -> Trouble:

@@ -1,11 +1,11 @@
-"""The cause of another library's error in one line: no stack frames, wrapper exceptions, Java packages or tickets.
+"""The cause of another library's error in one line: no stack frames, wrapper exceptions, Java packages or credentials.
 
 Spark wraps an error several times, and the error's text is the whole stack. The innermost message names the cause.
 """
 
 import re
 
-from tussock.jobs.settings.object_ticket import with_object_names
+from tussock.jobs.settings.redaction import without_secrets
 
 _FRAME = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^\s*Driver stacktrace:")
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w$]*\.)+([A-Z][\w$]*)(?::\s*(.*)|\s*)$", re.DOTALL)
@@ -62,7 +62,7 @@ def cause_of(error: BaseException) -> str:
         first = next((line.strip() for line in text.splitlines() if line.strip()), "")
         first = first if kind in _PLAIN or first.startswith("[") else f"{kind}: {first}" if first else kind
         text = _NOISE.sub("", first)
-    text = with_object_names(text)
+    text = without_secrets(text)
     return text.encode("utf-8", "backslashreplace").decode().strip().rstrip(".") or kind
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.statestore.errors import InputError
 
 VARIABLE = "TUSSOCK_LOG"
@@ -61,6 +62,13 @@ class WorkFilter(logging.Filter):
         return True
 
 
+class RedactingFormatter(logging.Formatter):
+    """Formats a record, with its traceback, without credentials."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
 _configuring = threading.Lock()
 
 
@@ -81,7 +89,7 @@ def _configure() -> None:
     if level not in LEVELS:
         raise BadLogLevelError(level)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.setFormatter(RedactingFormatter(_FORMAT))
     handler.addFilter(WorkFilter())
     logger = logging.getLogger(ROOT)
     logger.setLevel(level)

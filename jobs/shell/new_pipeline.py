@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tussock.jobs.sources.preview import SourcePreview
 
 _TEMPLATE = files("tussock.jobs.shell") / "template"  # `make_pipeline` replaces @name@ and @NAME@ in its files
+_COMMENTED = re.compile(r"^([^#\n]*[^#\s]) {2,}(# .*)$", re.MULTILINE)
 
 
 class BadPipelineNameError(InputError):
@@ -64,9 +65,16 @@ def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None" = Non
     if folder.exists():
         raise PipelineThereError(str(folder))
     texts = {path: text.replace("@name@", name).replace("@NAME@", name.upper()) for path, text in _texts(over).items()}
+    texts[Path(FILE)] = _with_aligned_comments(texts[Path(FILE)])  # names have other lengths than their places
     with writing(folder):
         _write(folder, texts)
     return tuple(sorted(texts))
+
+
+def _with_aligned_comments(text: str) -> str:
+    """Begin the comments that follow settings in one column, two spaces after the longest of these settings."""
+    width = max((len(found[1]) for found in _COMMENTED.finditer(text)), default=0)
+    return _COMMENTED.sub(lambda found: f"{found[1].ljust(width)}  {found[2]}", text)
 
 
 def _texts(over: "SourcePreview | None") -> dict[Path, str]:

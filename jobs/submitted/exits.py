@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
 from tussock.statestore.extras import extras_named
@@ -20,10 +21,10 @@ def exit_code(job: Callable[[], int | None], chosen: argparse.Namespace | None =
         with jvm_errors_as_ours(), extras_named():
             return job() or 0
     except MustStopError as err:
-        print(f"lost: {err}", file=sys.stderr, flush=True)
+        print(without_secrets(f"lost: {err}"), file=sys.stderr, flush=True)
         return 3
     except TussockError as err:
-        message = "\n  ".join((f"error: {err}", *getattr(err, "__notes__", ())))
+        message = without_secrets("\n  ".join((f"error: {err}", *getattr(err, "__notes__", ()))))
         folder, environment = (getattr(chosen, name, None) or "" for name in ("pipeline", "env"))
         print(addressed(message, pipeline=in_commands(Path(folder).name, environment)), file=sys.stderr, flush=True)
         return 1

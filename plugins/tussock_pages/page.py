@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock.jobs.facts.health import verdict
+from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
 from tussock.statestore.meta.catalog import shown_name
 from tussock_pages.remembered import Remembered, key_of
@@ -125,8 +126,11 @@ def moment(at: datetime | None) -> str:
 
 
 def message(text: object) -> Html:
-    """Render a text for people, such as an error: what stands between backticks is code. Everything is escaped."""
-    pieces = _CODE.split(str(text))  # every second one is code
+    """Render a text for people, such as an error: what stands between backticks is code. Everything is escaped.
+
+    Credentials are hidden, because an error of another library may quote them.
+    """
+    pieces = _CODE.split(without_secrets(str(text)))  # every second one is code
     return Html(_templates.get_template("message.html").render(pieces=pieces))
 
 

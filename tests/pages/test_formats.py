@@ -3,8 +3,10 @@
 from datetime import UTC, datetime
 
 import pytest
-from tussock_pages.page import message, moment, size, span
+from tussock_pages.page import _templates, message, moment, size, span
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
+
+from tussock.jobs.gate.record import Failure
 
 
 def test_a_sparkline_starts_at_zero_and_omits_unknown_values() -> None:
@@ -65,3 +67,13 @@ def test_a_line_does_not_break_within_a_quantity_or_a_time() -> None:
 )
 def test_a_message_shows_what_stands_between_backticks_as_code_and_escapes_all(text: str, shown: str) -> None:
     assert str(message(text)) == shown
+
+
+def test_backticks_of_an_observed_value_are_data() -> None:
+    failure = Failure("a is set", "1 row, e.g. `x` <b>")
+    shown = _templates.from_string('{% import "parts.html" as parts %}{{ parts.failure(one, false, true) }}')
+    assert "<div>found 1 row, e.g. `x` &lt;b&gt;</div>" in shown.render(one=failure)
+
+
+def test_a_message_hides_credentials() -> None:
+    assert str(message("at https://u:geheim@h/x")) == "at https://u:***@h/x"
