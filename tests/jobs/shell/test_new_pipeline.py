@@ -47,6 +47,8 @@ def test_a_new_pipeline_bears_its_name_wherever_pipelines_are(
     assert made.name == "corner_shop"
     assert made.store == str(tmp_path / "deep" / ".tussock/corner_shop/store")
     assert not any("@name@" in path.read_text().lower() for path in folder.rglob("*.*") if path.is_file())
+    columns = {line.index("  # ") for line in (folder / "pipeline.toml").read_text().splitlines() if "  # " in line}
+    assert len(columns) == 1, "comments are aligned"
     said = capsys.readouterr().out
     assert "tussock apply corner_shop" in said
     assert f"TUSSOCK_PIPELINES is {folder.parent}" in said
