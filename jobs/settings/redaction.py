@@ -15,7 +15,8 @@ _BY_SHAPE = re.compile(
     # a password in an address: scheme://user:password@host
     r"(?P<address>\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@'\"]{0,200}:)[^\s/@'\"]{1,500}(?=@)"
     # a parameter of a presigned address of S3, GCS or Azure
-    r"|(?P<parameter>[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|Signature|AWSAccessKeyId|sig|token)=)"
+    r"|(?P<parameter>[?&](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)"
+    r"|Signature|AWSAccessKeyId|sig|token)=)"
     r"[^\s&'\"<>]+"
     # a header of HTTP
     r"|(?P<header>\b(?:Bearer|Basic)\s+)[A-Za-z0-9+/_.=~-]{16,}"
