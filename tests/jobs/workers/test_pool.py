@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -120,15 +121,29 @@ class Deadly:
 def test_a_killed_worker_fails_the_epoch_which_can_run_again(
     meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers()
+    """On a busy machine, a worker may have done its part of the epoch before it is killed. Then the next one counts."""
     expected = after(tmp_path / "store", tmp_path / "here", LocalRunner())
-    deadly = Deadly(signal.SIGKILL)
-    monkeypatch.setattr(MeasurementSum, "add", lambda own, found: deadly(own, found))
-    there = MetaStore(open_object_store(str(tmp_path / "store")), "the same", lambda: NOW)
-    before, barrier = there.latest(), inject(there)
-    assert barrier is not None
-    with pytest.raises(WorkerLostError, match=r"worker process \d of 2 was killed by SIGKILL in the middle"):
-        run_epoch(LocalRunner(workers=WORKERS), there, barrier)
+    add, lost = MeasurementSum.add, list[WorkerLostError]()
+    for attempt in range(10):
+        there = MetaStore(
+            open_object_store(str(shutil.copytree(tmp_path / "store", tmp_path / str(attempt)))),
+            "the same",
+            lambda: NOW,
+        )
+        before, barrier = there.latest(), inject(there)
+        assert barrier is not None
+        workers()
+        deadly = Deadly(signal.SIGKILL)
+        monkeypatch.setattr(MeasurementSum, "add", lambda own, found, deadly=deadly: deadly(own, found))
+        try:
+            run_epoch(LocalRunner(workers=WORKERS), there, barrier)
+        except WorkerLostError as err:
+            lost.append(err)
+            break
+        finally:
+            monkeypatch.setattr(MeasurementSum, "add", add)
+        assert there.latest() == expected
+    assert re.search(r"worker process \d of 2 was killed by SIGKILL in the middle", str(lost))
     assert there.latest() == before, "nothing was committed"
     run_epoch(LocalRunner(workers=WORKERS), there, barrier)
     assert there.latest() == expected
