@@ -142,7 +142,7 @@ class BlockSource:
             answers[span.request][span.first] = rows
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
-    def _holds(self, section: tuple[str, str, int, int], first: int, end: int) -> bool:
+    def _holds(self, section: tuple[str, str, int, str], first: int, end: int) -> bool:
         """Whether blocks first … end - 1 of a section are cached as one."""
         return self.cache.holds((*section, first, end))
 
@@ -228,10 +228,10 @@ class BlockSource:
                 raise
             return read(again)
 
-    def _section_key(self, section: OpenSection) -> tuple[str, str, int, int]:
+    def _section_key(self, section: OpenSection) -> tuple[str, str, int, str]:
         """The common part of this section's cache keys, for the shape in which it is read."""
         shape = section.reader.shape
-        return self.objects.uri, section.reader.name, section.reader.table_id, 0 if shape is None else len(shape.names)
+        return self.objects.uri, section.reader.name, section.reader.table_id, "" if shape is None else shape.digest
 
 
 def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], bool]) -> Iterable[_Span]:

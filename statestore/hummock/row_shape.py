@@ -4,9 +4,11 @@ A section keeps the columns that it was written with. Readers find them by name,
 table, and fill missing columns with `ColumnSpec.missing`. Compaction rewrites a section with all current columns.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ class RowShape:
 
     schema: pa.Schema
     missing: Mapping[str, pa.Array]  # added column -> its value in older rows
+    digest: str  # names the shape in caches; equal for equal columns and values
 
     @property
     def names(self) -> list[str]:
@@ -46,7 +49,8 @@ def shape_of(columns: Sequence[ColumnSpec]) -> RowShape | None:
     added = {c.name: value_of(c.missing) for c in columns if c.missing}
     if not added:
         return None
-    return RowShape(pa.schema([(c.name, arrow_type(c.type)) for c in columns]), added)
+    digest = hashlib.blake2b(msgspec.json.encode(columns), digest_size=16).hexdigest()
+    return RowShape(pa.schema([(c.name, arrow_type(c.type)) for c in columns]), added, digest)
 
 
 def repeated(value: pa.Array, rows: int) -> pa.Array:

@@ -350,7 +350,7 @@ class SstReader:
         self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
         self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
         self._table_ids = self._sections.column("table_id").to_numpy()
-        self._readers: dict[tuple[int, int], SectionReader] = {}  # by table and number of columns in its shape
+        self._readers: dict[tuple[int, str], SectionReader] = {}  # by table and digest of its shape
 
     @property
     def nbytes(self) -> int:
@@ -369,7 +369,7 @@ class SstReader:
         return stored if shape is None or not stored.lacks_columns_of(shape) else self._section(table_id, shape)
 
     def _section(self, table_id: int, shape: RowShape | None) -> SectionReader:
-        which = table_id, 0 if shape is None else len(shape.names)
+        which = table_id, "" if shape is None else shape.digest
         if (found := self._readers.get(which)) is None:
             number = int(np.searchsorted(self._table_ids, table_id))
             blocks, partitions = _ints(self._sections, "blocks"), _ints(self._sections, "partitions")

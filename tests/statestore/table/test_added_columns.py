@@ -175,3 +175,15 @@ def test_an_epoch_in_flight_without_a_new_column_is_read_with_it() -> None:
 def test_a_value_that_rows_hold_is_stored_as_one_row() -> None:
     for value in (pa.array([None], pa.int32()), pa.array([[1, None]]), pa.array(["x"])):
         assert value_of(value_bytes(value)).equals(value)
+
+
+def test_the_same_rows_are_read_with_the_value_of_the_present_column() -> None:
+    """An epoch that adds a column can be given up, and another one adds a column with another value."""
+    life = Growing(1)
+    life.run(SHAPES[0])
+    for value in (pa.array([7.5]), pa.array([9.5]), pa.array(["x"])):
+        kind = "string" if pa.types.is_string(value.type) else "double"
+        columns = (KEPT, ColumnSpec("c2", kind, value_bytes(value)), ROW_ID)
+        schema = TableSchema(5, "rows", columns, (KeyColumn(2),), (2,))
+        added = {"c2": value[0].as_py()}
+        require_equal(StorageTable(schema, life.store(), 1, V), {k: row | added for k, row in life.rows[1].items()})
