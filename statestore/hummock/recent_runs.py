@@ -10,18 +10,21 @@ grows with the logarithm of the number of epochs, and an epoch costs O(its rows)
              [1,900]                   16 epochs
     oldest   SSTs that are large, or older than those, are read as usual
 
-A merged run contains the newest row of each key, so it serves reads at the version's own epoch only. It is a function
-of its SSTs. A process merges the runs of a table from the second version on in which it reads the table, since a
-process that runs one epoch would not regain the cost.
+A merged run contains the newest row of each key, so it serves reads at the version's own epoch only. For the same
+reason, no other run may belong between its runs: SSTs that are newer than rows in the shared buffer are not merged. A
+merged run is a function of its SSTs. A process merges the runs of a table from the second version on in which it reads
+the table, since a process that runs one epoch would not regain the cost.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection
 from tussock.statestore.hummock.sorted_keys import Mask, Probes, SortedKeys, joined, overlay
@@ -66,25 +69,30 @@ class RecentRuns:
 
 
 def recent_runs(
-    source: BlockSource, version: HummockVersion, table_id: int, shape: RowShape | None
+    source: BlockSource, version: HummockVersion, table_id: int, shape: RowShape | None, before: int | None = None
 ) -> tuple[RecentRun, ...]:
-    """Merge the newest small runs of a table, or recall them from the cache of `source`. Raises DamagedSstError.
+    """Merge the newest small runs of a table, or recall them from the cache of `source`.
 
-    Returns: newest first; empty if there are few, if this process reads the table for the first time, or if it has
-        read a later version.
+    Args:
+        before: merge SSTs of earlier epochs only; None: of all.
+
+    Returns: newest first; empty if there are few, if one is damaged, if this process reads the table for the first
+        time, or if it has read a later version.
     Cost: microseconds if these runs are known; else the blocks of the new ones, and a merge of some.
     """
-    small = list(_small_ones(version, table_id))
+    small = [sst for sst in _small_ones(version, table_id) if before is None or sst.max_epoch < before]
     names = tuple(sst.name for sst in small)
-    key = source.objects.uri, "recent", table_id, 0 if shape is None else len(shape.names)
-    before = source.cache.get(key, RecentRuns)
-    if before is not None and before.ssts == names:
-        return before.runs
-    if before is not None and before.version >= version.id:
+    key = source.objects.uri, "recent", table_id, "" if shape is None else shape.digest
+    known = source.cache.get(key, RecentRuns)
+    if known is not None and known.ssts == names:
+        return known.runs
+    if known is not None and known.version >= version.id:
         return ()
     runs: tuple[RecentRun, ...] = ()
-    if before is not None and len(small) >= WORTH_MERGING:
-        runs = tuple(_merged(_parts(source, small, before.runs, table_id, shape)))
+    if known is not None and len(small) >= WORTH_MERGING:
+        # A merge reads whole sections. So damage is left to the reads that meet it, which name it.
+        with suppress(DamagedSstError, MissingSstError):
+            runs = tuple(_merged(_parts(source, small, known.runs, table_id, shape)))
     source.cache.put(key, RecentRuns(version.id, names, runs))
     return runs
 

@@ -138,6 +138,7 @@ class HummockStore:
     def read_as(self, table_id: int, shape: RowShape) -> None:
         """Return rows of a table with all columns of `shape` from now on, including rows that predate some columns."""
         self._shapes[table_id] = shape
+        self._recent.pop(table_id, None)
 
     def get(self, table_id: int, key: bytes, epoch: int, columns: Sequence[str] | None = None) -> pa.Table | None:
         """The row of one key as a table of one row, or None.
@@ -392,12 +393,12 @@ class HummockStore:
 
     def _searched(self, table_id: int, epoch: int, first: bytes, last: bytes) -> "list[_Ranged]":
         """`_sections`, with the small runs of recent epochs merged."""
-        recent: tuple[RecentRun, ...] = ()
-        if epoch == self.version.epoch:
-            if table_id not in self._recent:
-                shape = self._shapes.get(table_id)
-                self._recent[table_id] = recent_runs(self.source.stored, self.version, table_id, shape)
-            recent = self._recent[table_id]
+        if epoch != self.version.epoch:
+            return self._sections(table_id, epoch, first, last)
+        if (recent := self._recent.get(table_id)) is None:
+            shape, buffered = self._shapes.get(table_id), self.buffer.sections(table_id, epoch)
+            before = buffered[-1].epoch if buffered else None
+            recent = self._recent[table_id] = recent_runs(self.source.stored, self.version, table_id, shape, before)
         return self._sections(table_id, epoch, first, last, recent=recent)
 
     def _sections(

@@ -9,13 +9,15 @@ import pytest
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.compactor_model import Compactor
 from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store
-from tests.statestore.hummock.store_model import ROW_SCHEMA, assert_agrees, storage_key
+from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, assert_agrees, sealed, storage_key
 from tussock.statestore.hummock import recent_runs as module
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.hummock.recent_runs import RecentRun, recent_runs
 from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.hummock.version import keys_of
 from tussock.statestore.meta.version import HummockVersion
 
 READS = ("multi_get", "scan_prefix", "iter")
@@ -114,3 +116,46 @@ def test_large_runs_are_not_merged(limit: str, monkeypatch: pytest.MonkeyPatch) 
         store.run({number: number, 50: number})
         assert all(len(run.ssts) == 1 for run in merged(store, cache))
         check(store, store.meta.latest(), cache, number)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_an_epoch_in_flight_hide_older_rows_below_a_newer_sst(seed: int) -> None:
+    """An epoch in flight holds its rows in memory, and the next one uploads its own: their order is that of epochs."""
+    rng, cache, model, used = random.Random(seed), BlockCache(1 << 24), StoreModel(MemoryObjectStore()), 0
+    other = sealed(TABLE + 1, {storage_key(TABLE + 1, 0, b"a"): {"n": 0, "s": ""}})
+    for epoch in range(1, 30):
+        numbers = rng.sample(range(14), rng.randrange(1, 5))
+        rows: dict[bytes, Row | None] = {
+            storage_key(TABLE, n % 2, b"%d" % n): rng.choice((None, {"n": epoch, "s": "x"})) for n in sorted(numbers)
+        }
+        held = epoch > 6 and rng.random() < 0.3
+        model.commit(epoch, [other, sealed(TABLE, rows)] if held else [sealed(TABLE, rows)], in_flight=held)
+        assert_agrees(model.store(cache), epoch, TABLE, dict(model.scan(epoch, *keys_of(TABLE))), epoch, READS)
+        known = cache.get((model.objects.uri, "recent", TABLE, ""), module.RecentRuns)
+        used += known is not None and len(known.runs) > 0
+    assert used > 15
+    assert len(model.in_flight[TABLE]) > 3
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_damaged_sst_fails_only_the_reads_that_need_it(lost: bool) -> None:
+    objects, cache = MemoryObjectStore(), BlockCache(1 << 24)
+    store = LivingStore(objects)
+    for number in range(5):
+        store.run({VNODES * number: number})
+        merged(store, cache)
+    store.run({VNODES * 5: 5})
+    sst = store.meta.latest().levels[0][0]
+    (reader,) = BlockSource(objects, BlockCache()).open([sst])
+    data = bytearray(objects.held.pop(sst.name))
+    data[int(reader.section(TABLE).offsets[0])] ^= 1
+    if not lost:
+        objects.held[sst.name] = bytes(data)
+    for _ in range(2):
+        hummock = HummockStore(objects, store.meta.latest(), cache)
+        keys = [storage_key(TABLE, 0, str(VNODES * n).encode()) for n in range(6)]
+        rows = hummock.get(TABLE, keys[3], store.meta.latest().epoch)
+        assert rows is not None
+        assert rows["n"].to_pylist() == [3]
+        with pytest.raises(MissingSstError if lost else DamagedSstError, match=sst.name):
+            hummock.get(TABLE, keys[5], store.meta.latest().epoch)
