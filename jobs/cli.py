@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unknown = err.object[err.start]
         print(
             f"error: standard output has the encoding {err.encoding}, which has no {unknown!r}. Set "
-            "PYTHONIOENCODING=utf-8, then run the command again.",
+            "PYTHONIOENCODING=utf-8:backslashreplace, then run the command again.",  # names may contain any bytes
             file=sys.stderr,
         )
         return 1

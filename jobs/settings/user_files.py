@@ -49,6 +49,14 @@ def writing(path: Path) -> Iterator[None]:
         raise UserFileError(str(path), "written", err.strerror or str(err), expected) from err
 
 
+def is_file(text: str) -> bool:
+    """Return whether an argument is the path of a file, and not a text of any length."""
+    try:
+        return Path(text).is_file()
+    except OSError:  # a text too long for a path
+        return False
+
+
 def text_of(path: Path) -> str:
     """Return the text of a file. Raises UserFileError."""
     with reading(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
-from tussock.jobs.settings.user_files import text_of, write_text
+from tussock.jobs.settings.user_files import is_file, text_of, write_text
 from tussock.jobs.shell.command import (
     Command,
     chosen_pipeline,
@@ -186,7 +186,7 @@ def _apply(chosen: argparse.Namespace) -> None:
 
     pipeline = named_pipeline(chosen)
     approved = chosen.approved
-    if approved is not None and Path(approved).is_file():
+    if approved is not None and is_file(approved):
         approved = text_of(Path(approved))
     print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.argument))
 

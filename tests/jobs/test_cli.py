@@ -428,6 +428,11 @@ def test_a_path_that_cannot_be_read_or_written_is_named_with_the_reason(
     failed(tussock(*command.split()), says)
 
 
+def test_a_text_in_place_of_a_saved_plan_may_be_too_long_for_a_path(tussock: Tussock) -> None:
+    assert tussock("new", "shop").code == 0
+    failed(tussock("apply", "shop", "--approved", "plan " * 99), "is neither the digest of a plan nor a saved plan")
+
+
 def test_a_new_pipeline_on_a_full_disk_leaves_nothing(tussock: Tussock, tmp_path: Path) -> None:
     with full_disk():
         failed(tussock("new", "shop"), "pipelines/shop cannot be written: File too large")
@@ -443,10 +448,20 @@ def test_an_output_that_cannot_be_written_is_reported(
             changed.setattr("sys.stdout", io.TextIOWrapper(full, write_through=unbuffered))
             assert cli.main(["show", "--store", "s"]) == 1
         assert "cannot be written: No space left on device. The output is incomplete" in capsys.readouterr().err
-    with monkeypatch.context() as changed, io.TextIOWrapper(io.BytesIO(), encoding="ascii") as ascii_only:
-        changed.setattr("sys.stdout", ascii_only)
-        assert cli.main(["--help"]) == 1
-    assert "encoding ascii, which has no '…'. Set PYTHONIOENCODING=utf-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("encoding", "unknown"), [("ascii", "…"), ("utf-8", "\udce9")])
+def test_a_text_that_the_output_cannot_encode_is_reported_with_an_encoding_that_can(
+    encoding: str, unknown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tussock.jobs.settings.process.open_meta", lambda _: print(f"store d{unknown}"))
+    with monkeypatch.context() as changed, io.TextIOWrapper(io.BytesIO(), encoding=encoding) as output:
+        changed.setattr("sys.stdout", output)
+        assert cli.main(["show", "--store", "s"]) == 1
+    said = capsys.readouterr().err
+    assert f"encoding {encoding}, which has no {unknown!r}. Set " in said
+    able, errors = said.partition("PYTHONIOENCODING=")[2].partition(",")[0].split(":")
+    assert unknown.encode(able, errors)
 
 
 def test_warnings_are_notes_without_a_place_in_the_code(
