@@ -85,11 +85,14 @@ def _answer(
 ) -> pa.RecordBatchReader | None:
     """The rows, to be read before `stack` is closed. None if a value raises. Raises the error of a scan."""
     try:
+        if bound.constants:
+            with thread_kernel().answering(f"SELECT {', '.join(bound.constants)}", {}) as constants:
+                constants.read_all()
         answer = stack.enter_context(thread_kernel().answering(bound.sql, rows))
         batches = _typed(answer, bound.schema, failed)
         if bound.may_raise:
             batches = iter([*batches])
-    except KernelError as err:
+    except (KernelError, duckdb.Error, pa.ArrowException) as err:
         if failed:
             raise failed[0] from err
         return None
@@ -138,6 +141,8 @@ class _Bound:
     columns: tuple[tuple[str, ...], ...]
     schema: pa.Schema
     may_raise: bool
+    constants: tuple[str, ...]
+    """Constants that may raise. Spark computes them also if there is no row."""
 
 
 @dataclass(slots=True)
@@ -145,6 +150,7 @@ class _Groups:
     """The grouping of a query. Its columns are the keys, and then the numbers that aggregates need."""
 
     keys: list[Expr]
+    terms: list[PlainTerm]  # the keys, resolved
     inputs: list[Expr] = field(default_factory=list)  # the arguments of aggregates
     parts: list[str] = field(default_factory=list)  # DuckDB's aggregates over them
 
@@ -175,12 +181,16 @@ def _bound(text: PlainText, relations: Sequence[Relation], time_zone: str) -> _B
     grouped = _grouping(text, items, base)
     binder = base if grouped is None else PlainBinder(known, time_zone, _special(grouped, base))
     outputs = [binder.bound(term) for term, _ in items]
+    if text.distinct and not all(_names_item(s.term, items) for s in text.order):
+        raise NotPlainError
     order = [(s, _order_key(s, items, outputs, binder, text.distinct)) for s in text.order]
     having = None if text.having is None or grouped is None else binder.condition(text.having)
     if (text.having is not None and grouped is None) or any(o.type == "void" for o in outputs):
         raise NotPlainError
     if having is not None and not all(key in outputs for _, key in order):
         raise NotPlainError  # Spark refuses some of these
+    if (having is not None and may_raise(having)) or (where is not None and joins[1:] and may_raise(where)):
+        raise NotPlainError  # Spark tests some parts before it groups or joins, so also on other rows
     if text.distinct and not all(family_of(o.type) in KEY_TYPES for o in outputs):
         raise NotPlainError
     before = [e for e in (where, *(grouped.keys if grouped else ())) if e is not None]
@@ -197,7 +207,20 @@ def _bound(text: PlainText, relations: Sequence[Relation], time_zone: str) -> _B
         tuple(tuple(c.name for _, c in columns) for columns in _by_relation(relations, read)),
         pa.schema([(name, arrow_type(o.type)) for (_, name), o in zip(items, outputs, strict=True)]),
         grouped is not None or any(map(may_raise, (*before, *after))),
+        tuple(
+            render(c) for e in (*before, *after, *(grouped.inputs if grouped else ())) for c in _raising_constants(e)
+        ),
     )
+
+
+def _raising_constants(expr: Expr) -> Iterator[Expr]:
+    """The largest parts that read no column and may raise."""
+    if isinstance(expr, Call) and may_raise(expr):
+        if columns_of(expr):
+            for part in expr.args:
+                yield from _raising_constants(part)
+        else:
+            yield expr
 
 
 def _by_relation(relations: Sequence[Relation], read: set[int]) -> list[list[tuple[int, ColumnSpec]]]:
@@ -330,15 +353,17 @@ def _grouping(text: PlainText, items: Sequence[tuple[PlainTerm, str]], base: Pla
     if any(_has_aggregate(s.term) for s in text.order) and text.distinct:
         raise NotPlainError
     keys: list[Expr] = []
+    terms: list[PlainTerm] = []
     for term in text.groups:
-        meant = _meant(term, items)
+        meant = term if term.node == "name" and base.knows(term.text) else _meant(term, items)
         if _has_aggregate(meant):
             raise NotPlainError
         key = base.bound(meant)
         if isinstance(key, Literal) or family_of(key.type) not in KEY_TYPES:
             raise NotPlainError
         keys.append(key)
-    return _Groups(keys)
+        terms.append(base.resolved(meant))
+    return _Groups(keys, terms)
 
 
 def _meant(term: PlainTerm, items: Sequence[tuple[PlainTerm, str]]) -> PlainTerm:
@@ -350,6 +375,12 @@ def _meant(term: PlainTerm, items: Sequence[tuple[PlainTerm, str]]) -> PlainTerm
     if term.node == "name" and not term.of:
         return next((t for t, name in items if name.lower() == term.text.lower()), term)
     return term
+
+
+def _names_item(term: PlainTerm, items: Sequence[tuple[PlainTerm, str]]) -> bool:
+    """Whether an entry of ORDER BY is a place or a name of the SELECT list. After DISTINCT, Spark refuses others."""
+    named = term.node == "name" and not term.of and term.text.lower() in {name.lower() for _, name in items}
+    return named or term.node == "number"
 
 
 def _has_aggregate(term: PlainTerm) -> bool:
@@ -381,8 +412,14 @@ def _count(groups: _Groups, value: Expr) -> Expr:
 
 
 def _sum(groups: _Groups, value: Expr) -> Expr:
-    """Integers and decimals, of which sums are exact. Spark adds doubles in the order of its tasks."""
+    """Integers and decimals, of which sums are exact. Spark adds doubles in the order of its tasks.
+
+    Spark raises also if only the sum of some rows is too large for a bigint, depending on their order.
+    """
     kind = value.type
+    if kind == "bigint":
+        most = f"sum(abs(CAST({{0}} AS HUGEINT))) > {2**63 - 1}"
+        return groups.part(f"CASE WHEN {most} THEN error('overflow') ELSE CAST(sum({{0}}) AS BIGINT) END", value, kind)
     if kind in INTEGERS:
         return groups.part("CAST(sum({0}) AS BIGINT)", value, "bigint")
     precision, scale = _summed(kind)
@@ -435,9 +472,10 @@ def _special(groups: _Groups, base: PlainBinder) -> Callable[[PlainTerm], Expr |
         if term.node in ("call", "distinct") and term.text in _AGGREGATES:
             return _aggregate(groups, base, term)
         if not _has_aggregate(term):
-            expr = base.bound(term)
-            if expr in groups.keys:
-                return Column(groups.keys.index(expr), expr.type)
+            resolved = base.resolved(term)
+            if resolved in groups.terms:
+                index = groups.terms.index(resolved)
+                return Column(index, groups.keys[index].type)
         if term.node == "name":
             raise NotPlainError
         return None

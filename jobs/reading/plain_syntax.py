@@ -35,7 +35,7 @@ class PlainTerm:
     Args:
         node: Catalyst's class name of an operator; or `name`, `number`, `text`, `date`, `timestamp`, `null`, `true`,
             `false`, `*`, `call`, `distinct` (a call with DISTINCT), `Case` (with ELSE if the number of args is odd),
-            `Cast`.
+            `Cast`, `Between`.
         text: of a leaf, as its token means it; of a call, its name in lower case; of a Cast, its type in lower case.
         of: the qualifier of a name.
     """
@@ -93,7 +93,7 @@ def select_text(sql: str) -> PlainText:
         statements = split_script(sql)
         if len(statements) != 1:
             raise NotPlainError
-        return _Parser(tokens_of(SourceText(statements[0].text))).query()
+        return _Parser(_plain_tokens(statements[0].text)).query()
     except InputError as err:
         raise NotPlainError from err
 
@@ -125,7 +125,8 @@ _RESERVED = frozenset(
         "UNION", "UNPIVOT", "USER", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH", "WITHIN",
     }
 )  # fmt: skip
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
+_OTHER_BLANK = re.compile(r"[^\S \t\r\n]")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -293,9 +294,7 @@ class _Parser:
         if self._take("BETWEEN"):
             low = self._sum()
             self._need("AND")
-            return PlainTerm(
-                "And", (PlainTerm("GreaterThanOrEqual", (left, low)), PlainTerm("LessThanOrEqual", (left, self._sum())))
-            )
+            return PlainTerm("Between", (left, low, self._sum()))
         if self._take("LIKE"):
             return PlainTerm("Like", (left, self._sum()))
         self._need("IN")
@@ -397,6 +396,16 @@ class _Parser:
             kind += f"({','.join(map(str, digits))})"
         self._need(")")
         return PlainTerm("Cast", (value,), kind)
+
+
+def _plain_tokens(sql: str) -> list[Token]:
+    """The tokens of a text that has no hint and no character that Spark may refuse outside quotes."""
+    if "/*+" in sql or _OTHER_BLANK.search(sql) is not None:
+        raise NotPlainError
+    tokens = tokens_of(SourceText(sql))
+    if any((t.kind == "word" and not t.text.isascii()) or t.text == "``" for t in tokens):
+        raise NotPlainError
+    return tokens
 
 
 def _with_signs(tokens: list[Token]) -> list[Token]:

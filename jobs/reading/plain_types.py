@@ -4,8 +4,9 @@ The expressions are those of the tested list (jobs/kernels/registry.py), so each
 module are only the choice of nodes, casts and result types. A term without a rule is not plain, and Spark answers.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
@@ -25,6 +26,7 @@ _TIMES = frozenset({"date", "timestamp"})
 _MOST_DIGITS = 38
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _MAX_INT = 2**31 - 1
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ class PlainBinder:
             raise NotPlainError
         return found[0]
 
+    def knows(self, name: str) -> bool:
+        """Whether a column has this name."""
+        return any(c.name.lower() == name.lower() for c in self._columns)
+
+    def resolved(self, term: PlainTerm) -> PlainTerm:
+        """The term with numbers of columns instead of names. Spark takes two terms for the same one if these are."""
+        if term.node == "name":
+            return PlainTerm("name", text=str(self.column(term)))
+        return replace(term, args=tuple(map(self.resolved, term.args)))
+
     def bound(self, term: PlainTerm) -> Expr:
         """The term as an expression."""
         if (found := self._special(term)) is not None:
@@ -86,13 +98,18 @@ class PlainBinder:
             case "timestamp":
                 return self._cast(Literal(term.text, "string"), "timestamp")
             case "Cast":
-                return self._cast(self._typed(term.args[0]), term.text)
+                return self._written_cast(self._typed(term.args[0]), term.text)
             case "Case":
                 return self._case(term.args)
             case "In":
                 return self._in([self.bound(a) for a in term.args])
             case "call":
                 return self._call(term.text, [self.bound(a) for a in term.args])
+            case "Between":
+                value, low, high = map(self.bound, term.args)
+                above = Call("GreaterThanOrEqual", "boolean", self._alike([value, low]))
+                below = Call("LessThanOrEqual", "boolean", self._alike([value, high]))
+                return Call("And", "boolean", (above, below))
             case "And" | "Or":
                 left, right = map(self.condition, term.args)
                 return Call(term.node, "boolean", (left, right))
@@ -152,6 +169,13 @@ class PlainBinder:
         timed = "timestamp" in (value.type, wanted)
         return Call("Cast", wanted, (value,), "ANSI", self._zone if timed else ())
 
+    def _written_cast(self, value: Expr, wanted: str) -> Expr:
+        """A cast of the user's text. Spark counts the digits of a constant integer only if no cast is around it."""
+        cast = self._cast(value, wanted)
+        if isinstance(value, Literal) and value.type in INTEGERS and cast.type in INTEGERS:
+            raise NotPlainError
+        return cast
+
     def _alike(self, values: Sequence[Expr]) -> tuple[Expr, ...]:
         """Values to compare, in one type in which each is exact, or in Spark's."""
         kinds = {v.type for v in values} - {"void"}
@@ -194,7 +218,7 @@ class PlainBinder:
 
     def _case(self, args: Sequence[PlainTerm]) -> Expr:
         has_else = len(args) % 2 == 1
-        conditions = [self.condition(a) for a in args[: len(args) - has_else : 2]]
+        conditions = [_of_type(self._typed(a), "boolean") for a in args[: len(args) - has_else : 2]]
         values = [self.bound(a) for a in args[1::2]] + ([self.bound(args[-1])] if has_else else [])
         typed = self._one_type(values)
         parts: list[Expr] = []
@@ -309,16 +333,16 @@ def _number(text: str) -> Literal:
     precision = max(len(exact.as_tuple().digits), scale)
     if precision > _MOST_DIGITS:
         raise NotPlainError
-    return Literal(text, f"decimal({precision},{scale})")
+    return Literal(text if exact else text.lstrip("-"), f"decimal({precision},{scale})")  # no decimal is -0
 
 
 def _day(text: str) -> Literal:
+    if _DAY.fullmatch(text) is None:
+        raise NotPlainError
     try:
         day = date.fromisoformat(text)
     except ValueError as err:
         raise NotPlainError from err
-    if len(text) != 10 or text[4] != "-":
-        raise NotPlainError
     return Literal((day - date(1970, 1, 1)).days, "date")
 
 
