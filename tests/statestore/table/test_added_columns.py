@@ -98,7 +98,7 @@ class Growing:
 
 def version_after(version: HummockVersion, ssts: Any, epoch: int) -> HummockVersion:
     first, *deeper = version.levels or ((),)
-    return msgspec.structs.replace(version, epoch=epoch, levels=((*ssts, *first), *deeper))
+    return msgspec.structs.replace(version, id=version.id + 1, epoch=epoch, levels=((*ssts, *first), *deeper))
 
 
 def read_all(table: StorageTable) -> Rows:
@@ -180,10 +180,13 @@ def test_a_value_that_rows_hold_is_stored_as_one_row() -> None:
 def test_the_same_rows_are_read_with_the_value_of_the_present_column() -> None:
     """An epoch that adds a column can be given up, and another one adds a column with another value."""
     life = Growing(1)
-    life.run(SHAPES[0])
+    for epoch in range(1, 7):  # so that small runs are merged in memory
+        life.run(SHAPES[0])
+        require_equal(StorageTable(SHAPES[0], store := life.store(), epoch, V), life.rows[epoch])
     for value in (pa.array([7.5]), pa.array([9.5]), pa.array(["x"])):
         kind = "string" if pa.types.is_string(value.type) else "double"
         columns = (KEPT, ColumnSpec("c2", kind, value_bytes(value)), ROW_ID)
         schema = TableSchema(5, "rows", columns, (KeyColumn(2),), (2,))
-        added = {"c2": value[0].as_py()}
-        require_equal(StorageTable(schema, life.store(), 1, V), {k: row | added for k, row in life.rows[1].items()})
+        expected = {key: row | {"c2": value[0].as_py()} for key, row in life.rows[epoch].items()}
+        require_equal(StorageTable(schema, store, epoch, V), expected)
+        require_equal(StorageTable(schema, life.store(), epoch, V), expected)
