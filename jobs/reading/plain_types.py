@@ -104,6 +104,8 @@ class PlainBinder:
             case "In":
                 return self._in([self.bound(a) for a in term.args])
             case "call":
+                if term.text in _CASES and any(a.node == "call" and a.text in _CASES for a in term.args):
+                    raise NotPlainError  # Spark omits the inner one, also in lower(upper('ß'))
                 return self._call(term.text, [self.bound(a) for a in term.args])
             case "Between":
                 value, low, high = map(self.bound, term.args)
@@ -397,6 +399,7 @@ _TYPE_NAMES = {
     "decimal": "decimal(10,0)",
     "numeric": "decimal(10,0)",
 }
+_CASES = frozenset({"lower", "lcase", "upper", "ucase"})
 _REST = (Literal(_MAX_INT, "int"),)
 _S, _I, _D = "string", "int", "date"
 #: By name: the node, the types of its arguments and of its result, and the last arguments if they are not written.
