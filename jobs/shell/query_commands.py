@@ -44,6 +44,16 @@ class UnfilteredChangesError(InputError):
         )
 
 
+def _sql(argument: str) -> str:
+    """Return an argument as SQL. Raises argparse.ArgumentTypeError: it is not UTF-8, which no parser can read."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as err:
+        message = f"character {err.start + 1} is a byte that is not UTF-8. Expected SQL in UTF-8"
+        raise argparse.ArgumentTypeError(message) from err
+    return argument
+
+
 def _query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.moment import moment_of
 
@@ -117,7 +127,9 @@ def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | N
 
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - to read standard input")
+    parser.add_argument(
+        "sql", metavar="SQL", type=_sql, help="statements separated by `;`, or - to read standard input"
+    )
     _pending_argument(_when_arguments(parser))
     parser.add_argument(
         "--duckdb", action="store_true", help="run one SELECT by DuckDB, in its dialect of SQL; starts no Spark"

@@ -18,6 +18,7 @@ one object.
 """
 
 import difflib
+import errno
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,15 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
     """
+    try:
+        return _listed(path, options, interval)
+    except OSError as err:
+        if err.errno != errno.ENAMETOOLONG:
+            raise
+        raise BadPathError(path, "the file system allows no name of this length") from err
+
+
+def _listed(path: str, options: Mapping[str, str], interval: Interval | None) -> tuple[ListedFile, ...]:
     place = _place_of(path, options, interval)
     files = _found(place, _is_recursive(options))
     if not files and (brace := _stray_brace("/".join(place.name.split("/")[len(_spelled(place)) :]))) is not None:

@@ -245,7 +245,7 @@ def _wait(future: "Future[None]", patience_s: float) -> None:
 
 
 _POOL = ThreadPoolExecutor(2, "tussock-pages")
-_ASKING = ThreadPoolExecutor(64, "tussock-stores")  # more threads than a server has for pages
+_ASKING = ThreadPoolExecutor(128, "tussock-stores")  # a silent store holds up to two per thread of the server
 _stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
 _locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline
 _silent: dict[str, "Future[SeenStore]"] = {}  # a request that outlasted its page, by pipeline

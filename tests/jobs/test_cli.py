@@ -428,6 +428,12 @@ def test_a_path_that_cannot_be_read_or_written_is_named_with_the_reason(
     failed(tussock(*command.split()), says)
 
 
+def test_sql_whose_bytes_are_not_utf8_is_refused_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["query", "--store", "none", os.fsdecode(b"SELECT '\xff'")])
+    assert "argument SQL: character 9 is a byte that is not UTF-8" in capsys.readouterr().err
+
+
 def test_a_text_in_place_of_a_saved_plan_may_be_too_long_for_a_path(tussock: Tussock) -> None:
     assert tussock("new", "shop").code == 0
     failed(tussock("apply", "shop", "--approved", "plan " * 99), "is neither the digest of a plan nor a saved plan")

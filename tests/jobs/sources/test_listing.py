@@ -249,6 +249,7 @@ def test_a_missing_path_is_reported_with_similar_ones(tree: Path, path: str, nea
         ("gs://bucket/a", "scheme"),
         ("s3://buck*/a", "bucket"),
         ("/a/\0", "NUL"),
+        (f"/tmp/{'a' * 300}", "no name of this length"),
     ],
 )
 def test_an_invalid_path_is_refused_with_the_reason(path: str, reason: str) -> None:
