@@ -424,7 +424,10 @@ class Train:
         return sum(not one.checkpoint.done() for one in self._in_flight)
 
     def _wait(self) -> None:
-        next(one for one in self._in_flight if not one.checkpoint.done()).checkpoint.exception()
+        for one in self._in_flight:
+            if not one.checkpoint.done():  # the one that `pending` counted may have ended since
+                one.checkpoint.exception()
+                break
         self._collect()
 
     def _collect(self) -> None:

@@ -7,10 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.jobs.driver.embedded import append, new_store
+from tests.jobs.plan.catalogs import table
 from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.driver.train import Train
@@ -108,6 +111,23 @@ def test_a_checkpoint_that_ended_before_it_was_awaited_is_counted(
         assert barrier is not None
         train.run(barrier)
         eventually("the checkpoint ends", lambda: not train.pending())
+    assert [summary.epoch for summary in train.done] == [barrier.epoch]
+
+
+def test_a_checkpoint_that_ends_between_its_count_and_the_wait_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta, counts = new_store(tmp_path / "store"), [0, 1]
+    append(meta, table("t"))
+    with Train(LocalRunner(), meta) as train:
+        barrier = train.next_barrier()
+        assert barrier is not None
+        train.run(barrier)
+        eventually("the checkpoint ends", lambda: not train.pending())
+        with monkeypatch.context() as patch:
+            patch.setattr(Train, "pending", lambda _: counts.pop())
+            train.drain()
+    assert counts == [], "it was counted as running"
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 
