@@ -1,4 +1,4 @@
-"""Pages of a pipeline with 1,000 views, and of one with 100,000 epochs: each loads within 0.3 s.
+"""Pages of a pipeline with 1,000 views, and of one with 100,000 epochs: each loads within 0.3 s, forms within 0.9 s.
 
 Takes minutes, mostly to make the stores.
 """
@@ -36,7 +36,7 @@ FAILED = (
 def pipeline(shop: Shop, name: str, store: Path, more: str = "") -> MetaStore:
     """The store of a second pipeline. Its DAG is not in Airflow: an admin may read every pipeline."""
     folder = shop.folder / "pipelines" / name
-    folder.mkdir()
+    (folder / "quality").mkdir(parents=True)
     (folder / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n{more}')
     return new_store(store)
 
@@ -128,10 +128,11 @@ def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list
                 began = time.perf_counter()
                 answer = admin.get_once(path)
                 seconds.append(time.perf_counter() - began)
-                assert answer.status_code == 200, path
+                assert answer.status_code == 200, f"{path}: {answer.text}"
         said = f"{min(first):.3f} s, again {min(again):.3f} s, {len(answer.content):,} bytes: {path}"
         print(said)
-        if max(min(first), min(again)) > MOST_S or len(answer.content) > MOST_BYTES:
+        most_s = MOST_S + (stores.OLD_PATIENCE_S if path in does else 0)  # a form waits for its look
+        if max(min(first), min(again)) > most_s or len(answer.content) > MOST_BYTES:
             wrong.append(said)
     return wrong
 
