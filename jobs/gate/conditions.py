@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import Token, tokens_of, with_signs
 from tussock.statestore.errors import InputError
 
 Mask = Callable[[pa.Table], Any]
@@ -190,24 +190,7 @@ class _Parser:
     """Parses a condition. Raises _NotUnderstood."""
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
-        self._tokens, self._schema, self._at = self._signs(tokens_of(SourceText(text))), schema, 0
-
-    @staticmethod
-    def _signs(tokens: list[Token]) -> list[Token]:
-        """Join adjacent symbols to comparison signs."""
-        found: list[Token] = []
-        for token in tokens:
-            last = found[-1] if found else None
-            if (
-                last is not None
-                and token.kind == last.kind == "symbol"
-                and last.end == token.start
-                and last.text + token.text in _COMPARED
-            ):
-                found[-1] = Token("symbol", last.text + token.text, last.start, token.end)
-            else:
-                found.append(token)
-        return found
+        self._tokens, self._schema, self._at = with_signs(tokens_of(SourceText(text)), _COMPARED), schema, 0
 
     def whole(self) -> Mask:
         """Parse all tokens."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.tokens import Token, tokens_of, with_signs
 from tussock.statestore.errors import InputError
 
 T = TypeVar("T")
@@ -134,7 +134,9 @@ class _Parser:
     """Reads the tokens once, from left to right. Raises NotPlainError."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens, self._at = _with_signs(tokens), 0
+        self._tokens, self._at = with_signs(tokens, _SIGNS), 0
+        if any(a.kind == b.kind == "string" for a, b in pairwise(self._tokens)):
+            raise NotPlainError  # Spark joins adjacent strings
 
     def query(self) -> PlainText:
         """All tokens as one SELECT."""
@@ -406,25 +408,6 @@ def _plain_tokens(sql: str) -> list[Token]:
     if any((t.kind == "word" and not t.text.isascii()) or t.text == "``" for t in tokens):
         raise NotPlainError
     return tokens
-
-
-def _with_signs(tokens: list[Token]) -> list[Token]:
-    """Join adjacent symbols to operators of several characters."""
-    found: list[Token] = []
-    for token in tokens:
-        last = found[-1] if found else None
-        if (
-            last is not None
-            and token.kind == last.kind == "symbol"
-            and last.end == token.start
-            and last.text + token.text in _SIGNS
-        ):
-            found[-1] = Token("symbol", last.text + token.text, last.start, token.end)
-        else:
-            found.append(token)
-    if any(a.kind == b.kind == "string" for a, b in pairwise(found)):
-        raise NotPlainError  # Spark joins adjacent strings
-    return found
 
 
 def _number(text: str) -> PlainTerm:
