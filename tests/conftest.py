@@ -35,6 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = f"not ({' or '.join(MARKS)})"
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names bytes that are no text by their number: gzip stores the second, and parallel runs must agree on names."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) and not val.isascii() else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m removes the deep tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests by the fixtures they use, and the cases outside the sample of a test marked `sampled(n)` as deep."""
