@@ -17,9 +17,12 @@ def as_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> 
         values: (n,) decimals, or strings in the spelling that Arrow reads.
 
     Returns: (n,) of exactly `kind`.
-    Raises: pa.ArrowInvalid if a value does not fit. Cost: as Arrow's cast if no value can overflow, else four times.
+    Raises: pa.ArrowInvalid if a value does not fit; also if a text without a decimal's value fits only without its
+        zeros, and has more than 76 digits. Cost: as Arrow's cast if no value can overflow, else four times.
     """
-    digits = (_digits_of_texts if pa.types.is_string(values.type) else _digits_of_type)(values, kind.scale)
+    if pa.types.is_decimal(values.type):
+        return _rescaled(values, kind)
+    digits = _digits_of_texts(values, kind.scale)
     if digits <= MAX_DIGITS:
         return values.cast(kind)
     if digits > MAX_WIDE_DIGITS:
@@ -27,10 +30,19 @@ def as_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> 
     return values.cast(pa.decimal256(MAX_WIDE_DIGITS, kind.scale)).cast(kind)
 
 
-def _digits_of_type(values: pa.Array | pa.ChunkedArray, scale: int) -> int:
-    """The most digits that a decimal has at another scale."""
+def _rescaled(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> pa.Array | pa.ChunkedArray:
+    """Decimals at another scale.
+
+    The digits before the point are compared first, at the given scale. After that, a product has at most the digits of
+    the result, and a quotient always fits.
+    """
     found = values.type
-    return int(found.precision - found.scale + max(found.scale, scale))
+    if found.precision - found.scale + max(found.scale, kind.scale) <= MAX_DIGITS:
+        return values.cast(kind)
+    fitting = max(1, kind.precision - kind.scale + found.scale)
+    if fitting < found.precision:
+        values = values.cast(pa.decimal256(fitting, found.scale))
+    return values.cast(pa.decimal256(MAX_WIDE_DIGITS, kind.scale)).cast(kind)
 
 
 def _digits_of_texts(values: pa.Array | pa.ChunkedArray, scale: int) -> int:

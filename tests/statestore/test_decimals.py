@@ -41,3 +41,19 @@ def test_the_longest_values_of_a_type_are_kept(kind: pa.Decimal128Type) -> None:
     values = [Decimal(nines), Decimal(f"-{nines}")]
     for array in (pa.array([nines, f"-{nines}"]), pa.array(values, kind)):
         assert as_decimals(array, kind).to_pylist() == values
+
+
+def test_every_decimal_of_256_bits_that_fits_is_kept() -> None:
+    """The digits of a type bound those of its values from above only."""
+    kept = {
+        (76, 20): ("-999999999999999999", 38, 20),
+        (76, 38): ("0.12345678901234567890123456789012345678", 38, 38),
+        (76, 76): ("0.5", 1, 1),
+        (76, 0): ("7", 38, 37),
+    }
+    for (precision, scale), (text, *kind) in kept.items():
+        array = pa.array([Decimal(text), None], pa.decimal256(precision, scale))
+        assert as_decimals(array, pa.decimal128(*kind)).to_pylist() == [Decimal(text), None]
+    for text, *kind in (("10", 38, 37), ("0.05", 38, 1), ("123456789012345678", 38, 21)):
+        with pytest.raises(pa.ArrowInvalid):
+            as_decimals(pa.array([Decimal(text)], pa.decimal256(76, 20)), pa.decimal128(*kind))
