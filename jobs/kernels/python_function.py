@@ -30,7 +30,7 @@ from tussock.jobs.logical.statements import CreateFunction
 from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
 from tussock.statestore.months import given_array, given_type, kept_array
-from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.nested import is_nested, rebuilt, relabelled
 from tussock.statestore.types import arrow_type
 
 FOLDER = "functions"  # in a pipeline's folder
@@ -282,8 +282,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
         if not _alike(result.type, kind):
             raise wrong(f"values of type {result.type}", f"{kind}, for the declared type {declared.returns}")
         try:
-            decimals = pa.types.is_decimal(result.type) and pa.types.is_decimal(kind)
-            result = as_decimals(result, kind) if decimals else result.cast(kind)
+            result = rebuilt(result, _with_decimals(result.type, kind), _decimals).cast(kind)
         except pa.ArrowException as err:
             raise wrong(
                 f"{result.type} values that do not fit ({_said(err)})", f"values of type {declared.returns}"
@@ -300,7 +299,10 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast between two types keeps the meaning of values. Values that do not fit raise."""
+    """Whether a cast between two types keeps the meaning of values. Values that do not fit raise.
+
+    Parts of arrays, maps and structs follow the same rules. Arrow's cast matches struct fields by name.
+    """
     families = (
         (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
         (pa.types.is_string, pa.types.is_large_string),
@@ -308,11 +310,39 @@ def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
         (pa.types.is_date,),
         (pa.types.is_timestamp,),
     )
-    if pa.types.is_null(found) or (is_nested(found) and is_nested(wanted)):
+    if pa.types.is_null(found) or found == wanted:
         return True
+    if pa.types.is_list(wanted):
+        return _is_any_list(found) and _alike(found.value_type, wanted.value_type)
+    if pa.types.is_map(wanted):
+        same = pa.types.is_map(found)
+        return same and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+    if pa.types.is_struct(wanted):
+        if not pa.types.is_struct(found) or sorted(found.names) != sorted(wanted.names):
+            return False
+        return all(_alike(found.field(f.name).type, f.type) for f in wanted)
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
     return any(any(f(found) for f in family) and any(f(wanted) for f in family) for family in families)
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return any(of(kind) for of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def _with_decimals(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type found, with the decimals of the wanted type. Requires: `_alike`."""
+    if _is_any_list(found):
+        return pa.list_(_with_decimals(found.value_type, wanted.value_type))
+    if pa.types.is_map(found):
+        return pa.map_(*(_with_decimals(getattr(found, p), getattr(wanted, p)) for p in ("key_type", "item_type")))
+    if pa.types.is_struct(found):
+        return pa.struct([f.with_type(_with_decimals(f.type, wanted.field(f.name).type)) for f in found])
+    return wanted if pa.types.is_decimal(found) and pa.types.is_decimal(wanted) else found
+
+
+def _decimals(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+    return leaf if leaf.type == kind else as_decimals(leaf, kind)
 
 
 def _said(error: BaseException) -> str:

@@ -125,11 +125,55 @@ def test_an_empty_input_is_no_call() -> None:
             "tinyint",
             "gave int64 values that do not fit",
         ),
+        (
+            "import pyarrow as pa\ndef f(x, y): return pa.array([{'a': 1, 'c': 2}] * 3)",
+            "struct<a:bigint,b:bigint>",  # Arrow's cast makes NULLs of the missing field
+            "gave values of type struct<a: int64, c: int64>, expected struct<a: int64, b: int64>",
+        ),
+        (
+            "import pyarrow as pa\ndef f(x, y): return pa.array([[1.5]] * 3)",
+            "array<string>",
+            "gave values of type list<item: double>, expected list<item: string>",
+        ),
     ],
 )
 def test_a_result_of_another_type_names_the_function(body: str, returns: str, said: str) -> None:
     with pytest.raises(FunctionResultError, match=said):
         answer(called(body, returns=returns))
+
+
+#: The declared type, the type of the result and its value, for a decimal `d` of type `D`.
+NESTED = {
+    "list": ("array<{}>", "pa.list_(D)", "[d]"),
+    "struct": ("struct<b:int,a:{}>", "pa.struct([('a', D), ('b', pa.int32())])", "{'a': d, 'b': 1}"),
+    "map": ("map<string,array<{}>>", "pa.map_(pa.string(), pa.list_(D))", "[('k', [d])]"),
+}
+
+
+@pytest.mark.parametrize("shape", NESTED)
+@pytest.mark.parametrize(
+    ("returned", "declared", "fits"),
+    [
+        ("pa.decimal128(4, 2)", "decimal(38,36)", True),
+        ("pa.decimal128(4, 2)", "decimal(38,38)", False),  # Arrow's cast returns 0.91…
+        ("pa.decimal256(76, 60)", "decimal(38,36)", True),
+        ("pa.decimal128(4, 2)", "decimal(4,1)", False),
+    ],
+)
+def test_decimals_in_nested_results_are_exact_or_refused(shape: str, returned: str, declared: str, fits: bool) -> None:
+    kind, found, value = NESTED[shape]
+    body = (
+        "import pyarrow as pa\nfrom decimal import Decimal\ndef f(x, y):\n"
+        f"  d, D = Decimal('11.12'), {returned}\n  return pa.array([{value}, None, {value}], {found})"
+    )
+    call = called(body, returns=kind.format(declared))
+    if not fits:
+        with pytest.raises(FunctionResultError, match="that do not fit"):
+            answer(call)
+        return
+    d = Decimal("11.12")
+    made = {"list": [d], "struct": {"b": 1, "a": d}, "map": [("k", [d])]}[shape]
+    assert answer(call) == [made, None, made]
 
 
 def test_numbers_that_fit_are_cast_to_the_declared_type() -> None:
