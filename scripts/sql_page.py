@@ -52,7 +52,7 @@ _OF_VIEWS = (
         "Aggregates and windows that cannot follow a change",
         "If a row changes or is deleted, the result must change with it. Sketches, merged schemas and results that "
         "depend on the order of reading cannot do this.",
-        r"a sketch|shrink|order in which it reads|order by another column|sessions of the rows",
+        r"a sketch|shrink|order in which it reads|order by another column|sessions of the rows|UNBOUNDED",
     ),
     _Group(
         "Queries that read themselves",
@@ -62,7 +62,7 @@ _OF_VIEWS = (
     _Group(
         "Types and keys that cannot be stored",
         "A column of a view has one of these [types](#types). Strings under another collation cannot be stored, "
-        "grouped or ordered. A struct that contains a map cannot be a group.",
+        "grouped or ordered.",
         r"type .* is not supported\.|not on the list of expressions",
     ),
 )

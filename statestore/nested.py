@@ -22,13 +22,14 @@ def holds_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
+def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None = None) -> pa.Array:
     """Replace the leaves of a column and keep its shape.
 
     Args:
         array: any column, nested or not; a column of Arrow's null type becomes NULLs of `kind`.
         kind: the result type. Its nesting equals the column's, matched by position; field names may differ.
         leaf: maps an innermost array and its result type to the new array.
+        of_keys: the same for arrays in the keys of maps, if these differ.
 
     Returns: (n,) of exactly `kind`.
     Cost: the leaf calls, and a pass over the NULLs of structs; lists are not copied.
@@ -36,19 +37,20 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
-        children = [rebuilt(array.field(i), kind.field(i).type, leaf) for i in range(kind.num_fields)]
+        children = [rebuilt(array.field(i), kind.field(i).type, leaf, of_keys) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(
             children, fields=list(kind), mask=array.is_null() if array.null_count else None
         )
     if pa.types.is_map(kind):
         parts = array.values  # `keys` and `items` of a sliced array may be longer than the slice.
-        entries = [rebuilt(parts.field(0), kind.key_type, leaf), rebuilt(parts.field(1), kind.item_type, leaf)]
+        keys = rebuilt(parts.field(0), kind.key_type, leaf if of_keys is None else of_keys)  # a key contains no map
+        entries = [keys, rebuilt(parts.field(1), kind.item_type, leaf, of_keys)]
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         return with_elements(array, kind, held)
     if pa.types.is_list(kind):
         if not pa.types.is_list(array.type):  # a large list or a fixed-size list
             array = array.cast(pa.list_(array.type.value_type))
-        return with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
+        return with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf, of_keys))
     return leaf(array, kind)
 
 

@@ -105,10 +105,11 @@ def xxhash64(columns: Sequence[pa.Array]) -> U64:
 def normalise(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Normalise floats for use in keys: -0.0 becomes 0.0, and all NaNs become the same NaN.
 
-    Floats in arrays and structs are included. A column of another type is returned unchanged.
+    Floats in arrays, structs and the values of maps are included. Floats in the keys of maps are unchanged, because
+    Spark distinguishes them by their bits. A column of another type is returned unchanged.
     """
     array = one_array(column)
-    return rebuilt(array, array.type, _normalised_leaf) if holds_floats(array.type) else array
+    return rebuilt(array, array.type, _normalised_leaf, lambda key, _: key) if holds_floats(array.type) else array
 
 
 def _normalised_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:

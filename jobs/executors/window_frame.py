@@ -23,7 +23,7 @@ from tussock.jobs.logical.nodes import FrameEdge
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, successors
 from tussock.statestore.meta.catalog import KeyColumn
-from tussock.statestore.vnode import one_array
+from tussock.statestore.vnode import null_mask, one_array
 
 
 def ordered_key(
@@ -146,28 +146,38 @@ class OrderedRows:
     def frame(self, call: Over) -> tuple[Positions, Positions]:
         """(n,) the first place of each row's frame, and the place after its last.
 
-        A frame with no lower bound begins at the head.
+        A frame with no lower bound begins at the head. A frame is empty if one end is NULL beside a known value of the
+        order: that end is beyond the type, on the side of the row where no row is.
         """
         if call.lower.edge is FrameEdge.UNBOUNDED:
             low = self.first - 1
         elif call.by_rows:
             low = np.clip(self.places + call.lower.rows, self.first, self.end)
         else:
-            low = self.first_peer if call.lower.edge is FrameEdge.CURRENT else self._reached(call.lower, False)
+            low = (
+                self.first_peer if call.lower.edge is FrameEdge.CURRENT else self._reached(call.lower, False, self.end)
+            )
         if call.upper.edge is FrameEdge.UNBOUNDED:
             high = self.end
         elif call.by_rows:
             high = np.clip(self.places + call.upper.rows + 1, self.first, self.end)
         else:
-            high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reached(call.upper, True)
+            high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reached(call.upper, True, low)
         return low, np.maximum(low, high)
 
-    def _reached(self, edge: FrameEnd, past: bool) -> Positions:
-        """(n,) the place of the first row not before the value at the edge, or (`past`) after it."""
+    def _reached(self, edge: FrameEnd, past: bool, beyond: Positions) -> Positions:
+        """(n,) the place of the first row not before the value at the edge, or (`past`) after it.
+
+        `beyond` is the place if the edge is beyond the type.
+        """
         assert edge.column is not None
         (key,) = self.order
         found, wanted = (self._keyed(key, column) for column in (key.column, edge.column))
-        return SortedKeys(found).left(Probes(successors(wanted) if past else wanted), slice(None)) + self.partition + 1
+        places = SortedKeys(found).left(Probes(successors(wanted) if past else wanted), slice(None))
+        value, end = (one_array(self.rows.column(column)) for column in (key.column, edge.column))
+        if end.null_count == value.null_count:  # the end of a NULL is NULL
+            return places + self.partition + 1
+        return np.where(null_mask(end) & ~null_mask(value), beyond, places + self.partition + 1)
 
     def _keyed(self, key: KeyColumn, column: int) -> pa.BinaryArray:
         columns = [pa.array(self.partition), one_array(self.rows.column(column))]

@@ -172,8 +172,14 @@ class Starts:
         return self._table.layout.prefixes_of(rows.select([*self._partition, *(k.column for k in self._ordering)]))
 
     def _at_value(self, rows: pa.Table, column: int) -> pa.BinaryArray:
-        """The least key whose order value is not before the value in `column`."""
-        return self._table.layout.prefixes_of(rows.select([*self._partition, column]))
+        """The least key whose order value is not before the value in `column`.
+
+        If that value is beyond the type, the frame is empty, and no row before the row's peers is read for it.
+        """
+        (key,) = self._ordering
+        at = rows.select(list(self._partition))
+        value = pc.coalesce(rows.column(column), rows.column(key.column))
+        return self._table.layout.prefixes_of(at.append_column(rows.schema.field(column).with_name(" at"), value))
 
     def _of(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Convert keys to the rows' or the marks' table. Only the table's id differs."""

@@ -16,7 +16,7 @@ from tussock.jobs.kernels.functions import declare
 from tussock.jobs.kernels.registry import ANY, family_of, renders, renders_any
 from tussock.jobs.logical.nodes import ROW_KEY, Call
 from tussock.statestore.hummock.key import encode_values
-from tussock.statestore.nested import as_list
+from tussock.statestore.nested import as_list, with_elements
 from tussock.statestore.vnode import one_array
 
 ORDERED = ("array", "struct")
@@ -53,21 +53,35 @@ def create_named_struct(call: Call, args: Sequence[str]) -> str:
     return struct_of(args[1::2])
 
 
-@renders("MapSort", [(("map",), "map")])
+@renders("MapSort", [((kind,), kind) for kind in ("array", "map", "struct")])
 def map_sort(call: Call, args: Sequence[str]) -> str:
-    """Sort the entries of a map by key. Spark groups by maps in this form."""
+    """Sort the entries of each map in a value by key, at every depth. Spark groups by maps in this form."""
     return f"{declare(_of_type('map_sort', call.type), (call.type,), call.type, _map_sort)}({args[0]})"
 
 
 def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    maps = as_list(one_array(column))
+    return _with_sorted_maps(one_array(column))
+
+
+def _with_sorted_maps(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_map(kind):
+        return _sorted_map(array)
+    if pa.types.is_struct(kind):
+        fields = [_with_sorted_maps(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    return with_elements(array, kind, _with_sorted_maps(array.values)) if pa.types.is_list(kind) else array
+
+
+def _sorted_map(array: pa.MapArray) -> pa.MapArray:
+    maps = as_list(array)
     entries = pc.list_flatten(maps)
     lengths = pc.fill_null(pc.list_value_length(maps), 0).to_numpy()
     by = {"map": np.repeat(np.arange(len(maps)), lengths), "key": encode_values(entries.field(0))}
     order = pc.sort_indices(pa.table(by), [("map", "ascending"), ("key", "ascending")])
     offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32(), mask=np.append(maps.is_null(), False))
     keys, items = (entries.field(i).take(order) for i in range(2))
-    return pa.MapArray.from_arrays(offsets, keys, items)
+    return pa.MapArray.from_arrays(offsets, keys, _with_sorted_maps(items))
 
 
 @renders_any(ROW_KEY)

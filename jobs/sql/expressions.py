@@ -47,6 +47,7 @@ from tussock.jobs.sql.aggregate_functions import REFUSED, parts_of
 from tussock.jobs.sql.moments import micros_or_moment, moved
 from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.sandbox import Sandbox, items, text_of
+from tussock.jobs.sql.sorted_maps import SORTING, holds_sorted_fields, sorted_value
 from tussock.jobs.sql.spark_text import Leaf, NoTextError, SparkText
 
 #: The expression ids of a plan node's input, and the expression of each.
@@ -81,8 +82,6 @@ _USER_CODE = frozenset(
     }
 )
 _VIEW = "a materialized view"
-#: Nodes that no SQL text can express, so that Spark computes their arguments separately.
-_UNSAID = frozenset({"ScalaUDF", "MapSort"})
 _COLLATED = (
     "a value of collation {} would be stored and compared by its bytes; compare it within one expression, as in WHERE, "
     "CAST it to STRING, or use lower(…)"
@@ -150,10 +149,11 @@ class ExpressionWalk:
         Raises: UnsupportedQueryError if neither is possible.
         """
         inner = node.child() if node.productPrefix() == "Alias" else node
-        if (
-            self.has_kernel is not None and inner.productPrefix() in _UNSAID
-        ):  # its arguments are computed for every row in any case
-            return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
+        if self.has_kernel is not None:  # arguments that are computed for every row in any case may need Spark
+            if inner.productPrefix() in SORTING and (value := sorted_value(inner)) is not None:
+                return self._sorted(inner, self.expression(value, scope))
+            if inner.productPrefix() == "ScalaUDF" or holds_sorted_fields(inner):
+                return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
         return self.whole(node, lambda: self.tree(node, scope), self._columns_of(scope))
 
     def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
@@ -220,6 +220,8 @@ class ExpressionWalk:
             name == "Uuid" and self.within == _VIEW
         ):  # the optimizer's uuid(), for a NEAREST BY join; a user's own was rejected before
             return Call(ROW_KEY, "string", ())
+        if name in SORTING and (value := sorted_value(node)) is not None:
+            return self._sorted(node, self.tree(value, scope))
         if name in _LAMBDAS:  # before its arguments, which have no meaning outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
         return self.call(node, tuple(self.tree(child, scope) for child in items(node.children())))
@@ -282,12 +284,16 @@ class ExpressionWalk:
             name = node.productPrefix()
             if name in ("AttributeReference", "ScalarSubquery"):
                 return scope.get(node.exprId().id())
-            return self._sorted_map(node, scope) if name == "MapSort" else None
+            return self._sorted_key(node, scope) if name in SORTING and sorted_value(node) is not None else None
 
         return leaf
 
-    def _sorted_map(self, node: JavaObject, scope: Scope) -> Expr | None:
-        """The map, if kernels can compute it from columns."""
+    def _sorted(self, node: JavaObject, value: Expr) -> Call:
+        """A value of a key with the entries of its maps in the order of their keys."""
+        return Call("MapSort", name_of_type(node.dataType()), (value,), place=self.place_of(node))
+
+    def _sorted_key(self, node: JavaObject, scope: Scope) -> Expr | None:
+        """The sorted value, if kernels can compute it from columns."""
         try:
             expr = self.tree(node, scope)
         except (UnsupportedQueryError, KeyError):  # a lambda's variable

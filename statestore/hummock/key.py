@@ -15,7 +15,8 @@
                                      NaN is the largest
     string, binary                   the bytes with 00 -> 01 01 and 01 -> 01 02, then the terminator 00
     array                            per element 01 and the element as a column, then the terminator 00
-    map                              like an array of structs of key and value, in the map's order
+    map                              like an array of structs of key and value, in the map's order; floats in keys
+                                     are not normalised, as in Spark
     struct                           its fields as columns; all of them are NULL in a NULL struct
 
 NULLs inside a value sort first, or last if the column descends: all its bytes except the markers are then inverted.
@@ -142,18 +143,25 @@ class _Encoding:
         self._pieces: list[pa.Array] = []
         self._fields = list(head)
 
-    def add(self, array: pa.Array, order: KeyColumn) -> None:
-        """Append a column."""
+    def add(self, array: pa.Array, order: KeyColumn, exact: bool = False) -> None:
+        """Append a column. `exact`: its floats are not normalised."""
         self._fields.append(("u1", _markers(array, order)))
         if _is_varying(array.type):
             self._add_varying(_escaped(array, order.descending), order.descending)
         elif not is_nested(array.type):
-            self._fields += _payload(array, order.descending)
+            self._fields += _payload(array, order.descending, exact)
         elif pa.types.is_struct(array.type):
             for field in array.flatten():  # NULL if the struct is NULL
-                self.add(field, KeyColumn(0, order.descending, order.descending))
+                self.add(field, KeyColumn(0, order.descending, order.descending), exact)
         else:
-            self._add_varying(_elements(as_list(array), order.descending), order.descending)
+            self._add_varying(_elements(array, order.descending, exact), order.descending)
+
+    def add_entries(self, entries: pa.StructArray, order: KeyColumn, exact: bool) -> None:
+        """Append the entries of maps, as structs of key and value. Floats in keys are not normalised."""
+        self._fields.append(("u1", _VALUE))
+        key, value = entries.flatten()
+        self.add(key, order, exact=True)
+        self.add(value, order, exact)
 
     def joined(self) -> pa.BinaryArray:
         """(rows,) the keys."""
@@ -171,12 +179,17 @@ def _directed(byte: int, descending: bool) -> int:
     return 0xFF - byte if descending else byte
 
 
-def _elements(array: pa.Array, descending: bool) -> pa.BinaryArray:
-    """The elements of a column of lists as bytes without terminator; empty for NULL."""
-    counts = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
-    elements = array.flatten()  # drops elements of NULL lists
+def _elements(array: pa.Array, descending: bool, exact: bool) -> pa.BinaryArray:
+    """The elements of a column of lists, or the entries of maps, as bytes without terminator; empty for NULL."""
+    lists = as_list(array)
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    elements = lists.flatten()  # drops elements of NULL lists
+    order = KeyColumn(0, descending, descending)
     encoding = _Encoding(len(elements), [("u1", _directed(_ELEMENT, descending))])
-    encoding.add(elements, KeyColumn(0, descending, descending))
+    if pa.types.is_map(array.type):
+        encoding.add_entries(elements, order, exact)
+    else:
+        encoding.add(elements, order, exact)
     encoded = encoding.joined()
     # A list's elements are adjacent: reuse the bytes, split at the ends of lists.
     data, starts, _ = byte_spans(encoded)
@@ -201,10 +214,10 @@ def _is_varying(kind: pa.DataType) -> bool:
     )
 
 
-def _payload(array: pa.Array, descending: bool) -> list[_Field]:
+def _payload(array: pa.Array, descending: bool, exact: bool) -> list[_Field]:
     """The fields of a fixed-width column: unsigned numbers that sort like the column."""
     fields: list[_Field] = []
-    for values in _ordered(array):
+    for values in _ordered(array, exact):
         directed = ~values if descending else values
         if array.null_count:
             directed = np.where(null_mask(array), directed.dtype.type(0), directed)  # Values under NULLs are arbitrary.
@@ -212,14 +225,15 @@ def _payload(array: pa.Array, descending: bool) -> list[_Field]:
     return fields
 
 
-def _ordered(array: pa.Array) -> list[npt.NDArray[np.unsignedinteger]]:
+def _ordered(array: pa.Array, exact: bool) -> list[npt.NDArray[np.unsignedinteger]]:
     kind = array.type
     if pa.types.is_boolean(kind):
         return [pc.cast(array, pa.uint8()).fill_null(0).to_numpy()]
     if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or is_span(kind):
         return [_flip_sign(fixed_values(array, np.dtype(f"u{kind.bit_width // 8}")))]
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        bits = normalised_floats(array).view(np.dtype(f"u{kind.bit_width // 8}"))
+        values = fixed_values(array, np.dtype(f"f{kind.bit_width // 8}")) if exact else normalised_floats(array)
+        bits = values.view(np.dtype(f"u{kind.bit_width // 8}"))
         return [np.where(bits >> (kind.bit_width - 1) != 0, ~bits, _flip_sign(bits))]
     if pa.types.is_decimal128(kind):
         unscaled = unscaled_decimals(array)

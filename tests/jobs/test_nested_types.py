@@ -99,6 +99,14 @@ VIEWS = {
     "with_tags": "SELECT tags, map_keys(tags) AS k, count(*) AS n FROM calls WHERE id NOT IN (1, 7) GROUP BY tags "
     "HAVING tags['c'] > 0 OR map_contains_key(tags, 'z')",
     "by_made_tags": "SELECT map(id % 3, g, 7, 1) AS m, count(*) AS n FROM calls WHERE g > 0 GROUP BY 1",
+    "by_maps_in_arrays": "SELECT array(tags, map('z', id % 2, 'a', 1)) AS k, count(*) AS n FROM calls "
+    "WHERE id NOT IN (1, 7) GROUP BY 1",
+    "by_maps_of_maps": "SELECT transform(array(g), x -> map('y', tags, 'x', map())) AS m, "
+    "named_struct('t', map('b', tags, 'a', NULL), 'g', g) AS s, count(*) AS n FROM calls "
+    "WHERE id NOT IN (1, 7) GROUP BY ROLLUP(m, s)",
+    # Spark normalises the values of maps in keys, and not the keys of maps.
+    "by_zeros": "SELECT map_from_arrays(array(z), array(1)) AS zeros_apart, map('a', z) AS one_zero, count(*) AS n "
+    "FROM (SELECT get(get(deep, 0), 0) AS z FROM things) WHERE z IS NOT NULL GROUP BY GROUPING SETS (1, 2)",
     "both": "SELECT xs, id FROM things WHERE id < 3 UNION ALL SELECT xs, id FROM things WHERE id > 1",
 }
 

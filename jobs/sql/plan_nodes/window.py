@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 import msgspec
+import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.expression_tree import without_places
@@ -36,6 +37,7 @@ _EDGES = {
     "CurrentRow": FrameBound(FrameEdge.CURRENT),
 }
 _DAY_MICROS = 86_400_000_000
+_FAR_YEARS = 250_000  # kernels compute times up to 290,000 years from 1970; a store's dates are within 10,000
 
 
 @binds("Window")
@@ -218,14 +220,18 @@ class _Call:
             return FrameBound(FrameEdge.CURRENT)
         (key,) = self._order
         end = self._moved(key.expr, _negated(offset) if key.descending else offset)
-        if isinstance(end, Call) and end.type.startswith("decimal(") and Decimal(str(offset.value)) * outward > 0:
-            end = _up_to_the_extreme(end)
+        if isinstance(end, Call) and end.node == "Add" and _may_overflow(end.type):
+            end = _within_the_type(end, Decimal(str(offset.value)) * outward > 0)
         return FrameBound(FrameEdge.OFFSET, value=end)
 
     def _moved(self, value: Expr, offset: Literal) -> Expr:
         """The order's value at the end of the frame. Dates move by days or months, instants by the zone's calendar."""
         zone = (("timeZoneId", self._walk.expressions.sandbox.time_zone),)
         assert isinstance(offset.value, int | str)
+        if value.type in ("date", "timestamp", "timestamp_ntz") and abs(float(offset.value)) > _far(offset.type):
+            raise self._walk.refuse(
+                self._node, "a RANGE frame over more than 250,000 years", "write UNBOUNDED PRECEDING or FOLLOWING"
+            )
         match value.type, offset.type:
             case "date", "int":
                 return Call("DateAdd", "date", (value, offset))
@@ -255,21 +261,46 @@ def _carrier(call: AggCall) -> int | None:
     return None if dict(call.params).get("ignoreNulls") == "false" else 0
 
 
-def _up_to_the_extreme(end: Call) -> Expr:
-    """A sum of decimals, or the type's extreme value if the sum does not fit: all rows on that side are in the frame.
+def _far(offset: str) -> int:
+    """The longest distance in time that kernels compute, in the unit of an offset's type."""
+    days = _FAR_YEARS * 365
+    return _FAR_YEARS * 12 if offset in MONTH_INTERVALS else days if offset == "int" else days * _DAY_MICROS
 
-    Spark adds without a check of overflow there.
+
+def _may_overflow(type_name: str) -> bool:
+    kind = arrow_type(type_name)
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _within_the_type(end: Call, outward: bool) -> Expr:
+    """A sum of integers or decimals that may leave the type.
+
+    Beyond the type, all rows on that side of the row are in the frame (`outward`), so the sum is the type's extreme
+    value; or no row is, so it is NULL. Spark adds decimals without a check of overflow there. Its sum of integers
+    raises, but only if a row is compared with it, which depends on the rows before.
     """
     value, offset = end.args
     assert isinstance(offset, Literal)
-    whole, scale = (kind := arrow_type(end.type)).precision - kind.scale, kind.scale
-    sign = "-" if Decimal(str(offset.value)) < 0 else ""
-    extreme = Literal(f"{sign}{'9' * whole or '0'}.{'9' * scale}".rstrip("."), end.type)
-    wide = f"decimal({min(kind.precision + 1, MAX_DIGITS)},{scale})"
-    moved = Call("Add", wide, end.args, "TRY")
+    moved: Expr = Call("Add", end.type, end.args, "TRY")
+    if end.type.startswith("decimal("):
+        kind = arrow_type(end.type)
+        wide = f"decimal({min(kind.precision + 1, MAX_DIGITS)},{kind.scale})"
+        moved = Call("Cast", end.type, (Call("Add", wide, end.args, "TRY"),), "TRY")
+    if not outward:
+        return moved
     known = Call("IsNotNull", "boolean", (value,))
-    args = Call("Cast", end.type, (moved,), "TRY"), Call("If", end.type, (known, extreme, Literal(None, end.type)))
-    return Call("Coalesce", end.type, args)
+    extreme = _extreme(end.type, Decimal(str(offset.value)) < 0)
+    return Call("Coalesce", end.type, (moved, Call("If", end.type, (known, extreme, Literal(None, end.type)))))
+
+
+def _extreme(type_name: str, least: bool) -> Literal:
+    """The least or the greatest value of an integer or decimal type."""
+    kind = arrow_type(type_name)
+    if pa.types.is_integer(kind):
+        top = 1 << (kind.bit_width - 1)
+        return Literal(-top if least else top - 1, type_name)
+    whole, scale = kind.precision - kind.scale, kind.scale
+    return Literal(f"{'-' if least else ''}{'9' * whole or '0'}.{'9' * scale}".rstrip("."), type_name)
 
 
 def _negated(offset: Literal) -> Literal:

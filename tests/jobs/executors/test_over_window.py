@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cmp_to_key, reduce
@@ -194,6 +194,9 @@ def inside(call: Over, node: OverWindow, rows: list[Row], i: int, j: int, first:
     if call.lower.column is None and call.upper.column is None:
         return True
     (by,) = node.order
+    for end in (call.lower.column, call.upper.column):
+        if end is not None and rows[i][end] is None and rows[i][by.column] is not None:
+            return False
     below = call.lower.column is not None and compare(rows[j][by.column], rows[i][call.lower.column], by) < 0
     above = call.upper.column is not None and compare(rows[j][by.column], rows[i][call.upper.column], by) > 0
     return not below and not above
@@ -531,11 +534,22 @@ def _some(names: Iterable[str], *kept: str) -> list[Any]:
 def test_every_call_equals_its_frames_taken_one_by_one(
     name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compare_with_frames(NODES[name], f"{name} {marks}", marks, objects, monkeypatch, some_row)
+
+
+def compare_with_frames(
+    under_test: OverWindow,
+    seed: str,
+    marks: int,
+    objects: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[random.Random, int], Row],
+) -> None:
     monkeypatch.setattr(over_window, "MARK_EVERY", marks)
     monkeypatch.setattr(over_window, "PIECE_ROWS", 12)  # pieces within partitions, and frames longer than pieces
     monkeypatch.setattr(over_window, "_LEAST", 2)
     monkeypatch.setattr(over_window, "_FIRST_PIECE", 4)
-    rng, under_test = random.Random(f"{name} {marks}"), NODES[name]
+    rng = random.Random(seed)
     bench = Bench(under_test, objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
@@ -545,13 +559,39 @@ def test_every_call_equals_its_frames_taken_one_by_one(
             if key in live and (rng.random() < 0.8 or epoch > 6):
                 changes.append((live.pop(key), -1))
             if key not in live and rng.random() < 0.6:
-                live[key] = some_row(rng, key)
+                live[key] = make(rng, key)
                 changes.append((live[key], 1))
         rng.shuffle(changes)
         emitted = bench.apply(chunk_of(TYPES, changes))
         assert_netted(emitted, (KEY,))
         content = integrate(content, emitted)
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
+
+
+BEYOND_THE_TYPE = {
+    "ascending": (AHEAD_OF_ALL, UP_TO_VALUE_BEHIND, (False, at_value(AHEAD), at_value(FAR))),
+    "descending": ((False, at_value(BEHIND), END), (False, BEGIN, at_value(AHEAD)), (False, at_value(FAR), HERE)),
+}
+
+
+@pytest.mark.parametrize("nulls_last", [False, True])
+@pytest.mark.parametrize("name", BEYOND_THE_TYPE)
+def test_a_frame_is_empty_if_an_end_is_beyond_the_type_where_no_row_is(
+    name: str, nulls_last: bool, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such an end is NULL beside a known value of the order."""
+
+    def beyond(rng: random.Random, key: int) -> Row:
+        row = list(some_row(rng, key))
+        if (order := row[ORDER]) is not None:
+            row[BEHIND] = None if order < 1 else order - 2
+            row[AHEAD] = None if order > 6 else order + 2
+            row[FAR] = order + 4
+        return tuple(row)
+
+    calls = [over(f, INT, "bigint", frame) for frame in BEYOND_THE_TYPE[name] for f in (F.SUM, F.COUNT)]
+    under_test = node(calls, order=(Order(ORDER, name == "descending", nulls_last),))
+    compare_with_frames(under_test, name, 4, objects, monkeypatch, beyond)
 
 
 @pytest.mark.parametrize(

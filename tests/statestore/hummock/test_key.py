@@ -14,10 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tussock.statestore.hummock.key import KeyRangeError, encode_keys, encode_prefixes, table_range, vnode_range
+from tussock.statestore.hummock.key import (
+    KeyRangeError,
+    encode_keys,
+    encode_prefixes,
+    encode_values,
+    table_range,
+    vnode_range,
+)
 from tussock.statestore.hummock.sorted_keys import successors
 from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.vnode import normalise
 
 
 def signed(bits: int) -> st.SearchStrategy[int]:
@@ -246,3 +254,14 @@ def test_the_order_used_above_is_the_one_python_sorts_by() -> None:
 
     rows: list[tuple[Any, ...]] = [(None,), (math.nan,), (1.0,), (-math.inf,)]
     assert sorted(rows, key=cmp_to_key(by_key)) == [(None,), (-math.inf,), (1.0,), rows[1]]
+
+
+def test_floats_are_one_key_in_values_of_maps_and_several_in_keys_of_maps() -> None:
+    """As in Spark 4.2, which normalises the values of maps in keys of GROUP BY, and not their keys."""
+    kind = "map<double,array<double>>"
+    maps = [{0.0: [0.0]}, {0.0: [-0.0]}, {-0.0: [0.0]}, {math.nan: [math.nan]}, {-1.0: None}]
+    column = pa.array([list(entries.items()) for entries in maps], arrow_type(kind))
+    zero, other_value, *others = encode_values(column).to_pylist()
+    assert zero == other_value
+    assert len({zero, *others}) == 4
+    assert repr(normalise(column).to_pylist()) == repr([[*e.items()] for e in [maps[0], maps[0], *maps[2:]]])
