@@ -3,8 +3,8 @@
 range_reader.py serves the fetch from the host's disk cache or the bucket.
 
 Blocks have at most 1,024 rows, so that a random read fetches little. A call that needs many blocks would pay Python's
-overhead for each. If it needs at least half of a partition's 64 blocks, the partition is read, decoded and cached as
-one.
+overhead for each, and so would each later call. If a call needs at least a quarter of a partition's 64 blocks, the
+partition is read, decoded and cached as one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 # Read a partition whole if at least one in this many blocks is needed. A higher value fills the cache with unneeded
 # blocks.
-_DENSE = 2
+_DENSE = 4
 _RUN_BYTES = 8 << 20  # limit of neighbouring blocks per range request
 _WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
 _WAVES_AT_ONCE = 2

@@ -138,8 +138,7 @@ class _Round:
         for (first, end), units in zip(self.windows, scan.source.blocks(requests), strict=True):
             for unit in units:
                 inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
-                base = scan.keep(unit)
-                _gather(found, unit, self.prefixes[inside], scan.low, scan.high, scan.epoch, base)
+                _gather(found, unit, self.prefixes[inside], scan)
         return _newest(found)
 
     def complete(self, found: Scanned) -> Mask:
@@ -213,19 +212,20 @@ def scan_prefixes(
     return Scanned(*together).by_prefix(), scan.batches
 
 
-def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high: Probes, epoch: int, base: int) -> None:
-    """Collect the unit's rows of these prefixes up to `epoch`."""
-    keys, places = unit.at(epoch)
+def _gather(into: _Gathered, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
+    """Collect the unit's rows of these prefixes up to the scan's epoch. Most units have none, and are not kept."""
+    keys, places = unit.at(scan.epoch)
     if len(keys) == 0 or len(prefixes) == 0:
         return
-    starts = keys.left(low, prefixes)
-    stops = np.maximum(starts, keys.left(high, prefixes))
-    at = _expand(starts, stops)
-    if len(at) == 0:
+    starts = keys.left(scan.low, prefixes)
+    stops = np.maximum(starts, keys.left(scan.high, prefixes))
+    counts = stops - starts
+    if not counts.any():
         return
+    at = _expand(starts, stops)
     rows = at if places is None else places[at]
-    into.prefix.append(np.repeat(prefixes, stops - starts))
-    into.row.append(base + rows)
+    into.prefix.append(np.repeat(prefixes, counts))
+    into.row.append(scan.keep(unit) + rows)
     into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
     into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 

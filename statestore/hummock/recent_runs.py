@@ -13,21 +13,31 @@ grows with the logarithm of the number of epochs, and an epoch costs O(its rows)
 A merged run contains the newest row of each key, so it serves reads at the version's own epoch only. For the same
 reason, no other run may belong between its runs: SSTs that are newer than rows in the shared buffer are not merged. A
 merged run is a function of its SSTs. A process merges the runs of a table from the second version on in which it reads
-the table, since a process that runs one epoch would not regain the cost.
+the table, since a process that runs one epoch would not regain the cost. It keeps the rows of small SSTs that it has
+uploaded itself, and does not read these back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.hummock.row_shape import RowShape
-from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection
-from tussock.statestore.hummock.sorted_keys import Mask, Probes, SortedKeys, joined, overlay
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, buffered_section
+from tussock.statestore.hummock.sorted_keys import (
+    Mask,
+    SortedKeys,
+    differs_from_previous,
+    joined,
+    sort_order,
+    take_keys,
+)
 from tussock.statestore.hummock.sst_reader import Rows, no_columns, one_batch
 from tussock.statestore.hummock.version import section_of
 from tussock.statestore.meta.version import HummockVersion, SstInfo
@@ -35,6 +45,7 @@ from tussock.statestore.meta.version import HummockVersion, SstInfo
 SMALL_ROWS, SMALL_BYTES = 16_384, 1 << 20  # limits of a section that is merged
 MERGED_ROWS, MERGED_BYTES = 262_144, 16 << 20  # limits of a merged run
 WORTH_MERGING = 4  # sections
+MOST_WRITTEN = 4  # uploaded SSTs of a table that is written and seldom read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +66,18 @@ class RecentRuns:
     """The merged runs of a table, newest first, as of a version.
 
     `ssts`: their names, newest first. Names are hashes of bytes, so they identify the rows even if another store takes
-    the place of this one.
+    the place of this one. `written`: those of SSTs that this process has uploaded since.
     """
 
     version: int
     ssts: tuple[str, ...]
     runs: tuple[RecentRun, ...]
+    written: tuple[RecentRun, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Memory in bytes."""
-        return sum(run.nbytes for run in self.runs) + 256
+        return sum(run.nbytes for run in (*self.runs, *self.written)) + 256
 
 
 def recent_runs(
@@ -78,11 +90,11 @@ def recent_runs(
 
     Returns: newest first; empty if there are few, if one is damaged, if this process reads the table for the first
         time, or if it has read a later version.
-    Cost: microseconds if these runs are known; else the blocks of the new ones, and a merge of some.
+    Cost: microseconds if these runs are known; else the blocks of those that others wrote, and a merge of some.
     """
     small = [sst for sst in _small_ones(version, table_id) if before is None or sst.max_epoch < before]
     names = tuple(sst.name for sst in small)
-    key = source.objects.uri, "recent", table_id, "" if shape is None else shape.digest
+    key = _key(source.objects.uri, table_id, shape)
     known = source.cache.get(key, RecentRuns)
     if known is not None and known.ssts == names:
         return known.runs
@@ -92,9 +104,30 @@ def recent_runs(
     if known is not None and len(small) >= WORTH_MERGING:
         # A merge reads whole sections. So damage is left to the reads that meet it, which name it.
         with suppress(DamagedSstError, MissingSstError):
-            runs = tuple(_merged(_parts(source, small, known.runs, table_id, shape)))
+            runs = tuple(_merged(_parts(source, small, (*known.runs, *known.written), table_id, shape)))
     source.cache.put(key, RecentRuns(version.id, names, runs))
     return runs
+
+
+def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[SealedBatch]) -> None:
+    """Keep the rows of an uploaded SST, for tables whose runs this process merges.
+
+    Args:
+        store: the store's address.
+        sst: of one epoch. It may be in no version yet, or never.
+        batches: all its rows of some tables, one batch per table.
+    """
+    for batch in batches:
+        key = _key(store, batch.table_id, None)
+        known = cache.get(key, RecentRuns) if 0 < batch.rows.num_rows <= SMALL_ROWS else None
+        if known is not None and (section := buffered_section(batch, sst.max_epoch)) is not None:
+            written = RecentRun((sst.name,), section), *known.written[: MOST_WRITTEN - 1]
+            cache.put(key, replace(known, written=written))
+
+
+def _key(store: str, table_id: int, shape: RowShape | None) -> tuple[str, str, int, str]:
+    """The key of a table's runs in the cache."""
+    return store, "recent", table_id, "" if shape is None else shape.digest
 
 
 def _small_ones(version: HummockVersion, table_id: int) -> Iterator[SstInfo]:
@@ -135,35 +168,39 @@ def _section_of(units: Sequence[Rows], schema: pa.Schema, epoch: int) -> Buffere
 
 def _merged(parts: Sequence[RecentRun]) -> list[RecentRun]:
     """Merge runs until each is more than twice as long as the newer one; newest first, as the parts."""
-    runs: list[RecentRun] = []  # oldest first
+    groups: list[list[RecentRun]] = []  # oldest first; each becomes one run
     for part in reversed(parts):
-        runs.append(part)
-        while len(runs) > 1 and _are_alike(*runs[-2:]):
-            older, newer = runs[-2:]
-            runs[-2:] = [RecentRun((*newer.ssts, *older.ssts), _overlaid(older.section, newer.section))]
-    return runs[::-1]
+        groups.append([part])
+        while len(groups) > 1 and _are_alike(*groups[-2:]):
+            groups[-2:] = [[*groups[-1], *groups[-2]]]
+    return [group[0] if len(group) == 1 else _overlaid(group) for group in reversed(groups)]
 
 
-def _are_alike(older: RecentRun, newer: RecentRun) -> bool:
-    rows = len(older.section.reader.rows), len(newer.section.reader.rows)
-    fits = sum(rows) <= MERGED_ROWS and older.nbytes + newer.nbytes <= MERGED_BYTES
+def _are_alike(older: Sequence[RecentRun], newer: Sequence[RecentRun]) -> bool:
+    rows = [sum(len(run.section.reader.rows) for run in group) for group in (older, newer)]
+    fits = sum(rows) <= MERGED_ROWS and sum(run.nbytes for run in (*older, *newer)) <= MERGED_BYTES
     return fits and 2 * rows[1] >= rows[0]
 
 
-def _overlaid(older: BufferedSection, newer: BufferedSection) -> BufferedSection:
-    """The rows of both; of a key in both, the newer one."""
-    units = [older.reader.rows, newer.reader.rows]
-    above = units[1].keys.array
-    keys, order = overlay(units[0].keys, above, *units[0].keys.find(Probes(above), slice(None)))
-    puts, schema = _puts(units), older.reader.row_schema
+def _overlaid(runs: Sequence[RecentRun]) -> RecentRun:
+    """The rows of several runs, newest first; of a key in some, the newest row."""
+    units = [run.section.reader.rows for run in runs]
+    every = joined([unit.keys.array for unit in units])
+    order = sort_order(every)  # stable, so the newest of equal keys comes first
+    keys = take_keys(every, order)
+    newest = differs_from_previous(keys)
+    if not newest.all():
+        order, keys = order[newest], keys.filter(pa.array(newest))
+    puts, schema = _puts(units), runs[0].section.reader.row_schema
     columns = _columns(units, schema)
-    return _as_section(
-        keys,
+    section = _as_section(
+        SortedKeys(keys),
         None if columns is None else columns.take(pa.array(order)),
         None if puts is None else puts[order],
         schema,
-        newer.epoch,
+        runs[0].section.epoch,
     )
+    return RecentRun(tuple(name for run in runs for name in run.ssts), section)
 
 
 def _columns(units: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch | None:

@@ -87,7 +87,7 @@ class SharedBuffer:
             if sealed_in > epoch:
                 continue
             if (table_id, number) not in self._sections:
-                self._sections[table_id, number] = _section(load(), sealed_in)
+                self._sections[table_id, number] = buffered_section(load(), sealed_in)
             section = self._sections[table_id, number]
             if (
                 section is None
@@ -138,7 +138,8 @@ class BufferedSource:
         return Rows(0, 1, rows.keys, chosen, rows.min_epoch, rows.max_epoch, rows.epochs, rows.puts)
 
 
-def _section(batch: SealedBatch | None, epoch: int) -> BufferedSection | None:
+def buffered_section(batch: SealedBatch | None, epoch: int) -> BufferedSection | None:
+    """A sealed MemTable as a section. None if it has no rows."""
     if batch is None or not batch.rows.num_rows:
         return None
     keys = batch.rows.column(0).combine_chunks()

@@ -38,7 +38,7 @@ def expected(section: Blocks, wanted: list[int], cached: set[int]) -> list[tuple
     for partition in sorted({block // PER_PARTITION for block in wanted}):
         first, end = partition * PER_PARTITION, min((partition + 1) * PER_PARTITION, len(section))
         inside = [block for block in wanted if first <= block < end]
-        whole = 2 * len(inside) >= end - first or partition in cached
+        whole = 4 * len(inside) >= end - first or partition in cached
         found += [(first, end)] if whole else [(block, block + 1) for block in inside]
     return [(a, b, int(section.offsets[a]), int(section.lengths[a:b].sum())) for a, b in found]
 
@@ -48,7 +48,7 @@ def is_cached(cached: set[int], first: int, _: int) -> bool:
     return first // PER_PARTITION in cached
 
 
-def test_partitions_are_read_whole_if_half_is_needed_or_they_are_cached() -> None:
+def test_partitions_are_read_whole_if_a_quarter_is_needed_or_they_are_cached() -> None:
     rng, single, whole = random.Random(3), 0, 0
     for _ in range(300):
         section: Any = Blocks(np.array([rng.randint(1, 99) for _ in range(rng.randint(1, 60))]))

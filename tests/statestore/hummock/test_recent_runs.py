@@ -8,14 +8,14 @@ import pytest
 
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.compactor_model import Compactor
-from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store
+from tests.statestore.hummock.living_store import TABLE, VNODES, LivingStore, living_store, sealed_change
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, assert_agrees, sealed, storage_key
 from tussock.statestore.hummock import recent_runs as module
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
-from tussock.statestore.hummock.recent_runs import RecentRun, recent_runs
+from tussock.statestore.hummock.recent_runs import RecentRun, keep_written, recent_runs
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.version import keys_of
 from tussock.statestore.meta.version import HummockVersion
@@ -44,7 +44,10 @@ def test_reads_agree_with_plain_rows_in_every_epoch(seed: int) -> None:
     old = [store.meta.latest()]
     used = 0
     for step in range(30):
-        store.run({rng.randrange(80): rng.choice((None, step, step)) for _ in range(rng.randrange(1, 12))})
+        change = {rng.randrange(80): rng.choice((None, step, step)) for _ in range(rng.randrange(1, 12))}
+        store.run(change)
+        if rng.random() < 0.5:
+            keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [sealed_change(change)])
         if rng.random() < 0.2:
             compactor.advance(rng)
         version = store.meta.latest()
@@ -70,6 +73,36 @@ def test_the_number_of_runs_grows_with_the_logarithm_of_the_epochs() -> None:
             )
     assert max(lengths) <= 6
     assert max(decoded[1:]) == 1, "an epoch reads only its own run"
+
+
+def test_rows_that_this_process_uploaded_are_not_read_back() -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(4):
+        store.run({number: number})
+        merged(store, cache)
+    for number in range(4, 12):
+        change = {number: number, 0: None if number % 2 else number}
+        store.run(change)
+        keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [sealed_change(change)])
+        with patch.object(BlockSource, "_fetch", side_effect=AssertionError("a read of an SST")):
+            assert sum(len(run.ssts) for run in merged(store, cache)) == number + 1
+        check(store, store.meta.latest(), cache, number)
+
+
+def test_few_uploaded_rows_are_kept_for_tables_that_are_not_read() -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(12):
+        change = {number: number}
+        store.run(change)
+        keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [sealed_change(change)])
+        if number == 0:
+            assert cache.held() == [], "this process has not read the table"
+            merged(store, cache)
+    known = cache.get((store.objects.uri, "recent", TABLE, ""), module.RecentRuns)
+    assert known is not None
+    assert len(known.written) == module.MOST_WRITTEN
+    assert sum(len(run.ssts) for run in merged(store, cache)) == 12
+    check(store, store.meta.latest(), cache, 1)
 
 
 def test_a_process_that_reads_one_version_merges_nothing() -> None:

@@ -1,6 +1,7 @@
 """Reads of a HummockStore against a plain dict of (key, epoch)."""
 
 import random
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -10,6 +11,7 @@ from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, em
 from tussock.statestore.hummock import sst_writer
 from tussock.statestore.hummock import store as hummock
 from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.prefix_scan import scan_prefixes
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tussock.statestore.objectstore.base import ObjectStore
@@ -144,6 +146,28 @@ def test_narrow_ranges_over_many_runs_are_read_together(objects: ObjectStore, mo
     held = [(i, key) for i, prefix in enumerate(prefixes) for key in keys if key.startswith(prefix)]
     assert list(zip(index.to_pylist(), found.to_pylist(), strict=True)) == held
     assert rows["n"].to_pylist() == [27 + keys.index(key) % 3 for _, key in held]
+
+
+def test_blocks_without_rows_of_a_prefix_are_not_copied(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join asks for the rows of new keys, which most runs do not have."""
+    model = StoreModel(objects)
+    keys = [storage_key(1, 0, b"%03d" % group) for group in range(120)]
+    for epoch in range(3):
+        model.commit(10 + epoch, [sealed(1, {key: {"n": epoch, "s": None} for key in keys[epoch::4]})])
+    copied: list[int] = []
+
+    def scan(*args: Any) -> Any:
+        found, batches = scan_prefixes(*args)
+        copied.append(len(batches))
+        return found, batches
+
+    monkeypatch.setattr(hummock, "scan_prefixes", scan)
+    for prefixes, runs in ((keys[3::4], 0), (keys[2:8], 3), (keys[4:6], 2)):
+        index, found, rows = model.store().scan_prefix(1, pa.array(prefixes, pa.binary()), 12, schema=ROW_SCHEMA)
+        held = [(i, keys.index(key) % 4) for i, key in enumerate(prefixes) if keys.index(key) % 4 < 3]
+        assert list(zip(index.to_pylist(), rows["n"].to_pylist(), strict=True)) == held
+        assert found.to_pylist() == [prefixes[i] for i, _ in held]
+        assert copied.pop() == runs
 
 
 def test_get_and_columns_give_single_rows_and_parts_of_them(objects: ObjectStore) -> None:
