@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tussock.jobs.kernels.decimals import decimal_call, refuse_decimal
 from tussock.jobs.kernels.duck import cast, duck_type, fail_when, int_range, try_cast
 from tussock.jobs.kernels.registry import FLOATS, INTEGERS, NUMBERS, family_of, renders
-from tussock.jobs.logical.nodes import Call
+from tussock.jobs.logical.nodes import Call, Expr, Literal
 
 _SAME = [((t, t), t) for t in NUMBERS]
 _SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*"}
@@ -55,12 +55,24 @@ def _integral_divide(call: Call, args: Sequence[str]) -> str:
 
 def _remainder(call: Call, args: Sequence[str]) -> str:
     """The result has the dividend's sign, as in C; MIN % -1 is 0."""
-    return fail_when(_divides_by_zero(args), _ZERO, _modulo(call.type, args), call)
+    return _unless_zero(call, args, _modulo(call, args))
+
+
+def _unless_zero(call: Call, args: Sequence[str], value: str) -> str:
+    return value if _is_safe(call.args[1]) else fail_when(_divides_by_zero(args), _ZERO, value, call)
+
+
+def _is_safe(divisor: Expr) -> bool:
+    """Whether a divisor is an integer that no row fails for. DuckDB computes checks of constants for every row."""
+    match divisor:
+        case Literal(value=int() as value, type=type_name) if type_name in INTEGERS:
+            return value not in (0, -1)
+    return False
 
 
 def _pmod(call: Call, args: Sequence[str]) -> str:
     """r = a % n, and (r + n) % n if r is negative. For int and bigint, the sum wraps around as in Java."""
-    remainder = f"({_modulo(call.type, args)})"
+    remainder = f"({_modulo(call, args)})"
     if call.type in FLOATS:
         moved = f"({remainder} + {args[1]}) % {args[1]}"
     else:
@@ -70,14 +82,15 @@ def _pmod(call: Call, args: Sequence[str]) -> str:
             total = f"(CASE WHEN {total} < {low} THEN {total} + {high - low + 1} ELSE {total} END)"
         moved = cast(f"({total} % {args[1]})", call.type)
     value = f"CASE WHEN {remainder} < 0 THEN {moved} ELSE {remainder} END"
-    return fail_when(_divides_by_zero(args), _ZERO, value, call)
+    return _unless_zero(call, args, value)
 
 
-def _modulo(type_name: str, args: Sequence[str]) -> str:
-    if family_of(type_name) == "decimal":
-        return cast(f"({args[0]} % {args[1]})", type_name)
-    if type_name in INTEGERS:  # MIN % -1 overflows in machine division
-        return f"CASE WHEN {args[1]} = -1 THEN {cast('0', type_name)} ELSE {args[0]} % {args[1]} END"
+def _modulo(call: Call, args: Sequence[str]) -> str:
+    if family_of(call.type) == "decimal":
+        return cast(f"({args[0]} % {args[1]})", call.type)
+    if call.type in INTEGERS and not _is_safe(call.args[1]):  # MIN % -1 overflows in machine division
+        overflows = f"{args[1]} = -1 AND {args[0]} IS NOT NULL"
+        return f"CASE WHEN {overflows} THEN {cast('0', call.type)} ELSE {args[0]} % {args[1]} END"
     return f"{args[0]} % {args[1]}"
 
 

@@ -89,9 +89,15 @@ def _render_call(call: Call, rule: Rule) -> str:
     body = rule.render(call, names)
     for n in reversed(range(len(order))):
         body = _let(names[order[n]], texts[order[n]], body)
-        if rule.strict and n > 0 and any(may_raise(call.args[i]) for i in order[n:]):
+        before = call.args[order[n - 1]] if n else None
+        if rule.strict and not _is_never_null(before) and any(may_raise(call.args[i]) for i in order[n:]):
             body = f"CASE WHEN {names[order[n - 1]]} IS NULL THEN NULL ELSE {body} END"
     return body
+
+
+def _is_never_null(before: Expr | None) -> bool:
+    """Whether an argument is a constant other than NULL, or there is none."""
+    return before is None or (isinstance(before, Literal) and before.value is not None)
 
 
 def _name_of(text: str) -> str:

@@ -306,6 +306,35 @@ def test_a_text_that_reads_like_a_variable_of_the_kernel_stays_a_text(kernel: Ke
     assert kernel.project(rows, [joined], ["string"])["c0"].to_pylist() == [f"abcdefghijkl{name}"]
 
 
+@pytest.mark.parametrize("node", ["Remainder", "Pmod"])
+def test_constant_divisors_are_checked_once_and_not_for_every_row(kernel: Kernel, node: str) -> None:
+    values = [-(2**63), -8, -7, -1, 0, 6, 7, 2**63 - 1, None]
+    rows = pa.table({"c0": pa.array(values, pa.int64())})
+
+    def by(divisor: int | None) -> Call:
+        return call(node, column(0, "bigint"), Literal(divisor, "bigint"), type_name="bigint", mode="ANSI")
+
+    def expected(value: int | None, divisor: int) -> int | None:
+        if value is None:
+            return None
+        remainder = abs(value) % abs(divisor) * (-1 if value < 0 else 1)
+        if node == "Pmod" and remainder < 0:
+            total = remainder + divisor
+            return abs(total) % abs(divisor) * (-1 if total < 0 else 1)
+        return remainder
+
+    for divisor in (7, -7, 2**63 - 1, 1, -1):
+        found = kernel.project(rows, [by(divisor)], ["bigint"])["c0"].to_pylist()
+        assert found == [expected(value, divisor) for value in values], divisor
+    assert kernel.project(rows, [by(None)], ["bigint"])["c0"].null_count == len(values)
+    with pytest.raises(RowError, match=r"[Dd]ivision by zero"):
+        kernel.project(rows, [by(0)], ["bigint"])
+    assert len(render(by(7))) < len(render(by(-1))) / 2
+    sum_of = call("Add", column(0, "bigint"), column(0, "bigint"), type_name="bigint", mode="ANSI")
+    of_a_sum = call("Remainder", sum_of, Literal(7, "bigint"), type_name="bigint", mode="ANSI")
+    assert "CASE" not in render(of_a_sum), "neither the divisor nor the order of the checks is in question"
+
+
 def test_a_query_that_is_prepared_once_reads_the_rows_of_each_call(kernel: Kernel) -> None:
     whole = pa.table({"c0": pa.array(range(5000), pa.int64()), "c1": pa.array([{"x": str(n)} for n in range(5000)])})
     parts = [whole, whole.slice(7, 90), pa.concat_tables([whole.slice(3, 5)] * 3), whole.slice(0, 0), whole.slice(9, 1)]
