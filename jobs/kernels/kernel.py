@@ -146,16 +146,16 @@ class Kernel:
             UnsupportedExpressionError: an expression is not on the tested list.
             KernelError: the rendered query failed for another reason.
 
-        Cost: one query for all expressions (0.3 ms or more). Plain columns need no query and no copy.
+        Cost: one query for all expressions (0.3 ms or more). Plain columns need no query and no copy, and fields of
+            their structs no query.
         """
-        places = [i for i, e in enumerate(exprs) if not isinstance(e, Column)]
+        held = [_held(e, rows) for e in exprs]
+        places = [i for i, column in enumerate(held) if column is None]
         answer = self._select(rows, tuple(exprs[i] for i in places), places) if places else None
         columns: list[pa.ChunkedArray] = []
         taken = 0
-        for expr, type_name in zip(exprs, types, strict=True):
-            if isinstance(expr, Column):
-                column = rows[f"c{expr.index}"]
-            else:
+        for expr, type_name, column in zip(exprs, types, held, strict=True):
+            if column is None:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
                 if placed(wanted := arrow_type(type_name)) != wanted:
@@ -173,8 +173,8 @@ class Kernel:
         """The rows for which the condition is true (not false, not NULL), in order, with all columns.
 
         Raises the errors of `project`. The condition is computed as a column on every row, so that DuckDB cannot move a
-        part of a WHERE before the part that guards it. `IS NOT NULL` costs nothing for columns without NULLs. Spark's
-        optimizer adds this test before most joins.
+        part of a WHERE before the part that guards it. `IS NOT NULL` costs nothing for columns without NULLs, and
+        little for fields of structs. Spark's optimizer adds this test before most joins.
         """
         if all(_holds_for_all(c, rows) for c in conjuncts(condition)):
             return rows
@@ -401,11 +401,23 @@ def table_function(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.
         connection.execute("DEALLOCATE probe")
 
 
+def _held(expr: Expr, rows: pa.Table) -> pa.ChunkedArray | None:
+    """The values of an expression that rows contain as a column or inside of a struct; None for other expressions."""
+    match expr:
+        case Column(index=index):
+            return rows[f"c{index}"]
+        case Call(node="GetStructField", args=(struct,), params=(("ordinal", place),)):
+            if (around := _held(struct, rows)) is not None:
+                field = pc.struct_field(around, [int(place)])
+                return field if field.type == arrow_type(expr.type) else None
+    return None
+
+
 def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
     """Whether a condition is true for every row, decided without a query."""
     match condition:
-        case Call(node="IsNotNull", args=(Column(index=index),)):
-            return not rows[f"c{index}"].null_count
+        case Call(node="IsNotNull", args=(value,)):
+            return (held := _held(value, rows)) is not None and not held.null_count
     return False
 
 

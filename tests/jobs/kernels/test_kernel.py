@@ -306,6 +306,27 @@ def test_a_text_that_reads_like_a_variable_of_the_kernel_stays_a_text(kernel: Ke
     assert kernel.project(rows, [joined], ["string"])["c0"].to_pylist() == [f"abcdefghijkl{name}"]
 
 
+def test_fields_of_structs_need_no_query(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = pa.struct([("start", pa.int64()), ("in", pa.struct([("a", pa.string())]))])
+    values = [{"start": 1, "in": {"a": "x"}}, None, {"start": None, "in": None}, {"start": 4, "in": {"a": None}}]
+    chunks = pa.chunked_array([pa.array(values, kind).slice(1), pa.array(values[:1], kind), pa.array([], kind)])
+    rows = pa.table({"c0": chunks})
+    struct = column(0, "struct<start:bigint,in:struct<a:string>>")
+    start = Call("GetStructField", "bigint", (struct,), params=(("ordinal", "0"),))
+    inner = Call("GetStructField", "struct<a:string>", (struct,), params=(("ordinal", "1"),))
+    deep = Call("GetStructField", "string", (inner,), params=(("ordinal", "0"),))
+    whole = pa.table({"c0": pa.array(chunks.to_pylist(), kind)})
+    by_query = kernel.compute("struct_extract(c0, 'start') AS c0, c0['in']['a'] AS c1", whole)
+    monkeypatch.setattr(Kernel, "_in_order", lambda *_: pytest.fail("a query"))
+    found = kernel.project(rows, [start, deep], ["bigint", "string"])
+    assert found["c0"].to_pylist() == [None, None, 4, 1] == by_query["c0"].to_pylist()
+    assert found["c1"].to_pylist() == [None, None, None, "x"] == by_query["c1"].to_pylist()
+    some = rows.slice(2)
+    assert kernel.filter(some, call("IsNotNull", start, type_name="boolean")).num_rows == 2
+    with pytest.raises(pytest.fail.Exception, match="a query"):
+        kernel.filter(some, call("IsNotNull", deep, type_name="boolean"))
+
+
 @pytest.mark.parametrize("node", ["Remainder", "Pmod"])
 def test_constant_divisors_are_checked_once_and_not_for_every_row(kernel: Kernel, node: str) -> None:
     values = [-(2**63), -8, -7, -1, 0, 6, 7, 2**63 - 1, None]
