@@ -17,7 +17,7 @@ from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError,
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: its size and modification time, and the inode's change time
 _UNSETTLED = "?"  # after an ETag that other content could have as well
 _SECOND_NS = 1_000_000_000
@@ -149,8 +149,10 @@ def _read_content(path: str) -> str:
     digest = xxh3_128()
     try:
         with Path(path).open("rb", buffering=0) as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
+            # One buffer: new memory for each block would cost more than the hash.
+            block = memoryview(bytearray(_BLOCK_BYTES))
+            while read := file.readinto(block):
+                digest.update(block[:read])
     except FileNotFoundError:
         return ""  # deleted since it was listed; reading it reports that
     except OSError as err:

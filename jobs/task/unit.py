@@ -121,7 +121,11 @@ class Unit:
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
         self.store = HummockStore(
-            opened_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer()
+            opened_objects(self.task.store_uri),
+            version,
+            process_cache(),
+            buffer=self._shared_buffer(),
+            vnodes=range(self.vnodes[0], self.vnodes[-1] + 1) if self.task.unit_count > 1 else None,
         )
 
     def run(self) -> Iterator[pa.RecordBatch]:

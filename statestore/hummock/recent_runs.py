@@ -15,11 +15,15 @@ reason, no other run may belong between its runs: SSTs that are newer than rows 
 merged run is a function of its SSTs. A process merges the runs of a table from the second version on in which it reads
 the table, since a process that runs one epoch would not regain the cost. It keeps the rows of small SSTs that it has
 uploaded itself, and does not read these back.
+
+A reader of some vnodes, such as a parallel unit, merges only the SSTs and blocks that may hold their rows. So the units
+of an epoch divide this work, and merged runs then serve only reads of these vnodes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +31,13 @@ import pyarrow as pa
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
+from tussock.statestore.hummock.prefix_scan import RangeBlocks
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, buffered_section
 from tussock.statestore.hummock.sorted_keys import (
     Mask,
+    Probes,
     SortedKeys,
     differs_from_previous,
     joined,
@@ -39,13 +45,29 @@ from tussock.statestore.hummock.sorted_keys import (
     take_keys,
 )
 from tussock.statestore.hummock.sst_reader import Rows, no_columns, one_batch
-from tussock.statestore.hummock.version import section_of
+from tussock.statestore.hummock.version import keys_of, section_of
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 SMALL_ROWS, SMALL_BYTES = 16_384, 1 << 20  # limits of a section that is merged
 MERGED_ROWS, MERGED_BYTES = 262_144, 16 << 20  # limits of a merged run
 WORTH_MERGING = 4  # sections
 MOST_WRITTEN = 4  # uploaded SSTs of a table that is written and seldom read
+
+
+class OwnKeys(NamedTuple):
+    """The keys of a table's vnodes that a reader owns. `end` is exclusive, and no full key."""
+
+    table_id: int
+    first: bytes
+    end: bytes
+
+    @staticmethod
+    def of(table_id: int, vnodes: range | None) -> "OwnKeys":
+        """The keys of some consecutive vnodes of a table; None: of all."""
+        first, end = keys_of(table_id)
+        if vnodes is not None:
+            first, end = (first + vnode.to_bytes(2, "big") for vnode in (vnodes.start, vnodes.stop))
+        return OwnKeys(table_id, first, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +103,25 @@ class RecentRuns:
 
 
 def recent_runs(
-    source: BlockSource, version: HummockVersion, table_id: int, shape: RowShape | None, before: int | None = None
+    source: BlockSource,
+    version: HummockVersion,
+    keys: OwnKeys,
+    shape: RowShape | None,
+    before: int | None = None,
 ) -> tuple[RecentRun, ...]:
     """Merge the newest small runs of a table, or recall them from the cache of `source`.
 
     Args:
+        keys: of the table that the reads need. Other reads must not use the result: it lacks runs that belong between.
         before: merge SSTs of earlier epochs only; None: of all.
 
     Returns: newest first; empty if there are few, if one is damaged, if this process reads the table for the first
         time, or if it has read a later version.
     Cost: microseconds if these runs are known; else the blocks of those that others wrote, and a merge of some.
     """
-    small = [sst for sst in _small_ones(version, table_id) if before is None or sst.max_epoch < before]
+    small = [sst for sst in _small_ones(version, keys) if before is None or sst.max_epoch < before]
     names = tuple(sst.name for sst in small)
-    key = _key(source.objects.uri, table_id, shape)
+    key = _key(source.objects.uri, keys, shape)
     known = source.cache.get(key, RecentRuns)
     if known is not None and known.ssts == names:
         return known.runs
@@ -104,13 +131,13 @@ def recent_runs(
     if known is not None and len(small) >= WORTH_MERGING:
         # A merge reads whole sections. So damage is left to the reads that meet it, which name it.
         with suppress(DamagedSstError, MissingSstError):
-            runs = tuple(_merged(_parts(source, small, (*known.runs, *known.written), table_id, shape)))
+            runs = tuple(_merged(_parts(source, small, (*known.runs, *known.written), keys, shape)))
     source.cache.put(key, RecentRuns(version.id, names, runs))
     return runs
 
 
 def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[SealedBatch]) -> None:
-    """Keep the rows of an uploaded SST, for tables whose runs this process merges.
+    """Keep the rows of an uploaded SST, for tables whose runs this process merges for all vnodes.
 
     Args:
         store: the store's address.
@@ -118,29 +145,30 @@ def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[
         batches: all its rows of some tables, one batch per table.
     """
     for batch in batches:
-        key = _key(store, batch.table_id, None)
+        key = _key(store, OwnKeys.of(batch.table_id, None), None)
         known = cache.get(key, RecentRuns) if 0 < batch.rows.num_rows <= SMALL_ROWS else None
         if known is not None and (section := buffered_section(batch, sst.max_epoch)) is not None:
             written = RecentRun((sst.name,), section), *known.written[: MOST_WRITTEN - 1]
             cache.put(key, replace(known, written=written))
 
 
-def _key(store: str, table_id: int, shape: RowShape | None) -> tuple[str, str, int, str]:
+def _key(store: str, keys: OwnKeys, shape: RowShape | None) -> tuple[str, str, OwnKeys, str]:
     """The key of a table's runs in the cache."""
-    return store, "recent", table_id, "" if shape is None else shape.digest
+    return store, "recent", keys, "" if shape is None else shape.digest
 
 
-def _small_ones(version: HummockVersion, table_id: int) -> Iterator[SstInfo]:
-    """The SSTs of L0 with rows of a table, newest first, up to one that is not merged."""
+def _small_ones(version: HummockVersion, keys: OwnKeys) -> Iterator[SstInfo]:
+    """The SSTs of L0 that may hold rows of these keys, newest first, up to one that is not merged."""
     for sst in version.levels[0] if version.levels else ():
-        if (section := section_of(sst, table_id)) is not None:
+        section = section_of(sst, keys.table_id)
+        if section is not None and keys.first <= section.last_key and section.first_key < keys.end:
             if sst.min_epoch != sst.max_epoch or section.rows > SMALL_ROWS or section.bytes > SMALL_BYTES:
                 return
             yield sst
 
 
 def _parts(
-    source: BlockSource, ssts: Sequence[SstInfo], known: Sequence[RecentRun], table_id: int, shape: RowShape | None
+    source: BlockSource, ssts: Sequence[SstInfo], known: Sequence[RecentRun], keys: OwnKeys, shape: RowShape | None
 ) -> list[RecentRun]:
     """Known runs that are still neighbours in L0, and a run for each other SST; newest first."""
     names = [sst.name for sst in ssts]
@@ -153,8 +181,14 @@ def _parts(
             found[first] = run
             covered.update(run.ssts)
     new = [sst for sst in ssts if sst.name not in covered]
-    sections = [OpenSection(reader, reader.section(table_id, shape)) for reader in source.open(new)]
-    requests = [BlockRequest(section, np.arange(len(section.reader))) for section in sections]
+    sections = [OpenSection(reader, reader.section(keys.table_id, shape)) for reader in source.open(new)]
+    low, high = Probes(pa.array([keys.first], pa.binary())), Probes(pa.array([keys.end], pa.binary()))
+    requests = []
+    for section in sections:
+        own = RangeBlocks.of(section, low, high)
+        first, end = int(own.first[0]), int(own.end[0])
+        # A run replaces its SST, so it is not empty, even if its rows are those of other vnodes.
+        requests.append(BlockRequest(section, np.arange(first, max(end, first + 1))))
     for sst, section, units in zip(new, sections, source.blocks(requests), strict=True):
         found[places[sst.name]] = RecentRun((sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch))
     return [found[place] for place in sorted(found)]

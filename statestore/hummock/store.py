@@ -24,7 +24,7 @@ from tussock.statestore.hummock.filter import KeyHashes, hash_keys
 from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
-from tussock.statestore.hummock.recent_runs import RecentRun, recent_runs
+from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, recent_runs
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import (
     BufferedIndex,
@@ -127,9 +127,16 @@ class HummockStore:
         cache: BlockCache | None = None,
         pinned: Iterable[int] = (),
         buffer: SharedBuffer | None = None,
+        vnodes: range | None = None,
     ) -> None:
-        """Read `version`. `pinned` lists epochs below its floor that this reader has pinned."""
+        """Read `version`.
+
+        Args:
+            pinned: epochs below the version's floor that this reader has pinned.
+            vnodes: those of most reads; None: all. Other reads are slower after many small epochs (recent_runs.py).
+        """
         self.objects, self.version, self.pinned = objects, version, frozenset(pinned)
+        self._vnodes = vnodes
         self.buffer = buffer or SharedBuffer()
         self.source = BufferedSource(BlockSource(objects, cache if cache is not None else process_cache()))
         self._shapes: dict[int, RowShape] = {}
@@ -393,12 +400,13 @@ class HummockStore:
 
     def _searched(self, table_id: int, epoch: int, first: bytes, last: bytes) -> "list[_Ranged]":
         """`_sections`, with the small runs of recent epochs merged."""
-        if epoch != self.version.epoch:
+        keys = OwnKeys.of(table_id, self._vnodes)
+        if epoch != self.version.epoch or first < keys.first or keys.end < last:
             return self._sections(table_id, epoch, first, last)
         if (recent := self._recent.get(table_id)) is None:
             shape, buffered = self._shapes.get(table_id), self.buffer.sections(table_id, epoch)
             before = buffered[-1].epoch if buffered else None
-            recent = self._recent[table_id] = recent_runs(self.source.stored, self.version, table_id, shape, before)
+            recent = self._recent[table_id] = recent_runs(self.source.stored, self.version, keys, shape, before)
         return self._sections(table_id, epoch, first, last, recent=recent)
 
     def _sections(

@@ -47,10 +47,20 @@ class LivingStore:
         return self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0))
 
     def upload(
-        self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None
+        self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None, units: int = 1
     ) -> SealedManifest:
-        """Upload as actors and driver do before the seal. `change`: number -> new value; None deletes the row."""
-        ssts = batch_ingest(objects or self.objects, [sealed_change(change)], barrier.epoch, data_prefix(barrier.epoch))
+        """Upload as actors and driver do before the seal.
+
+        Args:
+            change: number -> new value; None deletes the row.
+            units: each uploads the rows of its share of the vnodes.
+        """
+        ssts: list[SstInfo] = []
+        for unit in range(units):
+            mine = {n: v for n, v in change.items() if vnode_of(n) * units // VNODES == unit}
+            if mine:
+                prefix = data_prefix(barrier.epoch)
+                ssts += batch_ingest(objects or self.objects, [sealed_change(mine)], barrier.epoch, prefix)
         return manifest_of(barrier, "writer", tuple(ssts))
 
     def committed(self, manifest: SealedManifest, change: Mapping[int, int | None]) -> None:
@@ -58,10 +68,10 @@ class LivingStore:
         after = {**self.rows[manifest.prev_epoch], **{_key(n): v for n, v in change.items()}}
         self.rows[manifest.epoch] = {key: v for key, v in after.items() if v is not None}
 
-    def run(self, change: Mapping[int, int | None]) -> int:
+    def run(self, change: Mapping[int, int | None], units: int = 1) -> int:
         """A whole epoch, published. Returns it."""
         self.clock.now_ms += 1000
-        manifest = self.upload(self.inject(), change)
+        manifest = self.upload(self.inject(), change, units=units)
         self.meta.commit_epoch(self.meta.seal(manifest))
         self.committed(manifest, change)
         self.meta.publish(manifest.epoch)
@@ -129,8 +139,12 @@ def named_by(version: HummockVersion) -> set[str]:
     return {sst.name for level in version.levels for sst in level}
 
 
+def vnode_of(number: int) -> int:
+    return number % VNODES
+
+
 def _key(number: int) -> bytes:
-    return storage_key(TABLE, number % VNODES, str(number).encode())
+    return storage_key(TABLE, vnode_of(number), str(number).encode())
 
 
 def _only(version: HummockVersion, names: set[str]) -> HummockVersion:

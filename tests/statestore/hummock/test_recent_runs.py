@@ -15,7 +15,8 @@ from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
-from tussock.statestore.hummock.recent_runs import RecentRun, keep_written, recent_runs
+from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, keep_written, recent_runs
+from tussock.statestore.hummock.sst_format import ROWS_PER_BLOCK
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.version import keys_of
 from tussock.statestore.meta.version import HummockVersion
@@ -23,17 +24,19 @@ from tussock.statestore.meta.version import HummockVersion
 READS = ("multi_get", "scan_prefix", "iter")
 
 
-def check(store: LivingStore, version: HummockVersion, cache: BlockCache, seed: int) -> None:
+def check(
+    store: LivingStore, version: HummockVersion, cache: BlockCache, seed: int, vnodes: range | None = None
+) -> None:
     """Compare reads at the newest epoch and at an earlier one with the plain rows."""
-    hummock = HummockStore(store.objects, version, cache)
+    hummock = HummockStore(store.objects, version, cache, vnodes=vnodes)
     earlier = random.Random(seed).choice([e for e in store.rows if version.min_readable_epoch <= e <= version.epoch])
     for epoch in {version.epoch, earlier}:
         rows = {key: {"n": n, "s": "x" * 20} for key, n in sorted(store.rows[epoch].items())}
         assert_agrees(hummock, epoch, TABLE, rows, seed, READS)
 
 
-def merged(store: LivingStore, cache: BlockCache) -> tuple[RecentRun, ...]:
-    return recent_runs(BlockSource(store.objects, cache), store.meta.latest(), TABLE, None)
+def merged(store: LivingStore, cache: BlockCache, vnodes: range | None = None) -> tuple[RecentRun, ...]:
+    return recent_runs(BlockSource(store.objects, cache), store.meta.latest(), OwnKeys.of(TABLE, vnodes), None)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -57,6 +60,50 @@ def test_reads_agree_with_plain_rows_in_every_epoch(seed: int) -> None:
             check(store, rng.choice(old[-3:]), cache, step)
         old.append(version)
     assert used > 15
+
+
+@pytest.mark.parametrize("own", [range(2, 4), range(1, 3)])
+def test_readers_of_some_vnodes_agree_with_plain_rows(own: range) -> None:
+    """Epochs of one unit and of two alternate, and reads of all vnodes go to the reader."""
+    rng, cache = random.Random(own.start), BlockCache(1 << 24)
+    store = living_store(MemoryObjectStore(), 2, 60)
+    compactor = Compactor(store.open("compactor"), store.clock, CompactionOptions(l0_runs=12), lambda what, n=1: None)
+    used = skipped = 0
+    for step in range(20):
+        numbers = [n for n in range(80) if rng.random() < 0.1]
+        store.run({n: rng.choice((None, step, step)) for n in numbers or [0]}, units=rng.choice((1, 2, 2)))
+        if rng.random() < 0.1:
+            compactor.advance(rng)
+        check(store, store.meta.latest(), cache, step, own)
+        runs = merged(store, cache, own)
+        used += any(len(run.ssts) > 1 for run in runs)
+        level = store.meta.latest().levels[0]
+        skipped += len(level) > sum(len(run.ssts) for run in runs) > 0
+    assert used > 5
+    assert skipped > 5 or own == range(1, 3)
+
+
+def test_ssts_whose_blocks_have_no_row_of_the_own_vnodes() -> None:
+    store, cache, own = LivingStore(), BlockCache(1 << 24), range(1, 3)
+    for number in range(5):
+        store.run({VNODES * n + 3 * (n % 2): number for n in range(2 * ROWS_PER_BLOCK)})
+        merged(store, cache, own)
+    assert sum(len(run.ssts) for run in merged(store, cache, own)) == 5
+    check(store, store.meta.latest(), cache, 1, own)
+
+
+def test_units_divide_the_merge() -> None:
+    store, caches = LivingStore(), (BlockCache(1 << 24), BlockCache(1 << 24))
+    for number in range(8):
+        store.run(dict.fromkeys(range(8), number), units=2)
+        for unit, cache in enumerate(caches):
+            merged(store, cache, range(2 * unit, 2 * unit + 2))
+    for unit, cache in enumerate(caches):
+        own = range(2 * unit, 2 * unit + 2)
+        runs = merged(store, cache, own)
+        assert sum(len(run.ssts) for run in runs) == 8
+        assert {key[5] for run in runs for key in run.section.reader.rows.keys.array.to_pylist()} == set(own)
+        assert sum(len(run.section.reader.rows) for run in runs) < 8 * 4  # the newest row of each key
 
 
 def test_the_number_of_runs_grows_with_the_logarithm_of_the_epochs() -> None:
@@ -98,7 +145,7 @@ def test_few_uploaded_rows_are_kept_for_tables_that_are_not_read() -> None:
         if number == 0:
             assert cache.held() == [], "this process has not read the table"
             merged(store, cache)
-    known = cache.get((store.objects.uri, "recent", TABLE, ""), module.RecentRuns)
+    known = cache.get((store.objects.uri, "recent", OwnKeys.of(TABLE, None), ""), module.RecentRuns)
     assert known is not None
     assert len(known.written) == module.MOST_WRITTEN
     assert sum(len(run.ssts) for run in merged(store, cache)) == 12
@@ -137,7 +184,7 @@ def test_a_reader_of_an_earlier_version_changes_nothing() -> None:
         earlier = store.meta.latest()
         store.run({number: number})
         runs = merged(store, cache)
-    assert recent_runs(BlockSource(store.objects, cache), earlier, TABLE, None) == ()
+    assert recent_runs(BlockSource(store.objects, cache), earlier, OwnKeys.of(TABLE, None), None) == ()
     assert merged(store, cache) is runs
 
 
@@ -164,7 +211,7 @@ def test_rows_of_an_epoch_in_flight_hide_older_rows_below_a_newer_sst(seed: int)
         held = epoch > 6 and rng.random() < 0.3
         model.commit(epoch, [other, sealed(TABLE, rows)] if held else [sealed(TABLE, rows)], in_flight=held)
         assert_agrees(model.store(cache), epoch, TABLE, dict(model.scan(epoch, *keys_of(TABLE))), epoch, READS)
-        known = cache.get((model.objects.uri, "recent", TABLE, ""), module.RecentRuns)
+        known = cache.get((model.objects.uri, "recent", OwnKeys.of(TABLE, None), ""), module.RecentRuns)
         used += known is not None and len(known.runs) > 0
     assert used > 15
     assert len(model.in_flight[TABLE]) > 3
