@@ -115,6 +115,15 @@ def holds_variant(kind: pa.DataType) -> bool:
     return bool(kind == VARIANT) or any(holds_variant(kind.field(i).type) for i in range(kind.num_fields))
 
 
+def twice_named(kind: pa.DataType) -> str | None:
+    """A name that two fields of one struct in the type have. Spark, DuckDB and Python do not exchange such a struct."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    names: list[str] = [f.name for f in fields]
+    if pa.types.is_struct(kind) and len(set(names)) < len(names):
+        return next(name for name in names if names.count(name) > 1)
+    return next((name for f in fields if (name := twice_named(f.type)) is not None), None)
+
+
 def array_name(element: str) -> str:
     """The name of an array type."""
     return f"array<{element}>"

@@ -501,15 +501,39 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wind
         if isinstance(total, ExactSum) and total.floating:
             parts.append(Result(_floating(call, limbs, special, between[part])))
         else:
-            parts.append(
-                _SUM.result(
-                    _agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel
-                )
+            found = _SUM.result(
+                _agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel
             )
+            is_mean = isinstance(total, ExactSum) and call.function is WindowFunction.AVERAGE
+            parts.append(_with_long_sums(call, found, limbs, between[part]) if is_mean else found)
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
     # Without `carry`, the sums are freed.
     return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)
+
+
+def _with_long_sums(call: Over, found: Result, limbs: Limbs, count: Positions) -> Result:
+    """Averages of decimals, also of frames whose sum does not fit a decimal: Spark checks the sums of groups only.
+
+    Cost: arithmetic in Python's integers for these frames.
+    """
+    rows = np.flatnonzero(null_mask(found.values) & (count > 0))
+    if not len(rows):
+        return found
+    assert call.arg_type is not None
+    kind, argument = arrow_type(call.type), arrow_type(call.arg_type)
+    weights = np.array([1 << 32 * (limbs.lowest + i) for i in range(len(limbs.digits))], object)
+    total = (limbs.digits[:, rows].astype(object) * weights[:, None]).sum(axis=0)
+    n = count[rows].astype(object)
+    size = (abs(total) * 2 * 10 ** (kind.scale - argument.scale) + n) // (2 * n)  # rounded half up
+    fits = np.asarray(size < 10**kind.precision, np.bool_)
+    mean = np.where(fits, np.where(total < 0, -size, size), 0)
+    low, high = (mean % (1 << 64)).astype(np.uint64), (mean // (1 << 64)).astype(np.int64)
+    whole, valid = Int128.of_decimals(found.values), ~null_mask(found.values)
+    whole.low[rows], whole.high[rows], valid[rows] = low, high, fits
+    overflow = (count > 0) & ~valid
+    values = whole.to_decimals(kind.precision, kind.scale, valid)
+    return Result(values, overflow if overflow.any() else None, found.error)
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:

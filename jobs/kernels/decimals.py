@@ -34,6 +34,8 @@ def refuse_decimal(call: Call) -> str | None:
         return (
             f"needs more than {MAX_DIGITS} digits to give its operands one scale; cast an operand to a smaller decimal"
         )
+    if call.node in ("Add", "Subtract") and max(p1 - s1, p2 - s2) + max(s1, s2) + 1 > MAX_WIDE_DIGITS:
+        return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"
     rounds = p1 + p2 > MAX_DIGITS and scale < s1 + s2
     if call.node == "Multiply" and (call.mode == "TRY" or rounds) and p1 + p2 + 1 > MAX_WIDE_DIGITS:
         return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"

@@ -48,9 +48,9 @@ from tussock.jobs.sql.plan_nodes.walk import PlanWalk
 from tussock.jobs.sql.prune import prune
 from tussock.jobs.sql.refusals import refuse_unstable
 from tussock.jobs.sql.sandbox import Sandbox, items
-from tussock.jobs.sql.spark_text import NoTextError, SparkText
+from tussock.jobs.sql.spark_text import TWICE_NAMED, NoTextError, SparkText
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
-from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.types import UnsupportedTypeError, arrow_type, twice_named
 
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 
@@ -215,9 +215,11 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[st
             )
             raise sql_error(source, begin(), reason)
         try:
-            arrow_type(kind)
+            twice = twice_named(arrow_type(kind))
         except UnsupportedTypeError as err:
             raise sql_error(source, begin(), f"column {name!r}: {err}") from err
+        if twice is not None:
+            raise sql_error(source, begin(), f"column {name!r}: {TWICE_NAMED.format(twice)}")
         fields.append(Field(name, kind))
     if not fields:
         raise sql_error(

@@ -26,6 +26,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
+from tussock.statestore.types import UnsupportedTypeError, arrow_type, twice_named
 
 Leaf = Callable[[JavaObject], Expr | None]  # the column that a node represents, if it is a column of the input plan
 
@@ -118,7 +119,19 @@ class SparkText:
 
 
 def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -> Call:
-    return Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=(("sql", text),), place=place)
+    call = Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=(("sql", text),), place=place)
+    for kind in (call.type, *(column.type for column in writer.columns)):
+        try:
+            twice = twice_named(arrow_type(kind))
+        except UnsupportedTypeError:  # refused where it would be stored, with its column
+            continue
+        if twice is not None:
+            raise NoTextError(TWICE_NAMED.format(twice))
+    return call
+
+
+#: For a type that Spark does not exchange with Python (tussock.statestore.types.twice_named).
+TWICE_NAMED = "two fields of one struct are named {!r}; give them different names, as with AS or named_struct"
 
 
 def shown(call: Call) -> str:

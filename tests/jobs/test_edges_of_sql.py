@@ -238,6 +238,28 @@ def test_frames_reach_beyond_the_type(session: Session) -> None:
         assert session.read("frames").sort_by("n").to_pylist() == session.query(select).sort_by("n").to_pylist()
 
 
+def test_decimals_of_38_digits_before_and_after_the_point(session: Session) -> None:
+    """In Spark, the average of a frame is exact, and that of a group is NULL, if the sum does not fit the type.
+
+    All values of a group have one sign: whether Spark's group overflows for others depends on the order of rows.
+    """
+    select = """SELECT n, try_avg(m) OVER (ORDER BY n) AS mean, avg(m) OVER (ORDER BY n ROWS 1 PRECEDING) AS near,
+        try_avg(w) OVER (PARTITION BY n % 2) AS wide, try_sum(m) OVER (ORDER BY n) AS total,
+        try_subtract(m, w) AS less, try_add(w, m) AS more FROM longest"""
+    grouped = "SELECT n % 2 AS g, try_avg(m) AS mean, try_avg(w) AS wide, try_sum(m) AS total FROM longest GROUP BY 1"
+    rows = [(1, 9, 9), (2, 8, 1), (3, 9, -9), (4, 9, 4), (5, 7, 9), (6, 7, 2)]
+    session.execute(
+        "CREATE TABLE longest (n int, m decimal(38,38), w decimal(38,0), PRIMARY KEY (n));"
+        f"CREATE MATERIALIZED VIEW means AS {select}; CREATE MATERIALIZED VIEW grouped_means AS {grouped}"
+    )
+    changes = [f"INSERT INTO longest VALUES ({n}, '{'-' * (m < 0)}0.{str(abs(m)) * 38}', {w}e33)" for n, m, w in rows]
+    for change in ("; ".join(changes[:4]), "; ".join(changes[4:]), "DELETE FROM longest WHERE n IN (1, 2, 5)"):
+        session.execute(change.replace("e33)", "0" * 33 + ")"))
+        session.flush()
+        for name, by, text in (("means", "n", select), ("grouped_means", "g", grouped)):
+            assert session.read(name).sort_by(by).to_pylist() == session.query(text).sort_by(by).to_pylist()
+
+
 def test_instants_of_a_query_are_in_utc_for_any_time_zone_of_the_store(session: Session, tmp_path: Path) -> None:
     with Session(
         str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York", runner=here(session.spark)

@@ -132,7 +132,7 @@ def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
 
 
 def change(chance: random.Random, session: Session, rows: set[int]) -> None:
-    """Some inserts, deletes and updates."""
+    """Some inserts, deletes and updates. Sums of doubles are exact, so the order of rows does not matter to Spark."""
 
     def literal(value: Any) -> str:
         return "NULL" if value is None else repr(value) if not isinstance(value, Decimal) else str(value)
@@ -140,7 +140,7 @@ def change(chance: random.Random, session: Session, rows: set[int]) -> None:
     def row(id_: int) -> str:
         n = chance.choice([None, *range(1, 100)])
         values = [id_, chance.choice(["a", "b", "c", "d", None]), chance.choice(["2024-01-01", "2024-02-29", None])]
-        values += [n, chance.choice([None, chance.uniform(-20, 20)]), Decimal(chance.randrange(10_000)) / 100]
+        values += [n, chance.choice([None, chance.randrange(-80, 81) / 4]), Decimal(chance.randrange(10_000)) / 100]
         values += [chance.choice([None, "k", f"k{chance.randrange(40)}", "x|1"])]
         return f"({', '.join(map(literal, values))})"
 
@@ -184,10 +184,11 @@ def test_measures_of_a_view_equal_great_expectations_over_all_rows(
             assert not theirs
             assert here.rows == there.rows == len(rows)
             for mine, its in zip(sorted(here.failures, key=str), sorted(there.failures, key=str), strict=True):
-                assert (
-                    mine.observed.split(", e.g.")[0].split(" of ")[-1]
-                    == its.observed.split(", e.g.")[0].split(" of ")[-1]
-                )
+                mine_seen, its_seen = (f.observed.split(", e.g.")[0].split(" of ")[-1] for f in (mine, its))
+                if "stdev" in mine.expectation:  # Spark rounds it with each row, in the order in which it reads them
+                    assert float(mine_seen) == pytest.approx(float(its_seen), rel=1e-12)
+                else:
+                    assert mine_seen == its_seen
             for failure in here.failures:
                 failed[failure.expectation] = failed.get(failure.expectation, 0) + 1
     assert len(failed) > len(ITEMS) // 2, "or too little of it can fail"
