@@ -417,14 +417,20 @@ class Health(PipelineTask):
         from tussock.jobs.texts.status import health_line
 
         failed = [*self._failed_tasks(context)]
+        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(context))
         with no_retry(self.pipeline_name):
-            began = context["dag_run"].start_date
-            found = health_after_run(self.opened(), run_of(context), began, "".join(failed), _epoch_if_any(context))
+            found = health_after_run(
+                self.opened(),
+                run_of(context),
+                context["dag_run"].start_date,
+                "".join(failed),
+                _epoch_if_any(context),
+                [text for _, text in undone],
+            )
         metrics.send_health(self.pipeline_name, found)
         for trouble in found.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, found.verdict)
-        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(context))
         if reasons := [*failed, *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
         return {"health": found.verdict}

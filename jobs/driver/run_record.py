@@ -8,7 +8,7 @@ it has died. Errors of the store are logged and never reach the run.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,7 +45,7 @@ class RecordedState(StrEnum):
     """The state of a run at its last update."""
 
     RUNNING = "running"
-    SUCCEEDED = "succeeded"  # all input that it wanted is committed; sources may be held, and views paused
+    SUCCEEDED = "succeeded"  # its epochs are committed; RunRecord.undone tells how the whole run ended
     FAILED = "failed"
 
 
@@ -64,6 +64,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interval: tuple[str, str] | None = None  # ISO 8601
     kind: str = ""  # class of the error
     error: str = ""
+    # What the whole run left undone after its epochs, for example input of a held source; empty: nothing. Unset: no
+    # step after the epochs has recorded the end of the run.
+    undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(slots=True)
@@ -185,17 +188,42 @@ def _write_failure(
     _write(meta.objects, record)
 
 
-def record_recovery(meta: MetaStore, run: Mapping[str, str]) -> None:
-    """Record that a run has succeeded whose failure `record_failure` has recorded: its failed tasks ran again.
+def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, undone: Sequence[str]) -> None:
+    """Record that the whole run has ended, and what it left undone.
 
-    Any other record stays. Cost: a GET, and a PUT if the record is such a failure.
+    It follows the record of the run's epochs. It ends a failure that `record_failure` has recorded, because the failed
+    tasks have run again. An error of the epochs stays, as does the record of a later run.
+
+    Args:
+        run: the name of the run; empty: it is that of this process.
+        began: Unix milliseconds.
+        undone: for everyone who sees the pipeline; empty: nothing.
+
+    Cost: a GET, and a PUT unless a later record stays, or an unnamed run has recorded nothing and left nothing undone.
     """
-    last = last_run(meta.objects)
-    if last is not None and last.run == run and last.kind == _TASKS_FAILED:
-        _write(
-            meta.objects,
-            msgspec.structs.replace(last, state=RecordedState.SUCCEEDED, at=clock_ms(), kind="", error=""),
+    last, left = last_run(meta.objects), tuple(map(_storable, undone))
+    if last is not None and last.run == run and (run or last.writer == meta.writer):
+        if last.state is RecordedState.SUCCEEDED or last.kind == _TASKS_FAILED:
+            ended = msgspec.structs.replace(
+                last, state=RecordedState.SUCCEEDED, at=clock_ms(), kind="", error="", undone=left
+            )
+            _write(meta.objects, ended)
+    elif (run or left) and (last is None or last.at < began):
+        record = RunRecord(
+            state=RecordedState.SUCCEEDED,
+            what=what,
+            began=began,
+            at=clock_ms(),
+            writer=meta.writer,
+            run=dict(run),
+            undone=left,
         )
+        _write(meta.objects, record)
+
+
+def error_text(err: BaseException) -> str:
+    """Return an error as records contain it: its text, and its notes."""
+    return "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
 
 
 def last_run(objects: ObjectStore) -> RunRecord | None:
@@ -210,14 +238,14 @@ def last_run(objects: ObjectStore) -> RunRecord | None:
 
 
 def _failed(record: RunRecord, err: BaseException) -> RunRecord:
-    text = "\n".join([str(err) or type(err).__name__, *getattr(err, "__notes__", ())])
-    return msgspec.structs.replace(record, state=RecordedState.FAILED, kind=type(err).__name__, error=_storable(text))
+    text = _storable(error_text(err))
+    return msgspec.structs.replace(record, state=RecordedState.FAILED, kind=type(err).__name__, error=text)
 
 
 def _ended_well(objects: ObjectStore) -> bool:
-    """Return whether the record of the last run shows no failure, and no run at work."""
+    """Return whether the record of the last run shows no failure, nothing left undone, and no run at work."""
     last = last_run(objects)
-    return last is None or last.state is RecordedState.SUCCEEDED
+    return last is None or (last.state is RecordedState.SUCCEEDED and not last.undone)
 
 
 def _write_soon(meta: MetaStore, record: RunRecord, follower: Thread) -> None:

@@ -206,17 +206,27 @@ def unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trou
             return _unreadable_store(err, store if pipeline is None else pipeline.store)
 
 
-def with_scheduler(found: tuple[Trouble, ...], run: str, state: str, since: datetime | None) -> tuple[Trouble, ...]:
+def with_scheduler(
+    found: tuple[Trouble, ...], run: str, state: str, since: datetime | None, last: RunFacts | None
+) -> tuple[Trouble, ...]:
     """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
 
+    A failed run is added if `found` and `last` do not show why. An incomplete run is not: it is red in the scheduler
+    because of something that the troubles contain as long as it is left undone.
+
     Args:
-        found: the result of `troubles` or `unopened`. A failed run is added if they do not show why.
+        found: the result of `troubles` or `unopened`.
         run, state, since: the run's name, its state in Airflow, and its end.
+        last: the last run in the store; None: there is none, or the store cannot be read.
     """
     if state == "success":
         return tuple(_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in found)
     if state != "failed" or any(trouble.wrong for trouble in found):
         return found
+    if last is not None and last.state in (RunState.SUCCEEDED, RunState.COMMITTED, RunState.INCOMPLETE):
+        is_it = last.run.get("run") == run
+        if (last.state is RunState.INCOMPLETE) if is_it else (since is not None and last.at > since):
+            return found
     do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
     return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *found)
 

@@ -21,7 +21,11 @@ class RunState(StrEnum):
     """The state of the last run."""
 
     RUNNING = "running"
+    COMMITTED = "committed"  # its epochs; the scheduler's tasks after them have not recorded the end of the run
     SUCCEEDED = "succeeded"
+    INCOMPLETE = (
+        "incomplete"  # its epochs are committed, and it left something undone: red in the scheduler
+    )
     FAILED = "failed"
     INTERRUPTED = "interrupted"  # its record ends in the middle: the process was killed, or its host
 
@@ -38,6 +42,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[str, str] | None  # ISO 8601
     kind: str  # class of its error
     error: str
+    undone: tuple[str, ...] = ()  # of an incomplete run: each thing that it left undone
 
     @property
     def name(self) -> str:
@@ -53,6 +58,10 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
     state = RunState(found.state)
     if state is RunState.RUNNING and now - at > SILENT:
         state = RunState.INTERRUPTED
+    elif state is RunState.SUCCEEDED and found.undone:
+        state = RunState.INCOMPLETE
+    elif state is RunState.SUCCEEDED and found.undone is msgspec.UNSET and "dag" in found.run:
+        state = RunState.COMMITTED
     return RunFacts(
         state=state,
         what=found.what,
@@ -63,6 +72,7 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
         interval=found.interval,
         kind=found.kind,
         error=found.error,
+        undone=found.undone or (),
     )
 
 

@@ -1,8 +1,8 @@
 """Epochs of a pipeline: run them, pause views, commit, and check that a run took in all requested input."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -12,14 +12,16 @@ from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
-from tussock.jobs.driver.run_record import recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import error_text, record_end, recorded, recorded_elsewhere
 from tussock.jobs.driver.runner import SparkWantedError
 from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.sources.listing import Interval
+from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
@@ -40,6 +42,7 @@ __all__ = [
     "interval_of",
     "pause",
     "recorded_in_job",
+    "recorded_to_its_end",
     "require_all_taken_in",
     "require_arrived",
     "require_interval_not_held",
@@ -68,6 +71,22 @@ class Advanced:
 def recorded_in_job(at: PipelineStore, run: Mapping[str, str]) -> AbstractContextManager[None]:
     """Record the error of a block that starts a job, unless the job has recorded the run. Cost: none on success."""
     return recorded_elsewhere(at.meta, "epoch", run)
+
+
+@contextmanager
+def recorded_to_its_end(at: PipelineStore, what: str) -> Iterator[None]:
+    """Record what a command leaves undone after its epochs: the error of its last steps, such as the gate.
+
+    The epochs in the block record their own errors. Cost: none if the block succeeds; else a GET and a PUT.
+    """
+    began = clock_ms()
+    try:
+        yield
+    except MustStopError:
+        raise
+    except BaseException as err:
+        record_end(at.meta, what, {}, began, [error_text(err)])
+        raise
 
 
 def interval_of(at: PipelineStore, start: str, end: str) -> Interval:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from tussock.jobs.driver.run_record import record_failure, record_recovery
-from tussock.jobs.facts.health import Trouble, TroubleKind, unopened
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.driver.run_record import record_end, record_failure
+from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.operations.folder import FolderEntry
+from tussock.jobs.operations.quality import is_refused
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.statestore.errors import TussockError
 
@@ -20,30 +20,29 @@ def health_of_store(at: PipelineStore) -> Status:
 
 
 def health_after_run(
-    at: PipelineStore, run: Mapping[str, str], began: datetime, failure: str, epoch: int | None
+    at: PipelineStore, run: Mapping[str, str], began: datetime, failure: str, epoch: int | None, undone: Sequence[str]
 ) -> Status:
-    """Record how a scheduler's run of epochs ended, as far as the store does not show it, and return the status.
+    """Record how a scheduler's run of epochs ended, and return the status.
+
+    The outcome of the run and the health of the pipeline are two things: a run can leave something undone that a later
+    run has done since, and a healthy run can end while an older trouble remains.
 
     Args:
         run: the name of the run, as in barriers.
         failure: its failed tasks, for everyone who sees the pipeline; empty if none failed.
         epoch: the one that it committed; None if it did not get so far.
+        undone: what it left undone, one text each.
 
-    Cost: as `health_of_store`, twice if a failure is recorded; a GET, and a PUT if the record changes.
+    Cost: as `health_of_store`, and that of `record_end` or `record_failure`; with a failure, two GETs more.
     """
-    if not failure:
-        record_recovery(at.meta, run)
-    found = health_of_store(at)
-    if not failure or _is_refused(found, epoch):
-        return found
-    record_failure(at.meta, "epoch", run, int(began.timestamp() * 1000), failure)
+    start = int(began.timestamp() * 1000)
+    if failure and epoch is not None and is_refused(at, epoch):  # the status shows why, and its input is committed
+        failure, undone = "", (f"epoch {epoch} is not published, because suites failed", *undone)
+    if failure:
+        record_failure(at.meta, "epoch", run, start, failure)
+    else:
+        record_end(at.meta, "epoch", run, start, undone)
     return health_of_store(at)
-
-
-def _is_refused(found: Status, epoch: int | None) -> bool:
-    """Whether the status shows that suites refused this epoch, which is why a task failed."""
-    refused = [trouble.since for trouble in found.troubles if trouble.kind is TroubleKind.EPOCH_REFUSED]
-    return epoch is not None and moment(epoch) in refused
 
 
 def health_of(found: FolderEntry) -> Sequence[Trouble]:

@@ -170,6 +170,12 @@ def require_passed(at: PipelineStore, record: QualityRecord) -> None:
         raise QualityGateError(record)
 
 
+def is_refused(at: PipelineStore, epoch: int) -> bool:
+    """Return whether failed suites keep a committed epoch from readers. Cost: two GETs."""
+    record = read_record(at.meta.objects, epoch)
+    return record is not None and not record.passed and at.meta.latest().published < epoch
+
+
 def require_none_held_back(at: PipelineStore, epoch: int) -> None:
     """Raises HeldViewsError for the failures at `epoch` that no later epoch has corrected."""
     record = read_record(at.meta.objects, epoch)

@@ -208,12 +208,13 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
+    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of, recorded_to_its_end
 
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
-    done = advance(at, Wish(interval), Where.AS_SET, say)
-    _release(at, done, interval, chosen)
+    with recorded_to_its_end(at, "epoch"):
+        done = advance(at, Wish(interval), Where.AS_SET, say)
+        _release(at, done, interval, chosen)
 
 
 def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
@@ -284,7 +285,7 @@ def _release_arguments(parser: argparse.ArgumentParser, command: str) -> None:
 
 def _restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import restate
-    from tussock.jobs.operations.epochs import interval_of
+    from tussock.jobs.operations.epochs import interval_of, recorded_to_its_end
     from tussock.jobs.sources.base import Restated
     from tussock.jobs.sources.errors import CannotRestateError
     from tussock.jobs.sources.listing import absolute_path
@@ -318,8 +319,9 @@ def _restate(chosen: argparse.Namespace) -> None:
         goes, comes = restate.count_rows(at, restating)
         print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
-    done = restate.restate(at, restating, say)
-    _release(at, done, None, chosen)
+    with recorded_to_its_end(at, f"restate {chosen.source}"):
+        done = restate.restate(at, restating, say)
+        _release(at, done, None, chosen)
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:

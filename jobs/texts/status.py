@@ -87,10 +87,18 @@ def _run(found: Status) -> Iterator[str]:
     if (run := found.run) is not None:
         span = "" if run.interval is None else f" of the interval from {run.interval[0]} to {run.interval[1]}"
         what = f"last run: {run.name} ({run.what}{span})"
-        if run.state is RunState.RUNNING:
-            yield f"{what} is at work since {_time(run.began)}; last sign {_ago(run.at, found.at)}"
-        else:
-            yield f"{what} {run.state} at {_time(run.at)}, {_ago(run.at, found.at)}"
+        at = f"{_time(run.at)}, {_ago(run.at, found.at)}"
+        match run.state:
+            case RunState.RUNNING:
+                yield f"{what} is at work since {_time(run.began)}; last sign {_ago(run.at, found.at)}"
+            case RunState.COMMITTED:
+                yield f"{what} committed its input at {at}; its last task has not ended yet"
+            case RunState.INCOMPLETE:
+                yield f"{what} ended at {at}, and left something undone:\n  " + "\n  ".join(
+                    left.splitlines()[0] for left in run.undone if left
+                )
+            case RunState.SUCCEEDED | RunState.FAILED | RunState.INTERRUPTED:
+                yield f"{what} {run.state} at {at}"
 
 
 def _blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:

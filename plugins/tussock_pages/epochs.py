@@ -15,7 +15,7 @@ from tussock.jobs.gate.index import RESULTS
 from tussock.jobs.gate.record import read_record
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag import head_of, store_of
-from tussock_pages.dag_runs import committed_epoch, find_run
+from tussock_pages.dag_runs import LAST_TASK, committed_epoch, failed_tasks, find_run
 from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import page
 from tussock_pages.remembered import file_version
@@ -76,7 +76,7 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}")
 def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
-    """Show the epochs whose barriers a run injected."""
+    """Show how a run ended, and the epochs whose barriers it injected."""
     store = store_of(dag_id)
     if (run := find_run(session, dag_id, run_id)) is None:
         raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
@@ -86,12 +86,16 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
     quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
     head = head_of(store, dag_id, user, session)
     opened = _open_of(store, asked)
+    last = None if head.status is None else head.status.run
     return page(
         request,
         "run.html",
         head=head,
         tab="",
         run=run,
+        failed=failed_tasks(session, [run]).get((dag_id, run_id), ()),
+        last_task=LAST_TASK,
+        recorded=last if last is not None and last.run == asked else None,
         epochs=found,
         quality=quality,
         committed=committed,

@@ -6,6 +6,7 @@ Only Airflow's database has a run that failed before it read the store, for exam
 from fastapi import HTTPException
 
 from tussock.jobs.facts.health import Trouble, unopened, with_scheduler
+from tussock.jobs.facts.runs import RunFacts
 from tussock.jobs.facts.status import Status, now_of, status_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms
@@ -37,16 +38,16 @@ def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trou
     if looked.error is not None:
         return troubles_unopened(looked.error, store.pipeline, run)
     status: Status | None = looked.value
-    return None if status is None else _with_run(status.troubles, run)
+    return None if status is None else _with_run(status.troubles, run, status.run)
 
 
 def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tuple[Trouble, ...]:
     """The troubles of a pipeline whose store cannot be read. `run`: as `troubles_of`."""
-    return _with_run((unopened(err, pipeline),), run)
+    return _with_run((unopened(err, pipeline),), run, None)
 
 
-def _with_run(found: tuple[Trouble, ...], run: Run | None) -> tuple[Trouble, ...]:
-    return found if run is None else with_scheduler(found, run.run_id, run.state, run.ended)
+def _with_run(found: tuple[Trouble, ...], run: Run | None, last: RunFacts | None) -> tuple[Trouble, ...]:
+    return found if run is None else with_scheduler(found, run.run_id, run.state, run.ended, last)
 
 
 def trouble_without_store(err: TussockError, dag_id: str) -> Trouble:

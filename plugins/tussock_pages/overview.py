@@ -1,7 +1,7 @@
 """The overview of all pipelines: freshness, waiting input, and problems."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -13,7 +13,7 @@ from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.statestore.errors import TussockError
-from tussock_pages.dag_runs import Run, last_runs, paused_dags
+from tussock_pages.dag_runs import LAST_TASK, Run, failed_tasks, last_runs, paused_dags
 from tussock_pages.guard import User, may_read, readable_dags
 from tussock_pages.health import look_at_status, troubles_of, troubles_unopened
 from tussock_pages.page import page
@@ -52,6 +52,12 @@ class PipelineRow:
     run: Run | None
     paused: bool | None  # whether the DAG is paused; None if Airflow does not have it
     looked: Looked | None = None
+    failed: tuple[str, ...] = ()  # tasks of its newest run
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether its newest run is red only because it left something undone."""
+        return self.failed == (LAST_TASK,)
 
     @property
     def looking(self) -> bool:
@@ -87,7 +93,13 @@ def overview(
     dag_ids = [f"epoch_{one.name}" for one in shown]
     runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
     stores = [None if one.pipeline is None else begin_opening(one.pipeline) for one in shown]
-    found = PipelineRows(tuple(_row(*each, runs, paused) for each in zip(shown, stores, strict=True)))
+    failed = {dag_id: tasks for (dag_id, _), tasks in failed_tasks(session, [*runs.values()]).items()}
+    found = PipelineRows(
+        tuple(
+            replace(_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ()))
+            for each in zip(shown, stores, strict=True)
+        )
+    )
     return page(
         request,
         "overview.html",

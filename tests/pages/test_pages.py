@@ -19,11 +19,13 @@ from tests.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
 from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by
 from tussock.jobs.facts.status import Status
 from tussock.jobs.gate.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -151,6 +153,7 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
 ) -> None:
     """Its worker never read the store. The health is one answer, whatever page and whatever DAG of the pipeline."""
     from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
@@ -176,9 +179,22 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
             assert "calm 1 problem" in read(admin, f"{dag}{path}"), (dag, path)
     for address in ("/tussock/pipelines", calm):
         assert re.search(f"run {re.escape(run)} (since .* UTC )?failed in Airflow", read(admin, address)), address
-    monkeypatch.setattr(guard, "_allows", lambda user, dag, *_: dag.id != "epoch_calm")
-    assert run not in read(admin, "/tussock/dags/upkeep_calm"), "its reader may not read the DAG of the run"
-    assert run in read(admin, calm)
+    with monkeypatch.context() as patch:
+        patch.setattr(guard, "_allows", lambda user, dag, *_: dag.id != "epoch_calm")
+        assert run not in read(admin, "/tussock/dags/upkeep_calm"), "its reader may not read the DAG of the run"
+        assert run in read(admin, calm)
+    with create_session() as session:
+        tasks = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run)).all()
+        for task in tasks:
+            task.state = "failed" if task.task_id == "health" else "success"
+    meta = open_meta(stores.pipeline_of("calm").store)
+    record_end(meta, "epoch", {"dag": "epoch_calm", "run": run}, clock_ms(), ["source 'orders' is held"])
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)
+    for address, *texts in (
+        (f"{calm}/runs/{run}", "Failed task health All other tasks succeeded.", "source 'orders' is held"),
+        ("/tussock/pipelines", "failed in health", "calm healthy"),
+    ):
+        eventually(address, lambda at=address, parts=texts: all(part in read(admin, at) for part in parts), 20.0)
 
 
 def test_looks_that_no_page_shows_any_more_are_released(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

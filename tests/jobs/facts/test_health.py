@@ -19,7 +19,7 @@ from tussock.jobs import cli
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.publish import publish
-from tussock.jobs.driver.run_record import record_failure, record_recovery, recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import record_end, record_failure, recorded, recorded_elsewhere
 from tussock.jobs.facts.health import (
     HealthVerdict,
     Trouble,
@@ -33,12 +33,13 @@ from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.facts.views import ViewState
 from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality, write_record
+from tussock.jobs.operations.epochs import recorded_to_its_end
 from tussock.jobs.operations.health import health_after_run
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.texts.status import health_line, health_text
+from tussock.jobs.texts.status import health_line, health_text, status_text
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError, NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
@@ -126,13 +127,13 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
     assert failed("next", at) == "run next", "its epoch was committed, and a later task failed"
     (trouble,) = now(shop).troubles
     assert "barrier show" not in trouble.do, "no epoch is open"
-    record_recovery(shop, {"run": "another"})
+    record_end(shop, "epoch", {"run": "another"}, at - 60_000, ())
     assert now(shop).troubles == (trouble,)
-    record_recovery(shop, {"run": "next"})
+    record_end(shop, "epoch", {"run": "next"}, at, ())
     assert now(shop).troubles == (), "its failed task was cleared, and succeeded"
     with suppress(InputError), recorded(shop, "epoch", {"run": "next"}):
         raise InputError("its own error")
-    record_recovery(shop, {"run": "next"})
+    record_end(shop, "epoch", {"run": "next"}, at, ())
     assert [t.kind for t in now(shop).troubles] == [TroubleKind.RUN_FAILED]
 
 
@@ -153,14 +154,15 @@ def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_
     at, mine, other = of_pipeline(shop), {"run": "mine"}, {"run": "other"}
 
     def failed(run: dict[str, str], task: str = "") -> list[str]:
-        return [t.what for t in health_after_run(at, run, began, task, None).troubles]
+        return [t.what for t in health_after_run(at, run, began, task, None, ()).troubles]
 
-    began = datetime.now(UTC)
+    began = datetime.now(UTC) - timedelta(minutes=1)
     with recorded(shop, "epoch", mine):
         pass
     assert failed(mine, "see publish_views") == ["failed (epoch): see publish_views"]
     assert failed(mine, "see publish_tables") == ["failed (epoch): see publish_tables"], "the first one was cleared"
-    assert failed(other) == ["failed (epoch): see publish_tables"]
+    earlier = began - timedelta(hours=1)
+    assert health_after_run(at, other, earlier, "", None, ()).troubles, "an earlier run ends no failure of a later one"
     assert failed(mine) == []
     with pytest.raises(InputError), recorded(shop, "epoch", mine):
         raise InputError("its own error")
@@ -171,16 +173,78 @@ def test_a_run_whose_epoch_was_refused_is_one_trouble_and_one_that_failed_before
     shop: MetaStore,
 ) -> None:
     insert(shop, "t", (2, 8, 1))
-    began, refused = datetime.now(UTC), epoch(shop).epoch
+    refused = epoch(shop).epoch
     write_record(shop.objects, QualityRecord(refused, (ViewQuality("per_t", 2, 1, (Failure("e", "found 2"),)),)))
 
     def kinds(run: str, committed: int | None) -> list[TroubleKind]:
-        found = health_after_run(of_pipeline(shop), {"run": run}, began, "see the task", committed)
+        began = datetime.now(UTC) + timedelta(seconds=1)
+        found = health_after_run(of_pipeline(shop), {"run": run}, began, "see the task", committed, ())
         assert not any("barrier show" in trouble.do for trouble in found.troubles), "no barrier is open"
         return [trouble.kind for trouble in found.troubles]
 
     assert kinds("refused", refused) == [TroubleKind.EPOCH_REFUSED]
+    run = last_run(shop, datetime.now(UTC))
+    assert run is not None
+    assert (run.state, run.undone) == (
+        RunState.INCOMPLETE,
+        (f"epoch {refused} is not published, because suites failed",),
+    )
     assert kinds("next", None) == [TroubleKind.RUN_FAILED, TroubleKind.EPOCH_REFUSED]
+
+
+def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(shop: MetaStore) -> None:
+    """Its outcome and the health of the pipeline are two facts: a later run may have done what it left undone."""
+    at, mine, began = of_pipeline(shop), {"dag": "epoch_shop", "run": "mine"}, datetime.now(UTC)
+
+    def last() -> str:
+        found = now(shop)
+        (line,) = [part for part in status_text(found, 10).split("\n\n") if part.startswith("last run")]
+        return re.sub(r"\d[\d: -]+, .* ago", "T", line)
+
+    with recorded(shop, "epoch", mine):
+        pass
+    assert last() == "last run: mine (epoch) committed its input at T; its last task has not ended yet"
+    found = health_after_run(at, mine, began, "", None, ["source 'orders' is held: no such file\n  more", "view"])
+    assert found.troubles == (), "the pipeline may be healthy by now"
+    assert last().splitlines() == [
+        "last run: mine (epoch) ended at T, and left something undone:",
+        "  source 'orders' is held: no such file",
+        "  view",
+    ]
+    red = ("mine", "failed", datetime.now(UTC) + timedelta(seconds=1))
+    assert with_scheduler((), *red, found.run) == (), "the store shows why it is red"
+    assert with_scheduler((), *red, None) != ()
+    health_after_run(at, mine, began, "", None, ())
+    assert last() == "last run: mine (epoch) succeeded at T", "it was cleared, and did it"
+    assert with_scheduler((), "earlier", "failed", began, last_run(shop, datetime.now(UTC))) == ()
+    assert with_scheduler((), *red, msgspec.structs.replace(found.run, state=RunState.FAILED)) != ()
+
+
+def test_a_command_that_fails_after_its_epochs_is_incomplete_until_another_leaves_nothing_undone(
+    shop: MetaStore,
+) -> None:
+    at = of_pipeline(shop)
+
+    def state() -> tuple[RunState, tuple[str, ...]] | None:
+        found = last_run(shop, datetime.now(UTC))
+        return None if found is None else (found.state, found.undone)
+
+    def held() -> None:
+        with recorded_to_its_end(at, "epoch"):
+            with recorded(shop, "epoch"):
+                pass
+            raise InputError("source 'orders' is held")
+
+    for _ in range(2):  # the first time, the epochs leave no record, since the last one shows no failure
+        with pytest.raises(InputError):
+            held()
+        assert state() == (RunState.INCOMPLETE, ("source 'orders' is held",))
+    with pytest.raises(InputError), recorded_to_its_end(at, "epoch"), recorded(shop, "epoch"):
+        raise InputError("division by zero")
+    assert state() == (RunState.FAILED, ()), "the error of its epochs stays"
+    with recorded_to_its_end(at, "epoch"), recorded(shop, "epoch"):
+        pass
+    assert state() == (RunState.SUCCEEDED, ())
 
 
 def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: MetaStore) -> None:
@@ -389,11 +453,11 @@ def test_a_store_that_a_successful_run_used_is_lost_and_not_new() -> None:
     """A command sees only that it does not exist; the pages know the scheduler's runs."""
     pipeline = Pipeline("shop", Path(), "s3://bucket/shop", ())
     missing = (unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
-    (lost,) = with_scheduler(missing, "scheduled__1", "success", NOW)
+    (lost,) = with_scheduler(missing, "scheduled__1", "success", NOW, None)
     assert (lost.kind, lost.wrong, lost.since) == (TroubleKind.STORE_MISSING, True, NOW)
     assert lost.what == "does not exist any more: run scheduled__1 succeeded with it"
-    assert with_scheduler(missing, "scheduled__1", "running", None) == missing
-    assert [t.kind for t in with_scheduler(missing, "scheduled__1", "failed", NOW)] == [
+    assert with_scheduler(missing, "scheduled__1", "running", None, None) == missing
+    assert [t.kind for t in with_scheduler(missing, "scheduled__1", "failed", NOW, None)] == [
         TroubleKind.RUN_FAILED,
         TroubleKind.STORE_MISSING,
     ]
