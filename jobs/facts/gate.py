@@ -50,6 +50,7 @@ class CheckFacts(msgspec.Struct, frozen=True):
     scanned: int = 0  # expectations for which all rows of a large view were read
     suite: str = ""  # digest of the suite's file; empty in records of earlier releases
     of_view: bool = True  # False: of an assertion or a source
+    seen: bool = False  # it failed, and readers had seen its rows at this epoch before it was judged
 
     @property
     def suite_version(self) -> str:
@@ -65,6 +66,8 @@ class EpochQuality(msgspec.Struct, frozen=True):
     verdict: GateVerdict  # NONE: not checked, as for all epochs of a train except the last
     checks: tuple[CheckFacts, ...]  # by view
     paused: tuple[str, ...]  # views with a suite that were not checked
+    published_by: str = ""  # the command that published it without its checks, which may have run later
+    refused: bool = False  # the gate kept the whole epoch from readers, who then saw a later one instead
 
     @property
     def warnings(self) -> int:
@@ -93,17 +96,23 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
     last_failed: int | None  # epoch
 
 
-def quality_of_epoch(epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]]) -> EpochQuality:
+def quality_of_epoch(
+    epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]], *, by_view: bool = False
+) -> EpochQuality:
     """Return the gate's verdict on an epoch.
 
     Args:
         record: the gate's record of the epoch; None if it has none.
         pages: the pages of the Data Docs about the epoch, by view.
+        by_view: whether the gate judges view by view, so that it refuses no whole epoch.
     """
     if record is None:
         return EpochQuality(epoch, moment(epoch), GateVerdict.NONE, (), ())
-    checks = tuple(_check(epoch, view, pages.get(view.view, ())) for view in record.views)
-    return EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused)
+    seen = record.seen or ()
+    checks = tuple(_check(epoch, view, pages.get(view.view, ()), view.view in seen) for view in record.views)
+    by = record.unchecked or record.published_by or ""
+    refused = not (record.passed or by_view or by or record.was_published)
+    return EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused, by, refused)
 
 
 def record_etags(objects: ObjectStore, epochs: Sequence[int]) -> tuple[str | None, ...]:
@@ -198,7 +207,7 @@ def _in_file(view: str, settings: QualitySettings | None) -> tuple[dict[str, boo
     return texts, suite.digest
 
 
-def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
+def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...], seen: bool) -> CheckFacts:
     return CheckFacts(
         epoch,
         moment(epoch),
@@ -215,6 +224,7 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
         view.scanned,
         view.suite,
         of_view=view.holds is msgspec.UNSET,
+        seen=seen,
     )
 
 

@@ -23,9 +23,7 @@ class RunState(StrEnum):
     RUNNING = "running"
     COMMITTED = "committed"  # its epochs; the scheduler's tasks after them have not recorded the end of the run
     SUCCEEDED = "succeeded"
-    INCOMPLETE = (
-        "incomplete"  # its epochs are committed, and it left something undone: red in the scheduler
-    )
+    INCOMPLETE = "incomplete"  # its epochs are committed, and it left something undone: red in the scheduler
     FAILED = "failed"
     INTERRUPTED = "interrupted"  # its record ends in the middle: the process was killed, or its host
 

@@ -34,6 +34,7 @@ from tussock.jobs.gate.record import (
     Judged,
     QualityRecord,
     ViewQuality,
+    after_publish,
     is_source,
     passed_before,
     read_record,
@@ -114,6 +115,7 @@ def validate_epoch(
         suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
         look = _Request(suites, assertions, docs, costs=costs, sizes=(small_view_rows, most_rows_here))
         record = _validate(spark, meta, pipeline, version, epoch, look)
+    record = after_publish(record, read_record(meta.objects, epoch), version)
     write_record(meta.objects, record)
     return record
 

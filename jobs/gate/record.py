@@ -112,6 +112,10 @@ class QualityRecord(msgspec.Struct, frozen=True):
     # The command that published this epoch without its checks. `views` then contains the failures of earlier checks.
     unchecked: str | msgspec.UnsetType = msgspec.UNSET
     arrival: str | msgspec.UnsetType = msgspec.UNSET  # digest of the rules on arrival; unset: there were none
+    # The command that had published this epoch without its checks when they ran after all: `unchecked` of that time.
+    published_by: str | msgspec.UnsetType = msgspec.UNSET
+    # The failed entries of `views` whose rows at this epoch readers saw before the gate judged them.
+    seen: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def view(self, name: str) -> ViewQuality | None:
         """Return the result of a view's suite."""
@@ -132,6 +136,16 @@ class QualityRecord(msgspec.Struct, frozen=True):
         return not self.failed
 
     @property
+    def was_published(self) -> bool:
+        """Whether all rows that failed were published before the gate judged them, so that it refused none."""
+        return not self.passed and set(self.failed) <= set(self.seen or ())
+
+    @property
+    def publisher(self) -> str:
+        """How the epoch was published before its check, for a sentence: ` by tussock epoch --no-check`, or empty."""
+        return f" by {self.published_by}" if self.published_by else ""
+
+    @property
     def verdict(self) -> GateVerdict:
         if self.unchecked and self.passed:
             return GateVerdict.NONE
@@ -139,20 +153,25 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
 
 class QualityGateError(InputError):
-    """Rows of a committed epoch violate a suite; the epoch is not published."""
+    """Rows of a committed epoch violate a suite; the gate does not publish the epoch.
 
-    def __init__(self, record: QualityRecord) -> None:
-        super().__init__(record)
-        self.record = record
+    `published`: the epoch that readers see. It can be this one, if it was published before the gate judged it.
+    """
+
+    def __init__(self, record: QualityRecord, published: int = 0) -> None:
+        super().__init__(record, published)
+        self.record, self.published = record, published
 
     def __str__(self) -> str:
-        lines = [
-            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the "
-            "previous epoch.",
-            *failure_lines(self.record),
-            *remedies(self.record.views),
-        ]
-        return "\n".join(lines)
+        record = self.record
+        first = f"epoch {record.epoch} did not pass the quality gate"
+        if record.was_published:
+            first += f", but was published{record.publisher} before this check."
+        elif self.published > record.epoch:
+            first += f" and was not published; readers see epoch {self.published}."
+        else:
+            first += " and is not published; readers still see the previous epoch."
+        return "\n".join([first, *failure_lines(record), *remedies(record.views)])
 
 
 class HeldViewsError(InputError):
@@ -163,13 +182,21 @@ class HeldViewsError(InputError):
         self.record = record
 
     def __str__(self) -> str:
-        lines = [
-            f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers keep seeing "
-            "the previous rows of these views and of the views that read them; everything else is published.",
-            *failure_lines(self.record),
-            *remedies(self.record.views),
-        ]
-        return "\n".join(lines)
+        record = self.record
+        seen = [name for name in record.failed if name in (record.seen or ())]
+        held = [name for name in record.failed if name not in seen]
+        lines = []
+        if held:
+            lines.append(
+                f"epoch {record.epoch}: the suites of {', '.join(held)} failed. Readers keep seeing the previous rows "
+                "of these views and of the views that read them; everything else is published."
+            )
+        if seen:
+            lines.append(
+                f"epoch {record.epoch}: the suites of {', '.join(seen)} failed. Their rows are not held back, because "
+                f"they were published{record.publisher} before this check."
+            )
+        return "\n".join([*lines, *failure_lines(record), *remedies(record.views)])
 
 
 class MissingRecordError(InputError):
@@ -211,11 +238,23 @@ def require_judged(objects: ObjectStore, epoch: int) -> QualityRecord:
     return record
 
 
-def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
-    """Return the record of `epoch` if it passed. Raises QualityGateError, MissingRecordError."""
-    if not (record := require_judged(objects, epoch)).passed:
-        raise QualityGateError(record)
-    return record
+def after_publish(record: QualityRecord, before: QualityRecord | None, version: HummockVersion) -> QualityRecord:
+    """Return a new record with what is known of a publish of its epoch that preceded it.
+
+    Args:
+        before: the earlier record of the epoch.
+        version: as of the check. A later published epoch alone shows nothing: readers may have skipped this one.
+    """
+    by = msgspec.UNSET if before is None else before.unchecked or before.published_by
+    if version.published != record.epoch and not by:
+        return record
+    sight = published_sight(version)
+    seen = tuple(
+        view.view
+        for view in record.views
+        if view.failures and all(sight.epoch_of(name) >= record.epoch for name in view.held_back)
+    )
+    return msgspec.structs.replace(record, published_by=by, seen=seen or msgspec.UNSET)
 
 
 def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], arrival: str) -> QualityRecord | None:

@@ -9,14 +9,11 @@ from tussock.jobs.gate.record import (
     QualityRecord,
     record_lines,
     require_judged,
-    require_passed,
 )
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
-from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked
-from tussock.jobs.operations.quality import require_passed as require_judged_passed
+from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked, require_passed
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.progress import Progress, no_progress
 
 
@@ -66,7 +63,7 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
         record = judge_once(at, epoch, progress)
         for line in record_lines(record):
             progress(line)
-        require_judged_passed(at, record)
+        require_passed(at, record)
         publish(at, epoch)
     after = at.meta.latest()
     news = (after.published, after.held) != (version.published, version.held)
@@ -88,8 +85,8 @@ def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> 
 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of an epoch that passed the gate; None if the pipeline has no suites. Raises as `publish`."""
-    quality = at.pipeline.quality
     if not has_suites(at):
         return None
-    by_view = quality is not None and quality.scope is GateScope.VIEW
-    return (require_judged if by_view else require_passed)(at.meta.objects, epoch)
+    record = require_judged(at.meta.objects, epoch)
+    require_passed(at, record)
+    return record

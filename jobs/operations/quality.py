@@ -167,13 +167,20 @@ def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:
 def require_passed(at: PipelineStore, record: QualityRecord) -> None:
     """Raises QualityGateError if suites failed and the gate judges the whole pipeline."""
     if not record.passed and not judges_views(at):
-        raise QualityGateError(record)
+        raise QualityGateError(record, at.meta.latest().published)
 
 
-def is_refused(at: PipelineStore, epoch: int) -> bool:
-    """Return whether failed suites keep a committed epoch from readers. Cost: two GETs."""
-    record = read_record(at.meta.objects, epoch)
-    return record is not None and not record.passed and at.meta.latest().published < epoch
+def gate_failed(at: PipelineStore, epoch: int) -> str | None:
+    """Return in a sentence that suites failed a run's whole epoch; None if they did not.
+
+    Cost: two GETs, or none if the gate judges view by view.
+    """
+    if judges_views(at) or (record := read_record(at.meta.objects, epoch)) is None or record.passed:
+        return None
+    if record.was_published:
+        return f"epoch {epoch} did not pass its suites, but was published{record.publisher} before they ran"
+    published = at.meta.latest().published
+    return f"epoch {epoch} is not published, because suites failed" if published < epoch else None
 
 
 def require_none_held_back(at: PipelineStore, epoch: int) -> None:
@@ -202,4 +209,6 @@ def _is_corrected(failed: ViewQuality, epoch: int, version: HummockVersion, newe
 def failure(at: PipelineStore, epoch: int) -> str | None:
     """Return the reason why `epoch` did not pass the gate; None if it passed or was not judged."""
     record = read_record(at.meta.objects, epoch)
-    return None if record is None or record.passed else str(QualityGateError(record))
+    if record is None or record.passed:
+        return None
+    return str(QualityGateError(record, at.meta.latest().published))

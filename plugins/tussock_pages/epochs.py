@@ -13,6 +13,7 @@ from tussock.jobs.facts.gate import EpochQuality, pages_of, quality_of_epoch, re
 from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
 from tussock.jobs.gate.index import RESULTS
 from tussock.jobs.gate.record import read_record
+from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import LAST_TASK, committed_epoch, failed_tasks, find_run
@@ -131,9 +132,14 @@ def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, 
         docs = settings.docs
         pages = store.remembered(("docs", docs, file_version(docs / RESULTS), epochs), lambda: pages_of(docs, epochs))
 
+    by_view = settings is not None and settings.scope is GateScope.VIEW
+
     def judged(epoch: int, etag: str | None) -> EpochQuality:
         of = pages.get(epoch, {})
-        key = ("quality", epoch, etag, tuple(of.items()))
-        return store.remembered(key, lambda: quality_of_epoch(epoch, read_record(objects, epoch), of), large=True)
+
+        def find() -> EpochQuality:
+            return quality_of_epoch(epoch, read_record(objects, epoch), of, by_view=by_view)
+
+        return store.remembered(("quality", epoch, etag, tuple(of.items()), by_view), find, large=True)
 
     return tuple(judged(epoch, etag) for epoch, etag in zip(epochs, record_etags(objects, epochs), strict=True))

@@ -8,19 +8,30 @@ from typing import Any
 
 import pyspark  # noqa: F401 (Great Expectations is imported once per process; other tests need it with Spark)
 import pytest
+from msgspec import UNSET
 
 from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs import cli
+from tussock.jobs.facts.gate import EpochQuality, quality_of_epoch
 from tussock.jobs.gate.gate import NoEpochYetError, NoSuiteError
-from tussock.jobs.gate.record import GateVerdict, MissingRecordError, failure_lines, read_record, record_lines
+from tussock.jobs.gate.record import (
+    GateVerdict,
+    HeldViewsError,
+    MissingRecordError,
+    failure_lines,
+    read_record,
+    record_lines,
+)
 from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.quality import failure, gate_failed, judge_once
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.progress import no_progress
 
 Row = tuple[int, int, int]
 
@@ -115,6 +126,54 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     shop.run("epoch", "--pipeline", "shop", "--hold")
     with pytest.raises(MissingRecordError):
         publish(at, shop.meta.latest().epoch)
+
+
+@pytest.mark.parametrize("scope", ["pipeline", "view"])
+def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished(shop: Shop, scope: str) -> None:
+    """As by the task validate_views, cleared after `tussock epoch --no-check`, or after the suite was written."""
+    shop.configure(f'scope = "{scope}"\n')
+    shop.suite("per_g", AT_MOST_ONE)
+    insert(shop.meta, "t", (1, 7, 0), (2, 7, 0))
+    assert shop.run("epoch", "--pipeline", "shop", "--no-check")[0] == 0
+    at, epoch = open_pipeline(load_pipeline(shop.folder / "pipelines/shop")), shop.published
+
+    def quality(epoch: int) -> EpochQuality:
+        return quality_of_epoch(epoch, read_record(at.meta.objects, epoch), {}, by_view=scope == "view")
+
+    assert (quality(epoch).published_by, quality(epoch).verdict) == ("tussock epoch --no-check", GateVerdict.NONE)
+    for _ in range(2):  # the second time by the suite's new version, which fails as well
+        record = judge_once(at, epoch, no_progress)
+        assert (record.seen, record.published_by) == (("per_g",), "tussock epoch --no-check")
+        found = quality(epoch)
+        assert (found.verdict, found.refused, found.published_by) == (
+            GateVerdict.FAILED,
+            False,
+            "tussock epoch --no-check",
+        )
+        assert [check.seen for check in found.checks] == [True]
+        told = [str(HeldViewsError(record)), failure(at, epoch) or ""]
+        for text in told:
+            assert re.search("published by tussock epoch --no-check before this check", text), text
+            assert not re.search("not published|previous (epoch|rows)", text), text
+        shop.suite("per_g", AT_MOST_ONE, changed=True)
+    expected = f"epoch {epoch} did not pass its suites, but was published by tussock epoch --no-check before they ran"
+    assert gate_failed(at, epoch) == (expected if scope == "pipeline" else None)
+    _, status = shop.run("status", "shop")
+    assert "did not pass its suite" in status
+    assert "not published" not in status
+    shop.suite("per_g", AT_MOST_ONE | {"kwargs": {"column": "n", "max_value": 2}})
+    insert(shop.meta, "t", (3, 7, 0))
+    shop.run("epoch", "--pipeline", "shop")
+    refused = shop.meta.latest().epoch
+    record = read_record(at.meta.objects, refused)
+    assert record is not None
+    assert record.seen is UNSET
+    assert quality(refused).refused == (scope == "pipeline"), "in view scope, all other views were published"
+    shop.suite("per_g", AT_MOST_ONE | {"kwargs": {"column": "n", "max_value": 9}})
+    insert(shop.meta, "t", (4, 7, 0))
+    assert shop.run("epoch", "--pipeline", "shop")[0] == 0
+    if scope == "pipeline":
+        assert f"and was not published; readers see epoch {shop.published}." in (failure(at, refused) or "")
 
 
 def test_in_view_scope_the_other_views_are_published_and_the_command_fails(shop: Shop) -> None:
