@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
+from threading import Condition, Lock
 from typing import Any, TypeVar
 
 import tussock_steps
@@ -184,6 +185,10 @@ class Store:
         return Looked(found.value, found.at_s, found.error)
 
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
+        with _TURNS.turn():
+            self._find_now(key, version, find, meta)
+
+    def _find_now(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
             # For a store that is gone, the GET of the next version has the same answer as for one without news.
             if mark_of(meta.objects) != self.mark:
@@ -244,7 +249,42 @@ def _wait(future: "Future[None]", patience_s: float) -> None:
         return
 
 
-_POOL = ThreadPoolExecutor(2, "tussock-pages")
+class Turns:
+    """Lets a few looks work at a time, so that they leave the processor to the pages.
+
+    A look that takes longer than ANSWER_S probably waits for a silent server. It then counts no longer, or the silent
+    stores would keep the looks at all others waiting.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._began: dict[object, float] = {}  # monotonic times of the looks at work
+        self._changed = Condition()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for a turn, and end it after the block."""
+        me = object()
+        with self._changed:
+            while (wait_s := self._wait_s()) > 0:
+                self._changed.wait(wait_s)
+            self._began[me] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._began[me]
+                self._changed.notify()
+
+    def _wait_s(self) -> float:
+        """Seconds until the oldest turn no longer counts; 0 if a turn is free."""
+        now = time.monotonic()
+        counted = sorted(began for began in self._began.values() if now - began < ANSWER_S)
+        return 0.0 if len(counted) < self._most else max(0.001, counted[0] + ANSWER_S - now)
+
+
+_POOL = ThreadPoolExecutor(128, "tussock-pages")  # a silent store holds one per kind of look
+_TURNS = Turns(2)
 _ASKING = ThreadPoolExecutor(128, "tussock-stores")  # a silent store holds up to two per thread of the server
 _stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
 _locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline

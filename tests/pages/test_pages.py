@@ -351,6 +351,23 @@ def test_a_store_that_does_not_answer_keeps_no_page(admin: Visitor, monkeypatch:
     stores._stores["shop"] = known
 
 
+def test_looks_at_silent_stores_keep_no_look_at_another_store(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "ANSWER_S", 0.2)
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)
+    for dag in (DAG, "/tussock/dags/epoch_calm"):
+        admin.get(dag)
+    answers, known = Event(), stores._stores["shop"][1].seen(stores.pipeline_of("shop"))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(stores, "OLD_PATIENCE_S", 0.0)
+            for silent in range(3 * stores._TURNS._most):
+                known.look(f"silent {silent}", lambda _: answers.wait(60))
+        stores._stores["calm"][1]._looks.clear()
+        assert "calm healthy" in read(admin, "/tussock/dags/epoch_calm")
+    finally:
+        answers.set()
+
+
 def test_a_rebalance_shows_the_load_of_the_units_and_the_vnodes_that_would_move(admin: Visitor, shop: Shop) -> None:
     page = "/tussock/dags/rebalance_shop/actions/rebalance"
     before = shop.meta.latest()
