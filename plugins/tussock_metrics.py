@@ -81,6 +81,17 @@ def send_health(pipeline: str, found: "Status") -> None:
         send(pipeline, view_metrics(found.views))
 
 
+def send_unreadable(pipeline: str, err: Exception) -> None:
+    """Send the health of a pipeline whose definition or store could not be read because of an error."""
+    with _failing_nothing(pipeline):
+        if not wanted():
+            return
+        from tussock.jobs.facts.health import unopened
+        from tussock.jobs.facts.metrics import health_metrics
+
+        send(pipeline, health_metrics((unopened(err, None),)))
+
+
 def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:
     """Send metrics of the store after a compaction or a vacuum. `removed`: objects and bytes removed by a vacuum."""
     with _failing_nothing(pipeline):

@@ -64,6 +64,11 @@ class SendNotices:
                 log.exception("no message by [notify.%s]", name)
 
 
+def sends_no_message(err: Exception) -> None:
+    """Mark an error that follows from one of which another task of the run has sent the message."""
+    vars(err)["notices"] = ()
+
+
 def on_failure(pipeline: Pipeline) -> dict[str, Any]:
     """Return the arguments of a task that reports its failure; empty if the pipeline has no notifier."""
     return {"on_failure_callback": SendNotices(pipeline)} if pipeline.notify else {}

@@ -39,7 +39,7 @@ from tussock_events import (
     task_states,
     wait_for_those_who_speak,
 )
-from tussock_notify import on_failure
+from tussock_notify import on_failure, sends_no_message
 from tussock_steps import airflow_home, opened, pipelines_folder
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
@@ -413,14 +413,26 @@ class Health(PipelineTask):
     """
 
     def execute(self, context: Any) -> dict[str, str]:
+        failed = [*self._failed_tasks(context)]
+        try:
+            return self._report(context, failed)
+        except UndoneError:
+            raise
+        except Exception as err:  # of a store that cannot be read: the health is unknown
+            metrics.send_unreadable(self.pipeline_name, err.__cause__ if isinstance(err.__cause__, Exception) else err)
+            if failed:
+                sends_no_message(err)
+            raise
+
+    def _report(self, context: Any, failed: list[str]) -> dict[str, str]:
         from tussock.jobs.operations.health import health_after_run
         from tussock.jobs.texts.status import health_line
 
-        failed = [*self._failed_tasks(context)]
-        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(context))
+        at = self.opened()
+        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(at, context))
         with no_retry(self.pipeline_name):
             found = health_after_run(
-                self.opened(),
+                at,
                 run_of(context),
                 context["dag_run"].start_date,
                 "".join(failed),
@@ -450,7 +462,7 @@ class Health(PipelineTask):
         elif "upstream_failed" in states.values():
             yield "This run failed in Airflow. The log of its first red task has the reason."
 
-    def _left_undone(self, context: Any) -> Iterator[tuple[NoticeEvent, str]]:
+    def _left_undone(self, at: "PipelineStore", context: Any) -> Iterator[tuple[NoticeEvent, str]]:
         from tussock.jobs.driver.pauses import PausedViewsError
         from tussock.jobs.driver.source_holds import HeldSourcesError
         from tussock.jobs.gate.arrival import MissingFilesError
@@ -459,7 +471,6 @@ class Health(PipelineTask):
         checks = (_require_not_held, _require_arrived, _require_none_paused, _require_none_held_back)
         for require in checks:
             with no_retry(self.pipeline_name):
-                at = self.opened()
                 try:
                     require(at, context)
                 except HeldSourcesError as err:
@@ -585,8 +596,12 @@ class OwedEvents(AnnouncingTask):
             announce_nothing(context)
             return
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
-        with no_retry(self.pipeline_name):
-            announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
+        try:
+            with no_retry(self.pipeline_name):
+                announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
+        except Exception as err:  # the task that kept the run from publish_views has sent the message
+            sends_no_message(err)
+            raise
 
 
 class _WritesTables:

@@ -46,6 +46,7 @@ class TroubleKind(StrEnum):
     STORE_MISSING = "store_missing"
     STORE_COPIED = "store_copied"
     RUN_FAILED = "run_failed"
+    RUN_INCOMPLETE = "run_incomplete"  # it left something undone that no other trouble shows any more
     RUN_INTERRUPTED = "run_interrupted"
     RUN_OVERDUE = "run_overdue"
     EPOCH_STUCK = "epoch_stuck"
@@ -154,6 +155,8 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
         *_of_verified(found.verified),
         *_of_followers(found),
     ]
+    if not any(trouble.wrong for trouble in listed):
+        listed += _of_incomplete(found)
     return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
 
 
@@ -211,8 +214,7 @@ def with_scheduler(
 ) -> tuple[Trouble, ...]:
     """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
 
-    A failed run is added if `found` and `last` do not show why. An incomplete run is not: it is red in the scheduler
-    because of something that the troubles contain as long as it is left undone.
+    A failed run is added if `found` and `last` do not show why. An incomplete run is not: the troubles show it.
 
     Args:
         found: the result of `troubles` or `unopened`.
@@ -225,7 +227,8 @@ def with_scheduler(
         return found
     if last is not None and last.state in (RunState.SUCCEEDED, RunState.COMMITTED, RunState.INCOMPLETE):
         is_it = last.run.get("run") == run
-        if (last.state is RunState.INCOMPLETE) if is_it else (since is not None and last.at > since):
+        took_all = last.what == "epoch" and last.interval is None  # also the input of the failed run
+        if (last.state is RunState.INCOMPLETE) if is_it else (took_all and since is not None and last.at > since):
             return found
     do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
     return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *found)
@@ -253,6 +256,16 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
         what = f"is overdue: the run of {found.overdue:%Y-%m-%d %H:%M} UTC has not begun"
         do = "Check that Airflow's scheduler runs, and that the pipeline's epoch DAG is neither paused nor in error."
         yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=found.overdue)
+
+
+def _of_incomplete(found: HealthFacts) -> Iterator[Trouble]:
+    """Yield that the last run is red, if nothing is wrong any more that would show why."""
+    run = found.run
+    if run is not None and run.state is RunState.INCOMPLETE and not _is_past(run, found.committed):
+        left = "\n".join(left.splitlines()[0] for left in run.undone if left)
+        do = "If this is still to be done, do it and clear the run. Otherwise the next run ends this note."
+        what = f"ended, and left something undone:\n{left}"
+        yield Trouble(TroubleKind.RUN_INCOMPLETE, f"run {run.name}", what, do, wrong=False, since=run.at)
 
 
 def _is_past(run: RunFacts, committed: int) -> bool:
@@ -311,17 +324,21 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
             yield Trouble(TroubleKind.SOURCE_HELD, about, f"is held: {hold.reason}", do, since=hold.at)
         if source.trouble and not source.held:
             do = (
-                "Its waiting input is unknown. The next run holds the source unless the cause is removed. If its place "
-                "cannot be reached, check the path and this process's access."
+                "Its waiting input is unknown. Runs that check this file hold the source until then. A run of an "
+                "interval checks only the files of its interval. Clear that of this file to read it again."
+                if source.changed
+                else "Its waiting input is unknown. The next run holds the source unless the cause is removed. If its "
+                "place cannot be reached, check the path and this process's access."
             )
             yield Trouble(TroubleKind.SOURCE_UNLISTED, about, f"cannot be checked: {source.trouble}", do)
         if source.rejects:
+            records = "unreadable record" if source.rejects == 1 else "unreadable records"
             table = rejects_name(source.source)
             do = (
                 f"`tussock read {table}` shows them. Correct their files and restate them (`tussock restate "
                 f"{source.source} --file FILE`), or empty the table (`tussock query 'TRUNCATE TABLE {table}'`)."
             )
-            yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} unreadable records", do, wrong=False)
+            yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} {records}", do, wrong=False)
 
 
 def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str) -> Iterator[Trouble]:

@@ -11,6 +11,7 @@ from tussock.jobs.plan.move_source import move_source, moved_sources
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.sources.describe import place_text
+from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import InputError, RetryableError
@@ -43,6 +44,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     trouble: str  # why the source could not be listed; empty if it was listed
     held: tuple[HoldFacts, ...] = ()
     rejects: int | None = None  # unreadable records in the source's table of rejects; None if it has no such table
+    changed: bool = False  # `trouble` is that a taken file has changed
 
 
 def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
@@ -88,11 +90,11 @@ def _source(
 ) -> SourceFacts:
     """Return the facts of one source. `moved`: its folder moved since the last epoch, which still has the old names."""
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
-    taken, trouble = reader.taken_items(table), ""
+    taken, trouble, changed = reader.taken_items(table), "", False
     try:
         waiting = () if moved else reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
-        waiting, trouble = (), str(err)
+        waiting, trouble, changed = (), str(err), isinstance(err, ChangedFileError)
     written = [item.modified_ms for item in waiting if item.modified_ms]
     return SourceFacts(
         relation.name,
@@ -106,6 +108,7 @@ def _source(
         trouble,
         tuple(map(_hold, relation.holds)),
         rejects,
+        changed,
     )
 
 

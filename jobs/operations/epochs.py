@@ -46,6 +46,7 @@ __all__ = [
     "require_all_taken_in",
     "require_arrived",
     "require_interval_not_held",
+    "require_no_view_paused",
     "require_none_paused_by_run",
     "spark_must_ask",
 ]
@@ -173,10 +174,15 @@ def require_none_paused_by_run(at: PipelineStore, run: Mapping[str, str]) -> Non
     require_none_paused_by(at.meta, run)
 
 
+def require_no_view_paused(at: PipelineStore, done: Sequence[EpochSummary]) -> None:
+    """Raises PausedViewsError if these epochs paused a view."""
+    require_none_paused(at.meta, done)
+
+
 def require_all_taken_in(at: PipelineStore, done: Sequence[EpochSummary], interval: Interval | None) -> None:
     """Raises PausedViewsError if these epochs paused a view, with held sources as a note; else HeldSourcesError."""
     try:
-        require_none_paused(at.meta, done)
+        require_no_view_paused(at, done)
     except PausedViewsError as err:
         try:
             require_interval_not_held(at, interval)

@@ -25,11 +25,10 @@ from tussock.jobs.shell.command import (
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tussock.jobs.operations.epochs import Advanced
     from tussock.jobs.operations.store import PipelineStore
-    from tussock.jobs.sources.listing import Interval
 
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
@@ -208,25 +207,40 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of, recorded_to_its_end
+    from tussock.jobs.operations.epochs import (
+        Where,
+        Wish,
+        advance,
+        interval_of,
+        recorded_to_its_end,
+        require_all_taken_in,
+        require_arrived,
+    )
 
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     with recorded_to_its_end(at, "epoch"):
         done = advance(at, Wish(interval), Where.AS_SET, say)
-        _release(at, done, interval, chosen)
+        checks = [
+            lambda: require_all_taken_in(at, done.summaries, interval),
+            lambda: require_arrived(at, done.summaries, interval),
+        ]
+        _release(at, done, chosen, checks)
 
 
-def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None", chosen: argparse.Namespace) -> None:
+def _release(
+    at: "PipelineStore", done: "Advanced", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
+) -> None:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
-    Raises: QualityGateError, HeldViewsError, PausedViewsError, HeldSourcesError, MissingFilesError; others are notes of
-        the first.
+    Args:
+        checks: each raises an InputError if the command left something undone.
+
+    Raises: QualityGateError, HeldViewsError, and the errors of `checks`; others are notes of the first.
     """
     from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
     from tussock.jobs.gate.record import QualityGateError
-    from tussock.jobs.operations.epochs import require_all_taken_in, require_arrived
     from tussock.jobs.operations.publish import release
 
     for summary in done.summaries:
@@ -234,10 +248,10 @@ def _release(at: "PipelineStore", done: "Advanced", interval: "Interval | None",
     unchecked = f"tussock {chosen.command} --no-check" if chosen.no_check else ""
 
     def undone(said: str) -> "Iterator[InputError]":
-        """Yield the reasons why the run did not take in all that it should have, besides those in a message."""
-        for require in (require_all_taken_in, require_arrived):
+        """Yield the reasons why the command left something undone, besides those in a message."""
+        for check in checks:
             try:
-                require(at, done.summaries, interval)
+                check()
             except PausedViewsError as err:
                 if (left := err.besides(said)) is not None:
                     yield left
@@ -285,7 +299,7 @@ def _release_arguments(parser: argparse.ArgumentParser, command: str) -> None:
 
 def _restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import restate
-    from tussock.jobs.operations.epochs import interval_of, recorded_to_its_end
+    from tussock.jobs.operations.epochs import interval_of, recorded_to_its_end, require_no_view_paused
     from tussock.jobs.sources.base import Restated
     from tussock.jobs.sources.errors import CannotRestateError
     from tussock.jobs.sources.listing import absolute_path
@@ -321,7 +335,8 @@ def _restate(chosen: argparse.Namespace) -> None:
         return
     with recorded_to_its_end(at, f"restate {chosen.source}"):
         done = restate.restate(at, restating, say)
-        _release(at, done, None, chosen)
+        # A held source is no concern of this command, which takes no new files.
+        _release(at, done, chosen, [lambda: require_no_view_paused(at, done.summaries)])
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ def _status(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.status import health_text, status_text
     from tussock.statestore.errors import DamagedError, RetryableError
     from tussock.statestore.meta.errors import NotInitialisedError
+    from tussock.statestore.objectstore.base import AccessDeniedError, BadStoreError
 
     chosen.pipeline = chosen.name or chosen.pipeline
     if not (chosen.pipeline or chosen.store or os.environ.get("TUSSOCK_STORE")):
@@ -32,10 +33,17 @@ def _status(chosen: argparse.Namespace) -> int:
     try:
         at = opened(chosen)
         found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
-    except (PipelineError, DamagedError, RetryableError, NotInitialisedError) as err:
+    except (
+        PipelineError,
+        DamagedError,
+        RetryableError,
+        NotInitialisedError,
+        AccessDeniedError,
+        BadStoreError,
+    ) as err:
         name, broken = chosen.pipeline or "", isinstance(err, PipelineError)
         pipeline = None if broken else chosen_pipeline(chosen)
-        if pipeline is None and isinstance(err, NotInitialisedError):
+        if pipeline is None and isinstance(err, NotInitialisedError | BadStoreError):
             raise
         trouble = unopened(err, pipeline, "" if broken else chosen_store(chosen))
         print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))

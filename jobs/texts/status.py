@@ -95,7 +95,7 @@ def _run(found: Status) -> Iterator[str]:
                 yield f"{what} committed its input at {at}; its last task has not ended yet"
             case RunState.INCOMPLETE:
                 yield f"{what} ended at {at}, and left something undone:\n  " + "\n  ".join(
-                    left.splitlines()[0] for left in run.undone if left
+                    _shortened(left.splitlines()[0]) for left in run.undone if left
                 )
             case RunState.SUCCEEDED | RunState.FAILED | RunState.INTERRUPTED:
                 yield f"{what} {run.state} at {at}"

@@ -81,7 +81,7 @@ class ExpiredCredentialsError(AccessDeniedError):
         return (
             f"{self.operation} failed at {self.uri}: the credentials of this process have expired ({self.reason}). "
             "Renew them (`aws sso login`, or new values of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
-            "AWS_SESSION_TOKEN), and run again. Nothing of this run was committed, and no work is done twice."
+            "AWS_SESSION_TOKEN), and run again. No work is done twice."
         )
 
 
@@ -91,8 +91,8 @@ class ClockSkewError(AccessDeniedError):
     def __str__(self) -> str:
         return (
             f"{self.operation} failed at {self.uri}: the clock of this machine differs from the server's by more than "
-            f"the server accepts, about 15 minutes ({self.reason}). Set the clock (NTP), and run again. Nothing of "
-            "this run was committed, and no work is done twice."
+            f"the server accepts, about 15 minutes ({self.reason}). Set the clock (NTP), and run again. No work "
+            "is done twice."
         )
 
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tussock_metrics as metrics
-from tussock_operators import run_actors
+import tussock_operators
+from tussock_airflow import AirflowFailException
+from tussock_operators import health, owed_events, run_actors
 from tussock_steps import opened, pipeline_of
 
 from tests.jobs.driver.embedded import append, epoch
@@ -27,6 +29,8 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.pipeline import find_pipeline
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ExpiredCredentialsError
+from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 
 NAME = "shop"
@@ -154,7 +158,32 @@ def test_a_run_without_input_ends_the_failure_of_an_earlier_attempt(meta: MetaSt
     run_actors(pipeline_of(NAME)).execute({"dag_run": run, "params": {}})
     found = last_run(meta, datetime.now(UTC))
     assert found is not None
-    assert (found.state, found.run["run"]) == (RunState.SUCCEEDED, "r")
+    assert (found.state, found.run["run"]) == (RunState.COMMITTED, "r"), "its last task records its end"
+
+
+def test_a_store_that_the_last_tasks_cannot_read_is_one_message_and_a_metric(
+    meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed task has sent the message; `health` and `owed_events` fail for the same cause."""
+
+    def expired(*_: object) -> bytes:
+        raise ExpiredCredentialsError("s3://b", "get 'meta/store.json'", "ExpiredToken")
+
+    monkeypatch.setattr(LocalObjectStore, "get", expired)
+    monkeypatch.setattr(tussock_operators, "has_announced", lambda context: False)
+    monkeypatch.setattr(tussock_operators, "wait_for_those_who_speak", lambda *_: None)
+    monkeypatch.setattr(tussock_operators, "announce", lambda pipeline, *_: opened(pipeline.name))
+    last, owed = health(pipeline_of(NAME)), owed_events(pipeline_of(NAME))
+    for failed, told in (["see run_actors"], True), ([], False):
+        monkeypatch.setattr(type(last), "_failed_tasks", lambda self, context, found=failed: found)
+        with pytest.raises(AirflowFailException, match="expired") as raised:
+            last.execute({})
+        assert (getattr(raised.value, "notices", None) == ()) == told
+        found = server.received()
+        assert (found["health"], found["trouble.store_unreadable"]) == ((2.0, "g"), (1.0, "g"))
+    with pytest.raises(AirflowFailException, match="expired") as raised:
+        owed.execute({})
+    assert raised.value.notices == ()  # type: ignore[attr-defined]
 
 
 def test_missing_figures_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -192,7 +192,7 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
     monkeypatch.setattr(stores, "FRESH_S", 0.0)
     for address, *texts in (
         (f"{calm}/runs/{run}", "Failed task health All other tasks succeeded.", "source 'orders' is held"),
-        ("/tussock/pipelines", "failed in health", "calm healthy"),
+        ("/tussock/pipelines", "failed in health", "calm needs attention"),
     ):
         eventually(address, lambda at=address, parts=texts: all(part in read(admin, at) for part in parts), 20.0)
 

@@ -80,6 +80,11 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
     opened = BarrierFacts(EPOCH + 1, AT, EPOCH, 0, "host-1-abc", False, (), (), Mutation(), (), 2, ())
     changes: dict[TroubleKind, dict[str, Any]] = {
         TroubleKind.RUN_FAILED: {"run": run},
+        TroubleKind.RUN_INCOMPLETE: {
+            "run": msgspec.structs.replace(
+                run, state=RunState.INCOMPLETE, error="", undone=("view 'v' is paused\n more",)
+            )
+        },
         TroubleKind.RUN_INTERRUPTED: {"run": msgspec.structs.replace(run, state=RunState.INTERRUPTED, error="")},
         TroubleKind.RUN_OVERDUE: {"overdue": AT},
         TroubleKind.STORE_COPIED: {

@@ -43,6 +43,8 @@ from tussock.jobs.texts.status import health_line, health_text, status_text
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError, NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ExpiredCredentialsError
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 __all__ = ["files", "shop"]
 CASES = Path(__file__).parent / "cases/health.txt"
@@ -205,7 +207,9 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
         pass
     assert last() == "last run: mine (epoch) committed its input at T; its last task has not ended yet"
     found = health_after_run(at, mine, began, "", None, ["source 'orders' is held: no such file\n  more", "view"])
-    assert found.troubles == (), "the pipeline may be healthy by now"
+    (note,) = found.troubles
+    assert (note.kind, note.wrong) == (TroubleKind.RUN_INCOMPLETE, False), "the pipeline may be healthy by now"
+    assert note.what == "ended, and left something undone:\nsource 'orders' is held: no such file\nview"
     assert last().splitlines() == [
         "last run: mine (epoch) ended at T, and left something undone:",
         "  source 'orders' is held: no such file",
@@ -216,7 +220,11 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
     assert with_scheduler((), *red, None) != ()
     health_after_run(at, mine, began, "", None, ())
     assert last() == "last run: mine (epoch) succeeded at T", "it was cleared, and did it"
-    assert with_scheduler((), "earlier", "failed", began, last_run(shop, datetime.now(UTC))) == ()
+    last_one = last_run(shop, datetime.now(UTC))
+    assert last_one is not None
+    assert with_scheduler((), "earlier", "failed", began, last_one) == (), "its input was taken since"
+    day = msgspec.structs.replace(last_one, interval=("2026-01-02", "2026-01-03"))
+    assert with_scheduler((), "earlier", "failed", began, day) != (), "a run of an interval took only its files"
     assert with_scheduler((), *red, msgspec.structs.replace(found.run, state=RunState.FAILED)) != ()
 
 
@@ -441,7 +449,17 @@ def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
         "wrong",
         "healthy",
     ]
-    for name, said in (("typing", "pipeline.toml cannot be loaded"), ("broken", "cannot be read: Damaged")):
+
+    def expired(*_: object) -> bytes:
+        raise ExpiredCredentialsError("s3://b", "get 'meta/store.json'", "ExpiredToken")
+
+    for name, said in (
+        ("typing", "pipeline.toml cannot be loaded"),
+        ("broken", "cannot be read: Damaged"),
+        ("well", "cannot be read: ExpiredCredentialsError"),
+    ):
+        if name == "well":
+            monkeypatch.setattr(LocalObjectStore, "get", expired)
         assert cli.main(["status", name]) == 4
         text = capsys.readouterr().out
         assert text.startswith(f"pipeline {name}: 1 thing is wrong\n")
