@@ -5,6 +5,8 @@ its share of the keys, and a quarter of the next epoch's share, which that epoch
 bytes, so stored rows are as large as rows in memory. Then a compactor merges everything in one task (`python -m
 tussock.jobs.submitted.compaction --full`), and a reader scans the result. Each is a separate process, whose RssAnon
 (/proc/<pid>/status; Linux) is sampled continuously. The scan is checked against computed sums.
+
+`--row-bytes 1000000` measures wide rows: a table with fewer vnodes, so that each run still has rows of all of them.
 """
 
 import argparse
@@ -36,8 +38,9 @@ from tussock.statestore.objectstore.open import open_object_store
 
 BUDGET_BYTES = 1_000_000_000
 RUNS = 8
-PAYLOAD = 100  # bytes per row
-_STORED = 114  # bytes per row: payload, key, number, filter
+PAYLOAD = 100  # bytes per row, by default
+_AROUND = 14  # further bytes per row: key, number, filter
+_BATCH_BYTES = 128 << 20  # of payload, ingested at once
 _VNODES = 256
 _TABLE = 1
 _COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("run", "bigint"), ColumnSpec("payload", "binary"))
@@ -50,6 +53,7 @@ class Watched:
     """Figures of a process that ended successfully."""
 
     peak: int  # maximum RssAnon, in bytes
+    resident: int  # maximum resident size, with pages of files: `ru_maxrss` of getrusage(2), in bytes
     seconds: float
     output: str
 
@@ -69,8 +73,14 @@ class Figures:
         return self.right and max(self.compaction.peak, self.scan.peak) <= BUDGET_BYTES
 
 
-def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Create a store of RUNS epochs on L0, the last one published, with `rows_per_vnode` live rows per vnode.
+def make_state(
+    objects: ObjectStore,
+    rows_per_vnode: int,
+    progress: Callable[[str], None] = lambda _: None,
+    payload: int = PAYLOAD,
+    vnodes: int = _VNODES,
+) -> None:
+    """Create a store of RUNS epochs on L0, the last one published, with `rows_per_vnode` live rows in each of `vnodes`.
 
     Row n of a vnode belongs to run n mod RUNS. A run also writes every 4th row of the next run.
     """
@@ -81,7 +91,8 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
     catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
     numbers = np.arange(rows_per_vnode)
-    group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes per batch
+    most = min(500_000, RUNS * _BATCH_BYTES // payload)
+    group = max(1, min(vnodes, most // rows_per_vnode))  # vnodes per batch
     for run in range(RUNS):
         version = meta.latest()
         barrier = meta.inject_barrier(
@@ -90,18 +101,18 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
         early = (numbers % RUNS == run + 1) & (numbers // RUNS % 4 == 0)
         mine = numbers[(numbers % RUNS == run) | early]
         ssts = []
-        for start in range(0, _VNODES, group):
-            vnodes = np.repeat(np.arange(start, min(start + group, _VNODES), dtype=np.uint16), len(mine))
-            n = pa.array(np.tile(mine, len(vnodes) // len(mine)))
+        for start in range(0, vnodes, group):
+            owners = np.repeat(np.arange(start, min(start + group, vnodes), dtype=np.uint16), len(mine))
+            n = pa.array(np.tile(mine, len(owners) // len(mine)))
             count = len(n)
-            offsets = pa.array(np.arange(count + 1, dtype=np.int32) * PAYLOAD).buffers()[1]
+            offsets = pa.array(np.arange(count + 1, dtype=np.int32) * payload).buffers()[1]
             rows = {
-                "key": encode_keys(_TABLE, vnodes, [n], schema.key),
+                "key": encode_keys(_TABLE, owners, [n], schema.key),
                 "op": pa.array(np.ones(count, np.uint8)),
                 "n": n,
                 "run": pa.array(np.full(count, run)),
                 "payload": pa.Array.from_buffers(
-                    pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * PAYLOAD))]
+                    pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * payload))]
                 ),
             }
             ssts += batch_ingest(
@@ -129,39 +140,52 @@ def scan_state(uri: str) -> tuple[int, int, int]:
 
 def watch(command: Sequence[str]) -> Watched:
     """Run a process and sample its private memory. Raises RuntimeError, with the end of its output, if it fails."""
-    started, peak = time.perf_counter(), 0
+    started, peak, resident = time.perf_counter(), 0, 0
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, cwd=ROOT)
         while process.poll() is None:
             peak = max(peak, rss_anon(process.pid))
+            resident = max(resident, memory_of(process.pid, "VmHWM"))
             time.sleep(_LOOK_S)
         printed.seek(0)
         output = printed.read()
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output[-2000:]}")
-    return Watched(peak, time.perf_counter() - started, output)
+    return Watched(peak, resident, time.perf_counter() - started, output)
 
 
 def rss_anon(pid: int) -> int:
     """Private memory of a process, in bytes; 0 if it has ended. Linux only."""
+    return memory_of(pid, "RssAnon")
+
+
+def memory_of(pid: int, counter: str) -> int:
+    """A counter of a process's memory, in bytes; 0 if it has ended. Linux only.
+
+    VmHWM is the highest resident size so far, with pages of files.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:  # it has just ended
         return 0
-    line = next((line for line in status.splitlines() if line.startswith("RssAnon:")), "RssAnon: 0 kB")
+    line = next((line for line in status.splitlines() if line.startswith(f"{counter}:")), f"{counter}: 0 kB")
     return int(line.split()[1]) * 1024
 
 
-def measure(folder: Path, gigabytes: float, progress: Callable[[str], None] = lambda _: None) -> Figures:
-    """Create a store of about `gigabytes` of live state in `folder`, and compact and scan it.
+def measure(
+    folder: Path, gigabytes: float, progress: Callable[[str], None] = lambda _: None, payload: int = PAYLOAD
+) -> Figures:
+    """Create a store of about `gigabytes` of live state in `folder`, in rows of `payload` bytes; compact and scan it.
 
     Needs 2.3 times that space.
 
     Cost: about a minute per gigabyte on two cores.
     """
     objects = LocalObjectStore(folder / "store")
-    rows_per_vnode = max(RUNS, int(gigabytes * 1e9 / _STORED / _VNODES))
-    make_state(objects, rows_per_vnode, progress)
+    rows = max(RUNS, int(gigabytes * 1e9 / (payload + _AROUND)))
+    vnodes = min(_VNODES, rows // RUNS)
+    rows_per_vnode = rows // vnodes
+    make_state(objects, rows_per_vnode, progress, payload, vnodes)
     stored = _bytes_in(objects)
     compaction = watch([sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", objects.uri, "--full"])
     live = _bytes_in(objects)
@@ -169,7 +193,7 @@ def measure(folder: Path, gigabytes: float, progress: Callable[[str], None] = la
     scan = watch([sys.executable, "-m", "benchmarks.memory", "--scan", objects.uri])
     found = tuple(int(word) for word in scan.output.split()[-3:])
     numbers = np.arange(rows_per_vnode)
-    expected = (_VNODES * rows_per_vnode, _VNODES * int(numbers.sum()), _VNODES * int((numbers % RUNS).sum()))
+    expected = (vnodes * rows_per_vnode, vnodes * int(numbers.sum()), vnodes * int((numbers % RUNS).sum()))
     return Figures(stored, live, compaction, scan, found == expected)
 
 
@@ -186,7 +210,10 @@ def show_figures(found: Figures) -> str:
     ]
     for name, watched, size in (("compaction", found.compaction, found.stored), ("full scan", found.scan, found.live)):
         rate = size / watched.seconds / 1e6
-        lines.append(f"  {name:<10} {watched.peak / 1e6:>6,.0f} MB, {watched.seconds:>5,.0f} s, {rate:,.0f} MB/s read")
+        lines.append(
+            f"  {name:<10} {watched.peak / 1e6:>6,.0f} MB ({watched.resident / 1e6:,.0f} MB with pages of files), "
+            f"{watched.seconds:>5,.0f} s, {rate:,.0f} MB/s read"
+        )
     lines.append(
         "  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND WRONG ROWS"
     )
@@ -198,6 +225,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m benchmarks memory", description="Measure private memory of a compaction and of a full scan."
     )
     parser.add_argument("--gb", type=float, default=1.0, help="size of the live state (default 1)")
+    parser.add_argument("--row-bytes", type=int, default=PAYLOAD, help=f"size of a row (default {PAYLOAD})")
     parser.add_argument("--scratch", type=Path, help="folder of the store; default: a temporary folder")
     parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -205,7 +233,7 @@ def main(arguments: Sequence[str]) -> int:
         print(*scan_state(chosen.scan))
         return 0
     with tempfile.TemporaryDirectory(prefix="tussock-memory-", dir=chosen.scratch) as folder:
-        found = measure(Path(folder), chosen.gb, lambda line: print(line, flush=True))
+        found = measure(Path(folder), chosen.gb, lambda line: print(line, flush=True), chosen.row_bytes)
     print(show_figures(found))
     return 0 if found.within_budget else 1
 

@@ -25,12 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs
+from tussock.statestore.hummock.merge import MERGE_BYTES, READ_AHEAD_THREADS, RunCursor, merge_steps
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
@@ -42,8 +43,9 @@ from tussock.statestore.hummock.sst_format import (
     Packing,
     block_schema,
 )
-from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encoded_parts
 from tussock.statestore.hummock.version import SectionRef, keys_of, section_of, sorted_runs
+from tussock.statestore.hummock.wide_rows import WideRows
 from tussock.statestore.meta.catalog import ColumnSpec
 from tussock.statestore.meta.levels import between, hull_of, inputs_of, touches
 from tussock.statestore.meta.names import task_prefix
@@ -194,6 +196,9 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
                     before.result()
                     beat()
                 before = encoder.submit(writer.write, table.table_id, size, chunk)
+                if isinstance(chunk, WideRows):  # It holds its windows. The next ones would take as much again.
+                    before.result()
+                del chunk
         if before is not None:
             before.result()
     made = writer.finish()
@@ -233,7 +238,7 @@ def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) ->
 
 def _kept_rows(
     source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef], beat: Callable[[], None]
-) -> Iterator[pa.Table]:
+) -> Iterator[pa.Table | WideRows]:
     """The remaining rows of one table in order, all with the same schema."""
     readers = source.open([ref.sst for ref in refs])
     shape = shape_of(table.columns)
@@ -261,13 +266,17 @@ def _kept_rows(
                 piece.last,
                 window=window,
                 ahead=ahead,
+                share=MERGE_BYTES // len(runs),
             )
             for run in runs
         ]
-        for rows in merge_runs(cursors, choose):
-            if rows.schema.field(0).type != schema.field(0).type:
-                rows = rows.set_column(0, schema.field(0), rows.column(0).cast(schema.field(0).type))
-            yield rows
+        for rows in merge_steps(cursors, choose):
+            if (key := schema.field(0)).type == rows.schema.field(0).type:
+                yield rows
+            elif isinstance(rows, WideRows):
+                yield rows.with_key_type(key)
+            else:
+                yield rows.set_column(0, key, rows.column(0).cast(key.type))
 
 
 def _decoded_block_bytes(section: OpenSection) -> int:
@@ -301,18 +310,25 @@ def _any_holds(ranges: Sequence[KeyRange], first: bytes, last: bytes) -> bool:
     return any(touches(other, KeyRange(first, last)) for other in ranges)
 
 
-def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _chunks(tables: Iterator[pa.Table | WideRows]) -> Iterator[pa.Table | WideRows]:
     """Combine tables until they are worth encoding. Each table holds all rows of its keys, so keys stay whole."""
-    held: list[pa.Table] = []
+    held: list[pa.Table | WideRows] = []
     rows = size = 0
     for table in tables:
         held.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
         if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield pa.concat_tables(held)
+            yield _together(held)
             held, rows, size = [], 0, 0
     if held:
-        yield pa.concat_tables(held)
+        yield _together(held)
+
+
+def _together(parts: Sequence[pa.Table | WideRows]) -> pa.Table | WideRows:
+    """All rows of the parts."""
+    if any(isinstance(part, WideRows) for part in parts):
+        return parts[0] if len(parts) == 1 else WideRows.joined(parts)
+    return pa.concat_tables(parts)
 
 
 # --- cutting the task ------------------------------------------------------------------------------------------------
@@ -446,28 +462,32 @@ class _SstStream:
     _table_bytes: int = 0
     _group: int = -1  # of the last key written in the current table
 
-    def write(self, table_id: int, table_bytes: int, rows: pa.Table) -> None:
+    def write(self, table_id: int, table_bytes: int, rows: pa.Table | WideRows) -> None:
         """Append rows in key order, with all rows of each key. The whole table has about `table_bytes`."""
         if table_id != self._table:
             self._begin_table(table_bytes)
             self._table = table_id
-        rows = rows.combine_chunks()
-        keys = one_array(rows.column(0))
         cuts = None
         if self._table_bytes >= 2 * self.target:
-            groups = self._groups(keys)
+            heads = rows.heads if isinstance(rows, WideRows) else rows
+            groups = self._groups(one_array(heads.column(0)))
             cuts = 1 + np.flatnonzero(groups[1:] != groups[:-1])
-        blocks = encode_blocks(table_id, rows, cuts=cuts, packing=self.packing)
-        while len(blocks):
-            end = self._room_for(blocks)
-            if end:
-                part = blocks.part(0, end)
-                self._sections.setdefault(table_id, []).append(part)
-                self._size += int(part.sizes.sum())
-                self._group = int(self._groups(part.last_keys[-1:])[0])
-            if end < len(blocks):
-                self._close()
-            blocks = blocks.part(end, len(blocks))
+        last: pa.Array | None = None  # the last key written
+        for blocks in encoded_parts(table_id, rows, cuts, self.packing):
+            while len(blocks):
+                end = self._room_for(blocks)
+                if end:
+                    part = blocks.part(0, end)
+                    self._sections.setdefault(table_id, []).append(part)
+                    self._size += int(part.sizes.sum())
+                    # Within these rows, the start of a block decides whether it is at a border.
+                    self._group = int(self._groups(part.first_keys[-1:])[0])
+                    last = part.last_keys[-1:]
+                if end < len(blocks):
+                    self._close()
+                blocks = blocks.part(end, len(blocks))
+        if last is not None:
+            self._group = int(self._groups(last)[0])
 
     def _begin_table(self, table_bytes: int) -> None:
         """Decide whether the table shares the current SST, as small tables do, or starts a new one."""
@@ -498,6 +518,8 @@ class _SstStream:
     def _close(self) -> None:
         if not self._sections:
             return
+        if self._size > self.target + self.target // _SNAP:  # one block of wide rows is larger than an SST
+            give_back_freed_memory()
         sst = build_sst([EncodedBlocks.joined(parts) for parts in self._sections.values()], self.prefix)
         self.objects.put(sst.info.name, sst.data)
         self.done.append(sst.info)

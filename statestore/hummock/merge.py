@@ -3,6 +3,9 @@
 Runs are read in windows of blocks, and the next windows load while the current ones are merged. Each step takes from
 every run the rows up to the smallest last key of the current windows, and sorts their keys stably, newest run first.
 The caller then selects rows by key, epoch and op, and only those are put in order. No step processes single rows.
+
+Windows and steps are bounded in bytes as well as in blocks, because a block of very wide rows takes megabytes.
+wide_rows.py holds those that are larger.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,13 +16,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.hummock.block_source import OpenSection
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.hummock.wide_rows import Held, WideRows, WindowColumns
 from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
+MERGE_BYTES = 128 << 20  # of decoded windows that all runs of a merge hold in memory
+STEP_BYTES = 64 << 20  # a step with more is merged in slices
+_WINDOWS = 4  # that a run's share has room for: the current one, the next one, and their encoded bytes
+_FEW_ROWS = 16  # blocks with more rows have about _BLOCK_BYTES
+_BLOCK_BYTES = 256 << 10
+_WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
 READ_AHEAD_THREADS = 4  # windows of this many runs load concurrently
 
 #: Selects blocks of a section: (len(section.reader),).
@@ -40,20 +52,29 @@ class RunCursor:
         first: bytes | None,
         last: bytes | None,
         columns: Sequence[str] | None = None,
-        window: int = WINDOW_BLOCKS,
+        window: int | None = None,
         ahead: Executor | None = None,
         blocks: Blocks | None = None,
+        share: int = MERGE_BYTES,
     ) -> None:
-        """`ahead` prefetches the next window; None: no prefetching. `blocks` selects the blocks to read."""
+        """Find the blocks of the run.
+
+        Args:
+            window: blocks per window, whatever their size; None: at most WINDOW_BLOCKS, and about `share` bytes.
+            ahead: prefetches the next window if it is small; None: no prefetching.
+            blocks: selects the blocks to read.
+            share: decoded bytes of this run in memory. A larger window is read in parts, and lies in a file.
+        """
         self._source, self._first, self._last, self._columns, self._window = source, first, last, columns, window
-        self._ahead = ahead
+        self._ahead, self._share = ahead, share
         self._coming: Future[Rows] | None = None  # the prefetched window
+        self._growth: float | None = None  # decoded bytes per encoded byte in the last read
         self._todo = [
             (section, start, end)
             for section in sections
             for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
         ]
-        self.held: pa.Table | None = None  # rows that are read and not taken
+        self.held: Held | None = None  # rows that are read and not taken
 
     @property
     def next_key(self) -> bytes | None:
@@ -68,40 +89,80 @@ class RunCursor:
     def last_key(self) -> bytes:
         """The greatest held key. Requires: `held` has rows."""
         assert self.held is not None
-        return _binary(self.held.column(0)[-1])
+        return _binary(self.held.heads.column(0)[-1])
 
     def read(self) -> None:
         """Read the next window into `held`, or set it to None if no row is in the range."""
-        rows = with_heads(self._coming.result() if self._coming is not None else self._scan(*self._window_at_hand()))
-        section, _, stop = self._window_at_hand()
-        _, _, end = self._todo[0]
-        self._todo[:1] = [(section, stop, end)] if stop < end else []
-        self._coming = (
-            self._ahead.submit(self._scan, *self._window_at_hand()) if self._ahead is not None and self._todo else None
-        )
-        key = rows.column(0)
-        if self._first is not None and _binary(key[0]) < self._first:
-            rows = rows.slice(_count_below(key, self._first))
-        if self._last is not None and rows.num_rows and _binary(rows.column(0)[-1]) >= self._last:
-            rows = rows.slice(0, _count_below(rows.column(0), self._last))
-        self.held = rows if rows.num_rows else None
-
-    def _window_at_hand(self) -> tuple[Section, int, int]:
-        """The blocks of the next window."""
         section, start, end = self._todo[0]
-        return section, start, min(end, start + self._window)
+        columns = WindowColumns(self._share if isinstance(section, OpenSection) else None)
+        heads: list[pa.Table] = []
+        place, stop = start, None if self._window is None else min(end, start + self._window)
+        while stop is None or place < stop:
+            if self._coming is not None:
+                rows, self._coming = self._coming.result(), None
+            else:
+                rows = self._scan(section, place, self._fitting(section, place, end if stop is None else stop))
+            self._learn(section, place, rows)
+            place = place + rows.end_block - rows.first_block
+            heads.append(heads_of(rows))
+            columns.add(rows.columns)
+            stop = place if stop is None else stop
+        self._todo[:1] = [(section, place, end)] if place < end else []
+        wide = rows.nbytes > _WIDE_BLOCK_BYTES * (rows.end_block - rows.first_block)
+        del rows  # before the next ones are read
+        if wide:
+            give_back_freed_memory()  # The C library would keep the gaps between large buffers of several threads.
+        if self._ahead is not None and self._todo:
+            self._prefetch(self._ahead)
+        held = Held(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
+        key = held.heads.column(0)
+        if self._first is not None and _binary(key[0]) < self._first:
+            held = held.slice(_count_below(key, self._first))
+        if self._last is not None and held.heads.num_rows and _binary(held.heads.column(0)[-1]) >= self._last:
+            held = held.slice(0, _count_below(held.heads.column(0), self._last))
+        self.held = held if held.heads.num_rows else None
+
+    def _prefetch(self, ahead: Executor) -> None:
+        """Start to read the next window, unless it is so large that it would take as much memory as all others."""
+        section, start, end = self._todo[0]
+        stop = end if self._window is None else min(end, start + self._window)
+        fitting = self._fitting(section, start, stop)
+        whole = self._window is None or fitting == stop
+        if whole and self._decoded_bytes(section, start, fitting) <= self._share // _WINDOWS:
+            self._coming = ahead.submit(self._scan, section, start, fitting)
+
+    def _fitting(self, section: Section, start: int, stop: int) -> int:
+        """The end of the blocks from `start` on that are read at once."""
+        stop = min(stop, start + WINDOW_BLOCKS)
+        while stop - start > 1 and self._decoded_bytes(section, start, stop) > self._share // _WINDOWS:
+            stop = start + (stop - start) // 2
+        return stop
+
+    def _decoded_bytes(self, section: Section, start: int, stop: int) -> int:
+        """Estimate the memory of blocks. The first read of a run with very wide rows has one block, to learn it."""
+        if not isinstance(section, OpenSection):
+            return 0  # it is in memory already
+        if self._growth is not None:
+            return int(section.reader.lengths[start:stop].sum() * self._growth)
+        few = bool((section.reader.rows[start:stop] <= _FEW_ROWS).any())
+        return self._share if few and stop - start > 1 else (stop - start) * _BLOCK_BYTES
+
+    def _learn(self, section: Section, start: int, rows: Rows) -> None:
+        if isinstance(section, OpenSection):
+            stored = int(section.reader.lengths[start : start + rows.end_block - rows.first_block].sum())
+            self._growth = rows.nbytes / max(stored, 1)
 
     def _scan(self, section: Section, start: int, stop: int) -> Rows:
         return self._source.scan(section, start, stop, self._columns)
 
-    def take_through(self, key: bytes) -> pa.Table | None:
+    def take_through(self, key: bytes) -> Held | None:
         """Take the held rows up to and including `key`."""
         if self.held is None:
             return None
         if self.last_key <= key:
             taken, self.held = self.held, None
             return taken
-        count = _count_below(self.held.column(0), key, inclusive=True)
+        count = _count_below(self.held.heads.column(0), key, inclusive=True)
         taken, self.held = self.held.slice(0, count), self.held.slice(count)
         return taken if count else None
 
@@ -110,13 +171,23 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
     """Merge the selected rows of the runs in key order, newest first within a key.
 
     Args:
-        cursors: newest run first.
+        cursors: newest run first. Their shares together should be MERGE_BYTES.
         choose: called once per step with all rows of each key in the step.
 
     Yields:
-        Non-empty tables of key, epoch, op and the row's columns. Memory: one window per run with overlapping keys, a
-        second one with read-ahead, and two copies of the rows of a step.
+        Non-empty tables of key, epoch, op and the row's columns, of about STEP_BYTES at most, unless one row is wider.
+        Memory: one window per run with overlapping keys, a second one with read-ahead, and two copies of the rows of a
+        table. If windows take more than MERGE_BYTES, the larger ones lie in files.
     """
+    for rows in merge_steps(cursors, choose):
+        if isinstance(rows, WideRows):
+            yield from rows.slices()
+        else:
+            yield rows
+
+
+def merge_steps(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table | WideRows]:
+    """`merge_runs`, with all selected rows of a step together, so that they depend on the windows only."""
     while True:
         _read_ahead(cursors)
         held = [cursor for cursor in cursors if cursor.held is not None]
@@ -124,9 +195,36 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
             return
         frontier = min(cursor.last_key for cursor in held)
         taken = [rows for cursor in held if (rows := cursor.take_through(frontier)) is not None]
-        rows = _chosen(taken, choose)
-        if rows.num_rows:
-            yield rows
+        if sum(rows.nbytes for rows in taken) <= STEP_BYTES:
+            narrow = _chosen([rows.table() for rows in taken], choose)
+            if narrow.num_rows:
+                yield narrow
+        elif (wide := _chosen_wide(taken, choose)).num_rows:
+            # A table has the same bytes however its rows were read, if it is small.
+            yield wide if wide.nbytes > STEP_BYTES // 2 else wide.slice(0)
+
+
+def _chosen_wide(taken: Sequence[Held], choose: Choose) -> WideRows:
+    """Like `_chosen`, without reading columns."""
+    heads = [rows.heads for rows in taken]
+    if len({table.schema.field(0).type for table in heads}) > 1:
+        heads = [_with_binary_key(table) for table in heads]
+    merged = pa.concat_tables(heads).combine_chunks()
+    keys = one_array(merged.column(0))
+    order = sort_order(keys)
+    counts = [rows.heads.num_rows for rows in taken]
+    source = np.repeat(np.arange(len(taken)), counts)
+    row = np.concatenate([np.arange(rows.start, rows.start + count) for rows, count in zip(taken, counts, strict=True)])
+    found = WideRows(
+        merged.select(range(1, HEAD_COLUMNS))
+        .take(pa.array(order))
+        .add_column(0, merged.schema.field(0), take_keys(keys, order)),
+        tuple(rows.columns for rows in taken),
+        source[order],
+        row[order],
+        pa.schema([*merged.schema, *taken[0].columns.schema]),
+    )
+    return found.where(choose(found.heads))
 
 
 def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:
@@ -141,10 +239,7 @@ def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
         return tables[0] if keep.all() else tables[0].filter(pa.array(keep))
     kinds = {table.schema.field(0).type for table in tables}
     if len(kinds) > 1:
-        tables = [
-            table.set_column(0, pa.field(KEY, pa.binary(), nullable=False), table.column(0).cast(pa.binary()))
-            for table in tables
-        ]
+        tables = [_with_binary_key(table) for table in tables]
     merged = pa.concat_tables(tables).combine_chunks()
     keys = one_array(merged.column(0))
     order = sort_order(keys)
@@ -158,6 +253,10 @@ def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
         heads, order = heads.filter(pa.array(keep)), order[keep]
     rows = merged.select(range(HEAD_COLUMNS, merged.num_columns)).take(pa.array(order))
     return pa.table([*heads.columns, *rows.columns], schema=merged.schema)
+
+
+def _with_binary_key(table: pa.Table) -> pa.Table:
+    return table.set_column(0, pa.field(KEY, pa.binary(), nullable=False), table.column(0).cast(pa.binary()))
 
 
 def visible_at(epoch: int) -> Choose:
@@ -192,13 +291,13 @@ def newest_between(since: int, until: int) -> Choose:
     return choose
 
 
-def with_heads(rows: Rows) -> pa.Table:
-    """Decoded rows as a table of key, epoch, op and the row's columns."""
+def heads_of(rows: Rows) -> pa.Table:
+    """Key, epoch and op of decoded rows."""
     count = len(rows)
     epochs = rows.epochs if rows.epochs is not None else np.full(count, rows.min_epoch, np.uint64)
     ops: npt.NDArray[np.uint8] = rows.puts.astype(np.uint8) if rows.puts is not None else np.ones(count, np.uint8)
-    schema = block_schema(rows.keys.array.type, rows.columns.schema)
-    return pa.table([rows.keys.array, pa.array(epochs), pa.array(ops), *rows.columns.columns], schema=schema)
+    schema = block_schema(rows.keys.array.type, pa.schema([]))
+    return pa.table([rows.keys.array, pa.array(epochs), pa.array(ops)], schema=schema)
 
 
 def _read_ahead(cursors: Sequence[RunCursor]) -> None:

@@ -133,24 +133,56 @@ def of_one_width(places: Iterable[ColumnParts]) -> list[list[ColumnParts]]:
     return list(groups.values())
 
 
-def encode_planes(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[bytes]:
+class Outline(NamedTuple):
+    """The stored parts of blocks that are encoded together: they store the same planes and bitmaps."""
+
+    nullable: Mask  # (columns,): whether a column has a NULL
+    varying: Mask  # (planes,)
+    first: Bytes  # (planes,): the byte of the first row
+
+    @staticmethod
+    def joined(parts: Sequence["Outline"]) -> "Outline":
+        """The outline of all rows of the parts, in their order."""
+        first = parts[0].first
+        return Outline(
+            np.logical_or.reduce([part.nullable for part in parts]),
+            np.logical_or.reduce([part.varying | (part.first != first) for part in parts]),
+            first,
+        )
+
+    @property
+    def flags(self) -> bytes:
+        """The flags and constants in the head of each block."""
+        constants = np.where(self.varying, np.uint8(0), self.first)
+        return bits_of(self.nullable) + bits_of(self.varying) + constants.tobytes()
+
+
+def outline_of(layout: PlaneLayout, batch: pa.RecordBatch) -> Outline:
+    """The outline of rows whose bytes under NULLs are zeros or empty."""
+    return _outline(layout, batch, _cells(layout, batch, _texts(layout, batch)))
+
+
+def encode_planes(
+    layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, outline: Outline | None = None
+) -> Iterator[bytes]:
     """The bytes of each block.
 
     Args:
         batch: the rows of all blocks; bytes under NULLs are zeros or empty.
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
+        outline: of these blocks together with others that are not in `batch`; None: of the batch.
     """
-    texts = [_Text.of(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
-    stored, varying, constants = _planes(layout, batch, texts)
+    texts = _texts(layout, batch)
+    cells = _cells(layout, batch, texts)
+    outline = _outline(layout, batch, cells) if outline is None else outline
+    stored = _stored_planes(cells, outline.varying, batch.num_rows)
     bitmaps: list[Mask] = []
-    nullable = np.zeros(len(layout.places), np.bool_)
     for place, column in zip(layout.places, batch.columns, strict=True):
         if place.form is Form.BITS:
             bitmaps.append(column.fill_null(False).to_numpy(zero_copy_only=False))
-        if column.null_count and place.form is not Form.NESTED:
-            nullable[place.number] = True
+        if outline.nullable[place.number]:
             bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
-    flags = bits_of(nullable) + bits_of(varying) + constants.tobytes()
+    flags = outline.flags
     nested = _nested_messages(layout, batch, bounds)
     for start, end in bounds:
         extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
@@ -179,11 +211,21 @@ class _Text(NamedTuple):
         return self.data[self.offsets[start] : self.offsets[end]]
 
 
-def _planes(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> tuple[Bytes, Mask, Bytes]:
-    """(stored planes, rows): the planes that vary; (planes,): which ones vary; and the constants of the others."""
+class _Cells(NamedTuple):
+    """The bytes of columns of one width."""
+
+    planes: Positions  # (columns * width,): their planes
+    values: Bytes  # (columns, rows, width)
+
+
+def _texts(layout: PlaneLayout, batch: pa.RecordBatch) -> list[_Text]:
+    return [_Text.of(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
+
+
+def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> list[_Cells]:
+    """The bytes of all planes."""
     rows = batch.num_rows
-    varying, constants = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
-    found: list[tuple[Positions, Bytes]] = []
+    found: list[_Cells] = []
     for places in of_one_width(layout.places):
         width = places[0].width
         values = np.empty((len(places), rows, width), np.uint8)
@@ -195,17 +237,30 @@ def _planes(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) 
                 column = batch.column(place.number)
                 data = np.frombuffer(column.buffers()[1], np.uint8, rows * width, column.offset * width)
                 target[:] = data.reshape(rows, width)
-        planes = planes_of(places)
-        varying[planes], constants[planes] = _varying(values).reshape(-1), values[:, 0].reshape(-1)
-        found.append((planes, values.transpose(0, 2, 1)))
-    constants[varying] = 0
+        found.append(_Cells(planes_of(places), values))
+    return found
+
+
+def _outline(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]) -> Outline:
+    varying, first = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
+    for planes, values in cells:
+        varying[planes], first[planes] = _varying(values).reshape(-1), values[:, 0].reshape(-1)
+    nullable = [
+        bool(column.null_count) and place.form is not Form.NESTED
+        for place, column in zip(layout.places, batch.columns, strict=True)
+    ]
+    return Outline(np.array(nullable, np.bool_), varying, first)
+
+
+def _stored_planes(cells: Sequence[_Cells], varying: Mask, rows: int) -> Bytes:
+    """(stored planes, rows): the planes that vary."""
     numbers = np.cumsum(varying) - 1
     stored = np.empty((int(varying.sum()), rows), np.uint8)
-    for planes, cells in found:
-        places_stored = np.flatnonzero(varying[planes])
-        width = cells.shape[1]
-        stored[numbers[planes[places_stored]]] = cells[places_stored // width, places_stored % width]
-    return stored, varying, constants
+    for planes, values in cells:
+        places = np.flatnonzero(varying[planes])
+        width = values.shape[2]
+        stored[numbers[planes[places]]] = values.transpose(0, 2, 1)[places // width, places % width]
+    return stored
 
 
 def planes_of(places: Sequence[ColumnParts]) -> Positions:

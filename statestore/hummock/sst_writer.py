@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
 from tussock.statestore.hummock.ipc_messages import record_messages
-from tussock.statestore.hummock.planes import PlaneLayout, encode_planes
+from tussock.statestore.hummock.planes import Outline, PlaneLayout, encode_planes, outline_of
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
@@ -35,6 +36,7 @@ from tussock.statestore.hummock.sst_format import (
     block_schema,
     object_name,
 )
+from tussock.statestore.hummock.wide_rows import SLICE_BYTES, WideRows, row_sizes, spans_of
 from tussock.statestore.meta.version import SectionInfo, SstInfo
 from tussock.statestore.nested import as_list, canonical, is_nested
 from tussock.statestore.vnode import one_array
@@ -45,6 +47,8 @@ _WHOLE = 128 << 10  # an object up to this size is read completely when it is op
 _FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together with the footer
 
 _BLOCKS_AT_ONCE = BLOCKS_PER_PARTITION  # blocks per buffer; a single buffer would be copied each time it grows
+
+_MUCH_BYTES = 64 << 20  # rows that take more are encoded in parts
 
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # blocks are too small for a thread pool
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
@@ -128,50 +132,121 @@ def encode_blocks(
         packing: PLANES, or LZ4 for earlier releases. ZSTD is only read.
 
     Cost: about 60 ns per row of two numbers; a text of random letters costs 1 to 2 ns per byte. Memory: the encoded
-        blocks, and the rows of _BLOCKS_AT_ONCE blocks.
+        blocks, and the rows of _BLOCKS_AT_ONCE blocks, or of SLICE_BYTES if those are wide.
     """
-    _require_columns(rows, f"rows to write to table {table_id}")
-    schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
-    rows = rows.combine_chunks()  # copies only columns with several chunks
-    keys, epochs, ops = (_one_array(rows.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
-    first = differs_from_previous(keys)
-    starts = _block_starts(first, rows_per_block or rows_per_block_of(rows), cuts)
-    ends = np.append(starts[1:], rows.num_rows)
-    schema_message = schema.serialize().to_pybytes()
-    min_epochs, max_epochs = _extremes(epochs.to_numpy(), starts)
-    puts = ops.to_numpy() == PUT
-    return EncodedBlocks(
-        table_id=table_id,
-        packing=packing,
-        schema=schema_message,
-        payloads=tuple(_payloads(rows, schema, len(schema_message), starts, ends, packing)),
-        first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
-        last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
-        rows=ends - starts,
-        deletes=(ends - starts) - _counts(puts, starts),
-        live=_counts(first & puts, starts),
-        min_epochs=min_epochs,
-        max_epochs=max_epochs,
-        hashes=hash_keys(keys),
-    )
+    encoding = _Encoding.of(table_id, rows, rows_per_block, cuts, packing)
+    payloads = [payload for _, _, some in encoding.payloads() for payload in some]
+    return encoding.part(0, len(payloads), payloads)
 
 
-def _payloads(
-    rows: pa.Table, schema: pa.Schema, schema_size: int, starts: Ints, ends: Ints, packing: Packing
-) -> Iterator[memoryview]:
-    """The bytes of each block."""
-    assert packing is not Packing.ZSTD, "this form is only read"
-    layout = PlaneLayout(schema) if packing is Packing.PLANES else None
-    for low in range(0, len(starts), _BLOCKS_AT_ONCE):
-        part = slice(low, low + _BLOCKS_AT_ONCE)
-        begin, finish = int(starts[part][0]), int(ends[part][-1])
-        batch = canonical_batch(rows.slice(begin, finish - begin), schema)
-        bounds = list(zip((starts[part] - begin).tolist(), (ends[part] - begin).tolist(), strict=True))
-        if layout is not None:
-            for block in encode_planes(layout, batch, bounds):
-                yield memoryview(block)
+def encoded_parts(
+    table_id: int, rows: pa.Table | WideRows, cuts: Ints | None = None, packing: Packing = Packing.PLANES
+) -> Iterator[EncodedBlocks]:
+    """`encode_blocks` in parts of about SLICE_BYTES, or of one block, if the rows take much memory.
+
+    Joined, the parts equal the blocks of `encode_blocks`. Requires: see there.
+    Cost: columns of wide rows are taken from their sources up to three times. Memory: three copies of a part.
+    """
+    encoding = _Encoding.of(table_id, rows, None, cuts, packing)
+    parts = encoding.payloads()
+    if not isinstance(rows, WideRows):
+        parts = iter([(0, len(encoding.starts), [payload for _, _, some in parts for payload in some])])
+    for low, high, payloads in parts:
+        yield encoding.part(low, high, payloads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    """Rows and the borders of their blocks."""
+
+    table_id: int
+    packing: Packing
+    schema: pa.Schema
+    rows: pa.Table | WideRows
+    keys: pa.Array
+    first: npt.NDArray[np.bool_]  # (rows,): whether a row is the newest of its key
+    puts: npt.NDArray[np.bool_]  # (rows,)
+    starts: Ints  # the first row of each block
+    ends: Ints
+    min_epochs: npt.NDArray[np.uint64]
+    max_epochs: npt.NDArray[np.uint64]
+
+    @staticmethod
+    def of(
+        table_id: int, rows: pa.Table | WideRows, rows_per_block: int | None, cuts: Ints | None, packing: Packing
+    ) -> "_Encoding":
+        """Find the blocks of rows."""
+        _require_columns(rows.schema, f"rows to write to table {table_id}")
+        schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
+        if isinstance(rows, pa.Table):
+            rows = rows.combine_chunks()  # copies only columns with several chunks
+            heads = rows
         else:
-            yield from record_messages(batch, bounds, schema_size, _WRITE)
+            heads = rows.heads.combine_chunks()
+        keys, epochs, ops = (_one_array(heads.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
+        first = differs_from_previous(keys)
+        starts = _block_starts(first, rows_per_block or rows_per_block_of(rows), cuts)
+        ends = np.append(starts[1:], rows.num_rows)
+        extremes = _extremes(epochs.to_numpy(), starts)
+        return _Encoding(table_id, packing, schema, rows, keys, first, ops.to_numpy() == PUT, starts, ends, *extremes)
+
+    def part(self, low: int, high: int, payloads: Sequence[memoryview]) -> EncodedBlocks:
+        """Blocks low … high - 1 with their bytes."""
+        starts, ends = self.starts[low:high], self.ends[low:high]
+        rows = slice(int(starts[0]), int(ends[-1]))
+        first, puts, begins = self.first[rows], self.puts[rows], starts - starts[0]
+        return EncodedBlocks(
+            table_id=self.table_id,
+            packing=self.packing,
+            schema=self.schema.serialize().to_pybytes(),
+            payloads=tuple(payloads),
+            first_keys=self.keys.take(pa.array(starts)).cast(pa.binary()),
+            last_keys=self.keys.take(pa.array(ends - 1)).cast(pa.binary()),
+            rows=ends - starts,
+            deletes=(ends - starts) - _counts(puts, begins),
+            live=_counts(first & puts, begins),
+            min_epochs=self.min_epochs[low:high],
+            max_epochs=self.max_epochs[low:high],
+            hashes=hash_keys(self.keys if rows == slice(0, len(self.keys)) else self.keys.slice(rows.start, len(puts))),
+        )
+
+    def payloads(self) -> Iterator[tuple[int, int, list[memoryview]]]:
+        """Consecutive blocks, [first, end), with the bytes of each."""
+        assert self.packing is not Packing.ZSTD, "this form is only read"
+        layout = PlaneLayout(self.schema) if self.packing is Packing.PLANES else None
+        wide = isinstance(self.rows, WideRows) or self.rows.get_total_buffer_size() > _MUCH_BYTES
+        for low in range(0, len(self.starts), _BLOCKS_AT_ONCE):
+            high = min(low + _BLOCKS_AT_ONCE, len(self.starts))
+            spans = self._spans(low, high) if wide else [(low, high)]
+            outline = None
+            if layout is not None and len(spans) > 1:
+                outline = Outline.joined([outline_of(layout, self._batch(*span)) for span in spans])
+            for start, end in spans:
+                if len(spans) > 1:
+                    give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
+                yield start, end, self._encoded(start, end, layout, outline)
+
+    def _encoded(self, low: int, high: int, layout: PlaneLayout | None, outline: Outline | None) -> list[memoryview]:
+        batch, begin = self._batch(low, high), int(self.starts[low])
+        bounds = list(zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True))
+        if layout is not None:
+            return [memoryview(block) for block in encode_planes(layout, batch, bounds, outline)]
+        return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE))
+
+    def _batch(self, low: int, high: int) -> pa.RecordBatch:
+        begin = int(self.starts[low])
+        return canonical_batch(self.rows.slice(begin, int(self.ends[high - 1]) - begin), self.schema)
+
+    def _spans(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Blocks low … high - 1 in spans of about SLICE_BYTES."""
+        begin, end = int(self.starts[low]), int(self.ends[high - 1])
+        sizes = (
+            self.rows.sizes[begin:end]
+            if isinstance(self.rows, WideRows)
+            else row_sizes(self.rows.slice(begin, end - begin).select(range(HEAD_COLUMNS, len(self.schema))))
+        )
+        blocks = np.add.reduceat(sizes, self.starts[low:high] - begin)
+        return [(low + start, low + stop) for start, stop in spans_of(blocks, SLICE_BYTES)]
 
 
 def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
@@ -281,23 +356,44 @@ def _ends_its_buffer(array: pa.Array) -> bool:
     return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
-def rows_per_block_of(rows: pa.Table | pa.RecordBatch) -> int:
+def rows_per_block_of(rows: pa.Table | pa.RecordBatch | WideRows) -> int:
     """Rows per block that keep a block of wide rows near 256 KB. Depends on the values only, not on the buffers."""
-    width = sum(_bytes_a_row(one_array(column), rows.num_rows) for column in rows.columns)
+    parts = rows.slices() if isinstance(rows, WideRows) else [rows]
+    sizes = iter(np.sum([_counts_of(part) for part in parts], axis=0, dtype=np.int64).tolist())
+    width = sum(_bytes_a_row(kind, sizes, rows.num_rows) for kind in rows.schema.types)
     fit = int(_BLOCK_BYTES // max(width, 1))
     return max(_MIN_ROWS, min(ROWS_PER_BLOCK, fit))
 
 
-def _bytes_a_row(values: pa.Array, rows: int) -> float:
-    """Bytes of `values` per row."""
+def _counts_of(rows: pa.Table | pa.RecordBatch) -> list[int]:
+    """The sizes of all columns, as `_sizes_of` yields them. Those of parts add up to those of the whole."""
+    return [count for column in rows.columns for count in _sizes_of(one_array(column))]
+
+
+def _sizes_of(values: pa.Array) -> Iterator[int]:
+    """The bytes of a text, else the number of values; of nested values those of each level, from the outermost on."""
     kind = values.type
     if pa.types.is_struct(kind):
-        return sum(_bytes_a_row(field, rows) for field in values.flatten())
+        for field in values.flatten():
+            yield from _sizes_of(field)
+    elif is_nested(kind):
+        yield len(values)
+        yield from _sizes_of(as_list(values).flatten())
+    elif _is_binary(kind):
+        yield pc.sum(pc.binary_length(values)).as_py() or 0
+    else:
+        yield len(values)
+
+
+def _bytes_a_row(kind: pa.DataType, sizes: Iterator[int], rows: int) -> float:
+    """Bytes of a column per row, from its `_sizes_of`."""
+    if pa.types.is_struct(kind):
+        return sum(_bytes_a_row(field.type, sizes, rows) for field in kind)
     if is_nested(kind):
-        return 4.0 * len(values) / rows + _bytes_a_row(as_list(values).flatten(), rows)
+        return 4.0 * next(sizes) / rows + _bytes_a_row(as_list(pa.array([], kind)).type.value_type, sizes, rows)
     if _is_binary(kind):
-        return float((pc.sum(pc.binary_length(values)).as_py() or 0) / rows)
-    return float(kind.bit_width / 8 * len(values) / rows)
+        return float(next(sizes) / rows)
+    return float(kind.bit_width / 8 * next(sizes) / rows)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -324,11 +420,11 @@ def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints 
     return moved
 
 
-def _require_columns(rows: pa.Table, place: str) -> None:
-    head = rows.schema.names[:HEAD_COLUMNS]
-    types = [field.type for field in list(rows.schema)[1:HEAD_COLUMNS]]
+def _require_columns(schema: pa.Schema, place: str) -> None:
+    head = schema.names[:HEAD_COLUMNS]
+    types = [field.type for field in list(schema)[1:HEAD_COLUMNS]]
     if head != [KEY, EPOCH, OP] or types != [pa.uint64(), pa.uint8()]:
-        found = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
+        found = ", ".join(f"{field.name} {field.type}" for field in schema)
         raise WrongRowsError(place, found, "key binary, epoch uint64, op uint8, then the row's")
 
 

@@ -21,7 +21,14 @@ from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache, process_cache
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import KeyHashes, hash_keys
-from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
+from tussock.statestore.hummock.merge import (
+    MERGE_BYTES,
+    READ_AHEAD_THREADS,
+    RunCursor,
+    merge_runs,
+    newest_between,
+    visible_at,
+)
 from tussock.statestore.hummock.net_changes import net_changes
 from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
 from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, recent_runs
@@ -304,7 +311,15 @@ class HummockStore:
         runs = list(_runs(self._sections(table_id, epoch, first, last)))
         with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
             cursors = [
-                RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead)
+                RunCursor(
+                    self.source,
+                    [ranged.section for ranged in run],
+                    first,
+                    last,
+                    columns,
+                    ahead=ahead,
+                    share=MERGE_BYTES // len(runs),
+                )
                 for run in runs
             ]
             for rows in merge_runs(cursors, visible_at(epoch)):
@@ -381,7 +396,14 @@ class HummockStore:
         with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
             cursors = [
                 RunCursor(
-                    self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead, blocks=blocks
+                    self.source,
+                    [ranged.section for ranged in run],
+                    first,
+                    last,
+                    columns,
+                    ahead=ahead,
+                    blocks=blocks,
+                    share=MERGE_BYTES // len(runs),
                 )
                 for run in runs
             ]

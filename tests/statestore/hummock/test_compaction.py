@@ -18,7 +18,7 @@ from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
 from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
-from tussock.statestore.hummock.merge import with_heads
+from tussock.statestore.hummock.merge import heads_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.hummock.sst_writer import build_sst
@@ -103,7 +103,7 @@ def all_rows(objects: ObjectStore, ssts: Sequence[SstInfo]) -> list[tuple[bytes,
     for sst, reader in zip(ssts, source.open(ssts), strict=True):
         for section in sst.sections:
             opened = OpenSection(reader, reader.section(section.table_id))
-            rows = with_heads(source.scan(opened, 0, len(opened.reader), None))
+            rows = heads_of(source.scan(opened, 0, len(opened.reader), None))
             found += list(zip(*(rows.column(i).to_pylist() for i in range(3)), strict=True))
     return found
 

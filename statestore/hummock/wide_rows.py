@@ -1,0 +1,295 @@
+"""Rows that take too much memory at once: a window of a run whose columns may lie in a file, and a step of a merge.
+
+A block has at least 16 rows, however wide they are. So a window of one block of 8 MB rows takes 128 MB, and a merge of
+eight runs holds a window of each. The memory of a merge is therefore bounded in bytes, not in blocks:
+
+* `WindowColumns` holds the row columns of a window in memory up to a bound, and otherwise in a temporary file.
+* `WideRows` is a step of a merge. It has the keys of its rows in order, and takes their columns in slices.
+
+Keys, epochs and ops always stay in memory: they decide the order and the choice of rows.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.statestore.hummock.sorted_keys import Mask, Positions
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS
+from tussock.statestore.nested import is_nested
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES = 16 << 20  # of rows that are taken or encoded at once, unless one block or row is larger
+_PIECE_BYTES = 4 << 20  # of rows in a file that are read at once, unless one row is larger
+_WIDE_ROW_BYTES = 64 << 10  # from here on, a slice per row costs less than another copy
+
+
+class WindowColumns:
+    """The row columns of a window: batches in memory, or pieces in a file if they exceed `most` bytes."""
+
+    def __init__(self, most: int | None) -> None:
+        """`most`: None if the rows are in memory anyway."""
+        self._most = most
+        self._batches: list[pa.RecordBatch] = []
+        self._in_memory = 0
+        self._file: IO[bytes] | None = None  # its space is freed with this object
+        self._places: list[tuple[int, int]] = []  # of each piece in the file: offset, length
+        self._starts = [0]  # the first row of each batch or piece, and the number of rows
+        self._sizes: list[Positions] = []
+        self.schema = pa.schema([])  # that of the batches, once there is one
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @property
+    def in_file(self) -> bool:
+        """Whether the rows are in a file."""
+        return self._file is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return self._in_memory
+
+    @cached_property
+    def sizes(self) -> Positions:
+        """(rows,): about the bytes of each row. Requires: no batch is added any more."""
+        return np.concatenate(self._sizes) if self._sizes else np.zeros(0, np.int64)
+
+    def add(self, columns: pa.RecordBatch) -> None:
+        """Append rows. If the disk cannot take them, they stay in memory, because the merge is still correct then."""
+        self.schema = columns.schema
+        self._sizes.append(row_sizes(columns))
+        size = columns.get_total_buffer_size()
+        if self._most is None or (self._file is None and self._in_memory + size <= self._most):
+            self._keep(columns, size)
+            return
+        try:
+            self._move()
+            self._write(columns, self._sizes[-1])
+        except OSError as error:
+            log.warning("%d bytes of wide rows stay in memory: %s: %s", size, tempfile.gettempdir(), error)
+            self._unmove(columns)
+
+    def _keep(self, columns: pa.RecordBatch, size: int) -> None:
+        self._batches.append(columns)
+        self._in_memory += size
+        self._starts.append(self._starts[-1] + columns.num_rows)
+
+    def _move(self) -> None:
+        """Move the batches in memory to a file."""
+        if self._file is not None:
+            return
+        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)
+        batches, self._batches, self._starts = self._batches, [], [0]
+        try:
+            for batch, sizes in zip(batches, self._sizes, strict=False):
+                self._write(batch, sizes)
+        except OSError:
+            self._batches = batches
+            raise
+        self._in_memory = 0
+
+    def _write(self, columns: pa.RecordBatch, sizes: Positions) -> None:
+        assert self._file is not None
+        for start, end in spans_of(sizes, _PIECE_BYTES):
+            data = columns.slice(start, end - start).serialize()
+            offset = sum(self._places[-1]) if self._places else 0
+            written, view = 0, memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._file.fileno(), view[written:], offset + written)
+            self._places.append((offset, len(view)))
+            self._starts.append(self._starts[-1] + end - start)
+
+    def _unmove(self, columns: pa.RecordBatch) -> None:
+        """Hold all rows in memory, after the file could not take some of them."""
+        held = self._batches or [self._piece(number) for number in range(len(self._places))]
+        rows = sum(map(len, self._sizes[:-1]))
+        if self._file is not None:
+            self._file.close()
+        self._file, self._places, self._batches, self._starts, self._in_memory = None, [], [], [0], 0
+        self._most = None
+        for batch in held:
+            batch = batch.slice(0, rows - self._starts[-1])  # without rows of the batch that was written in part
+            if batch.num_rows:
+                self._keep(batch, batch.get_total_buffer_size())
+        self._keep(columns, columns.get_total_buffer_size())
+
+    def _piece(self, number: int) -> pa.RecordBatch:
+        if self._file is None:
+            return self._batches[number]
+        offset, length = self._places[number]
+        data = os.pread(self._file.fileno(), length, offset)
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self.schema)
+
+    def table(self, start: int, stop: int) -> pa.Table:
+        """Rows start … stop - 1."""
+        return pa.Table.from_batches([part for part, _ in self._parts(np.arange(start, stop))], self.schema)
+
+    def take(self, rows: Positions) -> pa.Table:
+        """These rows, ascending. Reads the pieces of a file that hold one."""
+        batches = [
+            part if part.num_rows == len(at) else part.take(pa.array(at - at[0])) for part, at in self._parts(rows)
+        ]
+        return pa.Table.from_batches(batches, self.schema)
+
+    def _parts(self, rows: Positions) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Per batch or piece with some of the rows: its part from the first to the last of them, and the rows."""
+        if not len(rows):
+            return
+        starts = np.array(self._starts)
+        first, last = np.searchsorted(starts, [rows[0], rows[-1]], "right") - 1
+        bounds = np.searchsorted(rows, starts[first : last + 2])
+        for number, (low, high) in enumerate(pairwise(bounds.tolist()), int(first)):
+            if low < high:
+                at = rows[low:high]
+                begin = int(at[0])
+                part = self._piece(number).slice(begin - self._starts[number], int(at[-1]) + 1 - begin)
+                yield part, at
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a run that are read and not merged yet: key, epoch, op, and the place of their columns."""
+
+    heads: pa.Table
+    columns: WindowColumns
+    start: int = 0  # of the first row in `columns`
+
+    def slice(self, start: int, count: int | None = None) -> "Held":
+        """Some of the rows."""
+        return replace(self, heads=self.heads.slice(start, count), start=self.start + start)
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of the rows, in memory or not."""
+        if not self.columns.in_file:  # cheap, and steps of narrow rows are many
+            return self.columns.nbytes * self.heads.num_rows // max(len(self.columns), 1)
+        return int(self.columns.sizes[self.start : self.start + self.heads.num_rows].sum())
+
+    def table(self) -> pa.Table:
+        """The rows with their columns."""
+        rows = self.columns.table(self.start, self.start + self.heads.num_rows)
+        fields = [*self.heads.schema, *rows.schema]
+        return pa.table([*self.heads.columns, *rows.columns], schema=pa.schema(fields))
+
+
+@dataclass(frozen=True)
+class WideRows:
+    """Rows in order whose columns are taken from their sources in slices."""
+
+    heads: pa.Table  # key, epoch, op
+    sources: tuple[WindowColumns, ...]
+    source: Positions  # (rows,): position in `sources`
+    row: Positions  # (rows,): row of the source; ascending for each source
+    schema: pa.Schema
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self.heads.num_rows)
+
+    @cached_property
+    def sizes(self) -> Positions:
+        """(rows,): about the bytes of each row."""
+        found = np.zeros(self.num_rows, np.int64)
+        for number, source in enumerate(self.sources):
+            mine = self.source == number
+            found[mine] = source.sizes[self.row[mine]]
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of all rows."""
+        return int(self.sizes.sum())
+
+    def where(self, mask: Mask) -> "WideRows":
+        """The rows selected by `mask`."""
+        if mask.all():
+            return self
+        return WideRows(
+            self.heads.filter(pa.array(mask)), self.sources, self.source[mask], self.row[mask], self.schema
+        )
+
+    def with_key_type(self, key: pa.Field) -> "WideRows":
+        """The same rows with keys of another type."""
+        heads = self.heads.set_column(0, key, self.heads.column(0).cast(key.type))
+        return WideRows(heads, self.sources, self.source, self.row, self.schema.set(0, key))
+
+    def slice(self, start: int, count: int | None = None) -> pa.Table:
+        """Rows from `start` on with their columns. Memory: twice their bytes."""
+        stop = self.num_rows if count is None else min(start + count, self.num_rows)
+        numbers, rows = self.source[start:stop], self.row[start:stop]
+        parts, places, taken = [], np.empty(stop - start, np.int64), 0
+        for number in np.unique(numbers).tolist():
+            mine = np.flatnonzero(numbers == number)
+            parts.append(self.sources[number].take(rows[mine]))
+            places[mine] = taken + np.arange(len(mine))
+            taken += len(mine)
+        columns = pa.concat_tables(parts) if parts else pa.schema(list(self.schema)[HEAD_COLUMNS:]).empty_table()
+        if len(parts) > 1:
+            if int(self.sizes[start:stop].sum()) >= _WIDE_ROW_BYTES * (stop - start):
+                columns = pa.concat_tables([columns.slice(place, 1) for place in places.tolist()])
+            else:
+                columns = columns.take(pa.array(places))
+        return pa.table([*self.heads.slice(start, stop - start).columns, *columns.columns], schema=self.schema)
+
+    def slices(self) -> Iterator[pa.Table]:
+        """All rows in tables of about SLICE_BYTES."""
+        for start, end in spans_of(self.sizes, SLICE_BYTES):
+            yield self.slice(start, end - start)
+
+    @staticmethod
+    def joined(parts: "Sequence[pa.Table | WideRows]") -> "WideRows":
+        """The rows of all parts, in their order. Requires: equal schemas."""
+        wide = [part if isinstance(part, WideRows) else _of_table(part) for part in parts]
+        before = np.cumsum([0, *(len(part.sources) for part in wide)])
+        return WideRows(
+            pa.concat_tables([part.heads for part in wide]).combine_chunks(),
+            tuple(source for part in wide for source in part.sources),
+            np.concatenate([part.source + base for part, base in zip(wide, before.tolist(), strict=False)]),
+            np.concatenate([part.row for part in wide]),
+            wide[0].schema,
+        )
+
+
+def _of_table(rows: pa.Table) -> WideRows:
+    columns = WindowColumns(None)
+    for batch in rows.select(range(HEAD_COLUMNS, rows.num_columns)).to_batches():
+        columns.add(batch)
+    places = np.arange(rows.num_rows)
+    return WideRows(rows.select(range(HEAD_COLUMNS)), (columns,), np.zeros_like(places), places, rows.schema)
+
+
+def row_sizes(columns: pa.RecordBatch) -> Positions:
+    """(rows,): about the bytes of each row. Values that contain others count by their mean."""
+    sizes = np.zeros(columns.num_rows, np.int64)
+    for column in columns.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            sizes += 4 + pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        elif is_nested(column.type):
+            sizes += column.nbytes // max(len(column), 1)
+        else:
+            sizes += -(-int(column.type.bit_width) // 8)
+    return sizes
+
+
+def spans_of(sizes: Positions, most: int) -> list[tuple[int, int]]:
+    """Split items with these sizes into consecutive spans of at most `most`, or of one item."""
+    ends = np.cumsum(sizes)
+    found, start = [], 0
+    while start < len(ends):
+        limit = most + (int(ends[start - 1]) if start else 0)
+        end = max(start + 1, int(np.searchsorted(ends, limit, "right")))
+        found.append((start, end))
+        start = end
+    return found
