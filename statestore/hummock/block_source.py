@@ -30,6 +30,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 # Read a partition whole if at least one in this many blocks is needed. A higher value fills the cache with unneeded
 # blocks.
 _DENSE = 4
+_MOST_BYTES = 32 << 20  # a partition with more encoded bytes has very wide rows, and is never read whole
 _RUN_BYTES = 8 << 20  # limit of neighbouring blocks per range request
 _WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
 _WAVES_AT_ONCE = 2
@@ -248,7 +249,8 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     ends = np.minimum(firsts + section.per_partition, len(reader))
     needed = np.array([*starts, len(blocks)]) - [0, *starts]
     bounds = zip(firsts.tolist(), ends.tolist(), strict=True)
-    whole = (needed * _DENSE >= ends - firsts) | [is_cached(*span) for span in bounds]
+    whole = (needed * _DENSE >= ends - firsts) & (_encoded_bytes(reader, firsts, ends) <= _MOST_BYTES)
+    whole |= [is_cached(*span) for span in bounds]
     if whole.all():
         first, end = firsts, ends
     else:
@@ -256,10 +258,15 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
         first, end = np.concatenate([firsts[whole], single]), np.concatenate([ends[whole], single + 1])
         order = np.argsort(first)
         first, end = first[order], end[order]
-    offset = reader.offsets[first]
-    length = reader.offsets[end - 1] + reader.lengths[end - 1] - offset
+    offset, length = reader.offsets[first], _encoded_bytes(reader, first, end)
     columns = (column.tolist() for column in (first, end, offset, length))
     return [_Span(number, *span) for span in zip(*columns, strict=True)]
+
+
+def _encoded_bytes(reader: SectionReader, first: Positions, end: Positions) -> Positions:
+    """The bytes of the blocks first … end - 1 of each range."""
+    length: Positions = reader.offsets[end - 1] + reader.lengths[end - 1] - reader.offsets[first]
+    return length
 
 
 def _waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:

@@ -28,7 +28,7 @@ from tussock.statestore.vnode import one_array
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
 MERGE_BYTES = 128 << 20  # of decoded windows that all runs of a merge hold in memory
 STEP_BYTES = 64 << 20  # a step with more is merged in slices
-_WINDOWS = 4  # that a run's share has room for: the current one, the next one, and their encoded bytes
+_WINDOWS = 2  # that a run holds: the current one, and the next one if it is read ahead
 _FEW_ROWS = 16  # blocks with more rows have about _BLOCK_BYTES
 _BLOCK_BYTES = 256 << 10
 _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section, is_in_memory
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
-from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.hummock.sst_reader import Rows, taken_from
 
 _GROWTH = 4
 
@@ -107,6 +107,27 @@ class _Scan:
         self.ranges = ranges
         self.batches: list[pa.RecordBatch] = []
         self._rows = 0  # in `batches`
+        self._settled = 0  # of `batches`: they have found rows only
+
+    def begin(self) -> None:
+        """Begin a round. Rows of the rounds before stay where they are."""
+        self._settled = len(self.batches)
+
+    def settle(self, found: "_Gathered") -> None:
+        """Replace the blocks that were searched since the last call by the rows that were found in them."""
+        batches = self.batches[self._settled :]
+        if not batches or any(batch.schema != batches[0].schema for batch in batches):
+            return  # the end of the read reports batches that differ
+        base = self._rows - sum(batch.num_rows for batch in batches)
+        places = [number for number, rows in enumerate(found.row) if len(rows) and rows[0] >= base]
+        wanted = np.concatenate([found.row[place] - base for place in places]) if places else np.zeros(0, np.int64)
+        self._rows = base
+        for place in places:
+            count = len(found.row[place])
+            found.row[place] = self._rows + np.arange(count)
+            self._rows += count
+        self.batches[self._settled :] = taken_from(batches, wanted)
+        self._settled = len(self.batches)
 
     def keep(self, unit: Rows) -> int:
         """Store a unit's rows, and return the position of its first row."""
@@ -135,10 +156,17 @@ class _Round:
         requests = [
             (b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
-        for (first, end), units in zip(self.windows, scan.source.blocks(requests), strict=True):
-            for unit in units:
-                inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
-                _gather(found, unit, self.prefixes[inside], scan)
+        scan.begin()
+        for number, portion in enumerate(scan.source.in_portions(requests)):
+            if number:
+                scan.settle(found)  # drops the blocks of the portion before
+            for place, blocks, units in portion:
+                first, end = self.windows[place]
+                for unit in units:
+                    # A unit may have blocks of other portions. They are searched there.
+                    low, high = max(unit.first_block, int(blocks[0])), min(unit.end_block, int(blocks[-1]) + 1)
+                    inside = np.flatnonzero((first < high) & (end > low))
+                    _gather(found, unit, self.prefixes[inside], scan)
         return _newest(found)
 
     def complete(self, found: Scanned) -> Mask:

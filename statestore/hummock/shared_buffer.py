@@ -5,7 +5,7 @@ reads like a section with one decoded block in memory. Point reads, prefix scans
 another sorted run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,10 @@ from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
+
+_PORTION_BYTES = 256 << 20  # decoded blocks that a read of many blocks holds at once
+_EXPANSION = 4  # decoded bytes per encoded byte
+_LEAST_BYTES = 4 << 10  # of a decoded block
 
 #: Loads one table's sealed MemTable of an epoch, or None. The first read decodes it.
 Load = Callable[[], SealedBatch | None]
@@ -127,6 +131,19 @@ class BufferedSource:
             for s, blocks in requests
         ]
 
+    def in_portions(
+        self, requests: Sequence[tuple[Section, Positions]]
+    ) -> Iterator[list[tuple[int, Positions, list[Rows]]]]:
+        """`blocks` for one portion of the requests after another, so that a caller can drop the rows of the others.
+
+        Yields: the number of a request, some of its blocks, and their decoded rows; in the order of the requests. A
+            portion takes about _PORTION_BYTES, or is one block.
+        Cost: besides the reads, some microseconds if all requests fit in one portion.
+        """
+        for portion in _portions(requests):
+            wanted = [(requests[number][0], blocks) for number, blocks in portion]
+            yield [(*part, units) for part, units in zip(portion, self.blocks(wanted), strict=True)]
+
     def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Like BlockSource.scan."""
         if isinstance(section, OpenSection):
@@ -136,6 +153,37 @@ class BufferedSource:
             return rows
         chosen = rows.columns.select(list(columns))
         return Rows(0, 1, rows.keys, chosen, rows.min_epoch, rows.max_epoch, rows.epochs, rows.puts)
+
+
+def _portions(requests: Sequence[tuple[Section, Positions]]) -> Iterator[list[tuple[int, Positions]]]:
+    """Numbers of requests, ascending, with some of their blocks."""
+    ends = [np.cumsum(_decoded_bytes(section, blocks)) for section, blocks in requests]
+    if sum(int(end[-1]) for end in ends if len(end)) <= _PORTION_BYTES:
+        yield [(number, blocks) for number, (_, blocks) in enumerate(requests)]
+        return
+    portion: list[tuple[int, Positions]] = []
+    left = _PORTION_BYTES
+    for number, ((_, blocks), end) in enumerate(zip(requests, ends, strict=True)):
+        start = taken = 0
+        while start < len(blocks):
+            stop = int(np.searchsorted(end, taken + left, "right"))
+            if stop <= start and portion:
+                yield portion
+                portion, left = [], _PORTION_BYTES
+                continue
+            stop = max(stop, start + 1)
+            portion.append((number, blocks[start:stop]))
+            left -= int(end[stop - 1]) - taken
+            start, taken = stop, int(end[stop - 1])
+    if portion:
+        yield portion
+
+
+def _decoded_bytes(section: Section, blocks: Positions) -> Positions:
+    """(blocks,): an estimate of the memory that each takes when it is decoded."""
+    if isinstance(section, BufferedSection):
+        return np.zeros(len(blocks), np.int64)  # it is in memory already
+    return np.maximum(section.reader.lengths[blocks] * _EXPANSION, _LEAST_BYTES)
 
 
 def buffered_section(batch: SealedBatch | None, epoch: int) -> BufferedSection | None:

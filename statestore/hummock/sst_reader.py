@@ -404,6 +404,14 @@ def no_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])).take(pa.array(np.zeros(rows, np.int64))))
 
 
+def taken_from(batches: Sequence[pa.RecordBatch], rows: Positions) -> list[pa.RecordBatch]:
+    """Copy some rows of concatenated batches, so that the batches can be dropped. Requires: equal schemas."""
+    if not batches[0].num_columns:
+        return [no_columns(len(rows))]
+    taken: list[pa.RecordBatch] = pa.Table.from_batches(batches).take(pa.array(rows)).combine_chunks().to_batches()
+    return taken
+
+
 def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.open_stream(pa.py_buffer(data), options=_PLAIN).read_next_batch()
     assert batch.schema.equals(schema), (

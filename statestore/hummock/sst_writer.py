@@ -132,7 +132,8 @@ def encode_blocks(
         packing: PLANES, or LZ4 for earlier releases. ZSTD is only read.
 
     Cost: about 60 ns per row of two numbers; a text of random letters costs 1 to 2 ns per byte. Memory: the encoded
-        blocks, and the rows of _BLOCKS_AT_ONCE blocks, or of SLICE_BYTES if those are wide.
+        blocks, and the rows of _BLOCKS_AT_ONCE blocks. If those take much, SLICE_BYTES of them, unless they contain
+        nested columns or `packing` is LZ4.
     """
     encoding = _Encoding.of(table_id, rows, rows_per_block, cuts, packing)
     payloads = [payload for _, _, some in encoding.payloads() for payload in some]
@@ -142,9 +143,9 @@ def encode_blocks(
 def encoded_parts(
     table_id: int, rows: pa.Table | WideRows, cuts: Ints | None = None, packing: Packing = Packing.PLANES
 ) -> Iterator[EncodedBlocks]:
-    """`encode_blocks` in parts of about SLICE_BYTES, or of one block, if the rows take much memory.
+    """`encode_blocks` in parts, if the rows take much memory: of about SLICE_BYTES, or of one block.
 
-    Joined, the parts equal the blocks of `encode_blocks`. Requires: see there.
+    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks. Joined, the parts equal the blocks of `encode_blocks`. Requires: see there.
     Cost: columns of wide rows are taken from their sources up to three times. Memory: three copies of a part.
     """
     encoding = _Encoding.of(table_id, rows, None, cuts, packing)
@@ -217,7 +218,9 @@ class _Encoding:
         wide = isinstance(self.rows, WideRows) or self.rows.get_total_buffer_size() > _MUCH_BYTES
         for low in range(0, len(self.starts), _BLOCKS_AT_ONCE):
             high = min(low + _BLOCKS_AT_ONCE, len(self.starts))
-            spans = self._spans(low, high) if wide else [(low, high)]
+            # Arrow's messages end with bytes that follow in memory, so their rows stay together.
+            apart = wide and layout is not None and not layout.nested
+            spans = self._spans(low, high) if apart else [(low, high)]
             outline = None
             if layout is not None and len(spans) > 1:
                 outline = Outline.joined([outline_of(layout, self._batch(*span)) for span in spans])
@@ -228,7 +231,9 @@ class _Encoding:
 
     def _encoded(self, low: int, high: int, layout: PlaneLayout | None, outline: Outline | None) -> list[memoryview]:
         batch, begin = self._batch(low, high), int(self.starts[low])
-        bounds = list(zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True))
+        bounds = list(
+            zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True)
+        )
         if layout is not None:
             return [memoryview(block) for block in encode_planes(layout, batch, bounds, outline)]
         return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE))

@@ -42,7 +42,7 @@ from tussock.statestore.hummock.shared_buffer import (
 )
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
-from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.hummock.sst_reader import Rows, taken_from
 from tussock.statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
@@ -66,6 +66,12 @@ class _Candidates:
     def only(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
         return _Candidates(self.section, self.keys[mask], self.blocks[mask])
 
+    def within(self, blocks: Positions) -> "_Candidates":
+        """The keys of these consecutive candidate blocks."""
+        if blocks[0] == self.blocks[0] and blocks[-1] == self.blocks[-1]:
+            return self
+        return self.only((self.blocks >= blocks[0]) & (self.blocks <= blocks[-1]))
+
 
 class _Lookup:
     """A look-up of many keys.
@@ -80,6 +86,7 @@ class _Lookup:
         self.unresolved = np.ones(len(keys), np.bool_)  # (probes,) whether an older section may hold the newest entry
         self.batches: list[pa.RecordBatch] = []
         self._rows = 0  # in `batches`
+        self._settled = 0  # of `batches`: they have requested rows only
         self._row = np.full(len(keys), -1, np.int64)  # (probes,) the row of each; -1: none
 
     def search(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
@@ -107,6 +114,17 @@ class _Lookup:
         self._row[probes] = self._rows + at
         self.batches.append(batch)
         self._rows += batch.num_rows
+
+    def settle(self) -> None:
+        """Replace the blocks that were searched since the last call by their requested rows."""
+        batches = self.batches[self._settled :]
+        if not batches or any(batch.schema != batches[0].schema for batch in batches):
+            return  # the end of the read reports batches that differ
+        base = self._rows - sum(batch.num_rows for batch in batches)
+        probes = np.flatnonzero(self._row >= base)
+        self.batches[self._settled :] = taken_from(batches, self._row[probes] - base)
+        self._row[probes] = base + np.arange(len(probes))
+        self._settled, self._rows = len(self.batches), base + len(probes)
 
     def rows_of_keys(self) -> Positions:
         """(keys,) the row of each key; -1: none."""
@@ -196,8 +214,11 @@ class HummockStore:
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
             requests = [(part.section, _unique(part.blocks)) for part in now]
-            for part, units in zip(now, self.source.blocks(requests), strict=True):
-                lookup.search(part, units, epoch)
+            for number, portion in enumerate(self.source.in_portions(requests)):
+                if number:
+                    lookup.settle()  # drops the blocks of the portion before
+                for place, blocks, units in portion:
+                    lookup.search(now[place].within(blocks), units, epoch)
         at = lookup.rows_of_keys()
         found = at >= 0
         rows = self._rows(table_id, lookup.batches, columns, schema, found_in)

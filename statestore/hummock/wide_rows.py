@@ -43,8 +43,9 @@ class WindowColumns:
         self._in_memory = 0
         self._file: IO[bytes] | None = None  # its space is freed with this object
         self._places: list[tuple[int, int]] = []  # of each piece in the file: offset, length
+        self._before = 0  # rows before the last batch in the file
         self._starts = [0]  # the first row of each batch or piece, and the number of rows
-        self._sizes: list[Positions] = []
+        self._sizes: list[Positions] = []  # of the rows of each piece in the file
         self.schema = pa.schema([])  # that of the batches, once there is one
 
     def __len__(self) -> int:
@@ -63,19 +64,20 @@ class WindowColumns:
     @cached_property
     def sizes(self) -> Positions:
         """(rows,): about the bytes of each row. Requires: no batch is added any more."""
-        return np.concatenate(self._sizes) if self._sizes else np.zeros(0, np.int64)
+        sizes = self._sizes if self.in_file else [row_sizes(batch) for batch in self._batches]
+        return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
 
     def add(self, columns: pa.RecordBatch) -> None:
         """Append rows. If the disk cannot take them, they stay in memory, because the merge is still correct then."""
         self.schema = columns.schema
-        self._sizes.append(row_sizes(columns))
         size = columns.get_total_buffer_size()
         if self._most is None or (self._file is None and self._in_memory + size <= self._most):
             self._keep(columns, size)
             return
         try:
             self._move()
-            self._write(columns, self._sizes[-1])
+            self._before = len(self)
+            self._write(columns)
         except OSError as error:
             log.warning("%d bytes of wide rows stay in memory: %s: %s", size, tempfile.gettempdir(), error)
             self._unmove(columns)
@@ -92,15 +94,16 @@ class WindowColumns:
         self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)
         batches, self._batches, self._starts = self._batches, [], [0]
         try:
-            for batch, sizes in zip(batches, self._sizes, strict=False):
-                self._write(batch, sizes)
+            for batch in batches:
+                self._write(batch)
         except OSError:
             self._batches = batches
             raise
         self._in_memory = 0
 
-    def _write(self, columns: pa.RecordBatch, sizes: Positions) -> None:
+    def _write(self, columns: pa.RecordBatch) -> None:
         assert self._file is not None
+        sizes = row_sizes(columns)
         for start, end in spans_of(sizes, _PIECE_BYTES):
             data = columns.slice(start, end - start).serialize()
             offset = sum(self._places[-1]) if self._places else 0
@@ -108,15 +111,18 @@ class WindowColumns:
             while written < len(view):
                 written += os.pwrite(self._file.fileno(), view[written:], offset + written)
             self._places.append((offset, len(view)))
+            self._sizes.append(sizes[start:end])
             self._starts.append(self._starts[-1] + end - start)
 
     def _unmove(self, columns: pa.RecordBatch) -> None:
         """Hold all rows in memory, after the file could not take some of them."""
-        held = self._batches or [self._piece(number) for number in range(len(self._places))]
-        rows = sum(map(len, self._sizes[:-1]))
+        held, rows = self._batches, sum(batch.num_rows for batch in self._batches)
+        if not held:
+            held, rows = [self._piece(number) for number in range(len(self._places))], self._before
         if self._file is not None:
             self._file.close()
-        self._file, self._places, self._batches, self._starts, self._in_memory = None, [], [], [0], 0
+        self._file, self._in_memory = None, 0
+        self._places, self._sizes, self._batches, self._starts = [], [], [], [0]
         self._most = None
         for batch in held:
             batch = batch.slice(0, rows - self._starts[-1])  # without rows of the batch that was written in part
@@ -133,6 +139,8 @@ class WindowColumns:
 
     def table(self, start: int, stop: int) -> pa.Table:
         """Rows start … stop - 1."""
+        if len(self._batches) == 1:
+            return pa.Table.from_batches([self._batches[0].slice(start, stop - start)])
         return pa.Table.from_batches([part for part, _ in self._parts(np.arange(start, stop))], self.schema)
 
     def take(self, rows: Positions) -> pa.Table:
@@ -216,9 +224,7 @@ class WideRows:
         """The rows selected by `mask`."""
         if mask.all():
             return self
-        return WideRows(
-            self.heads.filter(pa.array(mask)), self.sources, self.source[mask], self.row[mask], self.schema
-        )
+        return WideRows(self.heads.filter(pa.array(mask)), self.sources, self.source[mask], self.row[mask], self.schema)
 
     def with_key_type(self, key: pa.Field) -> "WideRows":
         """The same rows with keys of another type."""

@@ -1,0 +1,255 @@
+"""Rows of megabytes: merges, encoding and reads hold a bounded number of bytes, and give the same bytes and rows."""
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from benchmarks.memory import BUDGET_BYTES, measure
+from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.catalogs import catalog_of
+from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
+from tests.statestore.hummock.test_compaction import outputs_here, task_of
+from tussock.statestore.hummock import compaction, merge, shared_buffer, sst_writer, wide_rows
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.compaction import plan_merge
+from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.hummock.sst_format import Packing
+from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, encode_blocks, encoded_parts
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.hummock.wide_rows import WideRows, WindowColumns, spans_of
+from tussock.statestore.meta.version import VnodeMapping
+
+
+def rows_of_all_types(count: int, seed: int = 3) -> pa.Table:
+    """Rows of every form of a column, with NULLs that only some of them have."""
+    rng = np.random.default_rng(seed)
+    n = pa.array(rng.integers(-5, 1 << 40, count), mask=rng.random(count) < 0.02)
+    late = pa.array([None if i > 0.9 * count else i for i in range(count)], pa.int32())
+    texts = ["x" * int(size) for size in rng.integers(0, 900, count)]
+    lists: list[list[int] | None] = [None if i % 31 == 30 else list(range(i % 4)) for i in range(count)]
+    structs = [{"a": None if i % 5 == 4 else i, "b": [str(i)] * (i % 3)} for i in range(count)]
+    maps = [[(str(i), float(i))] * (i % 2) for i in range(count)]
+    columns: dict[str, pa.Array] = {
+        "key": pa.array([storage_key(1, 0, b"%06d" % (i // 3)) for i in range(count)], pa.binary()),
+        "epoch": pa.array([100 - i % 3 for i in range(count)], pa.uint64()),
+        "op": pa.array([int(i % 7 != 6) for i in range(count)], pa.uint8()),
+        "n": n,
+        "late": late,
+        "same": pa.array(np.full(count, 7, np.int64)),
+        "flag": pa.array([None if i % 11 == 10 else i % 2 == 0 for i in range(count)]),
+        "text": pa.array([None if i % 13 == 12 else text for i, text in enumerate(texts)], pa.string()),
+        "list": pa.array(lists, pa.list_(pa.int16())),
+        "struct": pa.array(structs, pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
+        "map": pa.array(maps, pa.map_(pa.string(), pa.float64())),
+    }
+    return pa.table(columns)
+
+
+def wide_form(rows: pa.Table, most: int | None, sources: int = 3) -> WideRows:
+    """The rows, dealt out to several sources, some of which lie in files."""
+    source = np.arange(rows.num_rows) % sources
+    places = np.zeros(rows.num_rows, np.int64)
+    held = []
+    for number in range(sources):
+        mine = np.flatnonzero(source == number)
+        places[mine] = np.arange(len(mine))
+        columns = WindowColumns(most)
+        for batch in rows.select(range(3, rows.num_columns)).take(pa.array(mine)).to_batches(max_chunksize=40):
+            columns.add(batch)
+        held.append(columns)
+    return WideRows(rows.select(range(3)), tuple(held), source, places, rows.schema)
+
+
+@pytest.fixture
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_rows, "_PIECE_BYTES", 5_000)
+    monkeypatch.setattr(wide_rows, "SLICE_BYTES", 9_000)
+    monkeypatch.setattr(sst_writer, "SLICE_BYTES", 9_000)
+
+
+@pytest.mark.usefixtures("_small_slices")
+@pytest.mark.parametrize("most", [None, 20_000, 0])
+def test_slices_of_wide_rows_are_the_rows(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of_all_types(300)
+    wide = wide_form(rows, most)
+    assert [source.in_file for source in wide.sources] == [most is not None] * 3
+    for wide_row in (1, 1 << 30):  # both ways to put rows of several sources in order
+        monkeypatch.setattr(wide_rows, "_WIDE_ROW_BYTES", wide_row)
+        assert pa.concat_tables(wide.slices()).equals(rows)
+    some = np.array([i % 5 == 0 or 100 < i < 130 for i in range(300)])
+    assert wide.where(some).slice(0).equals(rows.filter(pa.array(some)))
+    assert WideRows.joined([rows.slice(0, 10), wide, rows.slice(7)]).slice(0).to_pylist() == (
+        rows.slice(0, 10).to_pylist() + rows.to_pylist() + rows.slice(7).to_pylist()
+    )
+
+
+def test_rows_stay_in_memory_if_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of_all_types(200)
+    monkeypatch.setattr(wide_rows, "_PIECE_BYTES", 5_000)
+    written = iter(range(3))
+
+    def full(file: int, data: memoryview, offset: int) -> int:
+        if next(written, None) is None:
+            raise OSError(28, "No space left on device")
+        return real(file, data, offset)
+
+    real = wide_rows.os.pwrite
+    monkeypatch.setattr(wide_rows.os, "pwrite", full)
+    columns = WindowColumns(20_000)
+    for batch in rows.to_batches(max_chunksize=50):
+        columns.add(batch)
+    assert not columns.in_file
+    assert columns.table(0, 200).equals(rows)
+
+
+@pytest.mark.usefixtures("_small_slices")
+@pytest.mark.parametrize(
+    ("packing", "nested", "fewest"), [(Packing.LZ4, False, 3), (Packing.PLANES, True, 3), (Packing.PLANES, False, 20)]
+)
+def test_rows_that_are_encoded_in_parts_make_the_same_blocks(
+    packing: Packing, nested: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 8_000)
+    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
+    monkeypatch.setattr(sst_writer, "_BLOCKS_AT_ONCE", 10)
+    rows = rows_of_all_types(400)
+    rows = rows if nested else rows.drop_columns(["list", "struct", "map"])
+    cuts = np.array([51, 300])
+    whole = encode_blocks(1, rows, cuts=cuts, packing=packing)  # all together: 400 rows are far below _MUCH_BYTES
+    assert len(whole) > 20
+    parts = list(encoded_parts(1, wide_form(rows, 20_000), cuts, packing))
+    assert len(parts) >= fewest
+    assert_same_blocks(EncodedBlocks.joined(parts), whole)
+    monkeypatch.setattr(sst_writer, "_MUCH_BYTES", 0)  # an epoch's rows, which are in memory, are encoded in parts too
+    assert_same_blocks(encode_blocks(1, rows, cuts=cuts, packing=packing), whole)
+
+
+def assert_same_blocks(found: EncodedBlocks, expected: EncodedBlocks) -> None:
+    for name in EncodedBlocks.__dataclass_fields__:
+        one, other = getattr(found, name), getattr(expected, name)
+        same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+        assert same, name
+
+
+def runs_of_wide_rows(objects: MemoryObjectStore, seed: int) -> tuple[StoreModel, list[int]]:
+    """Ten runs with texts of up to 3,000 letters, updates and deletes."""
+    rng = random.Random(seed)
+    model = StoreModel(objects)
+    for epoch in range(1, 11):
+        keys = [storage_key(1, rng.randrange(6), b"%03d" % rng.randrange(150)) for _ in range(60)]
+        rows = {
+            key: None if rng.random() < 0.2 else {"n": epoch, "s": rng.randbytes(rng.randrange(1_500)).hex()}
+            for key in keys
+        }
+        model.commit(epoch, [sealed(1, rows)])
+    return model, list(range(1, 11))
+
+
+@pytest.fixture
+def _tiny_merges(monkeypatch: pytest.MonkeyPatch, _small_slices: None) -> None:
+    """Every step is wide, and every window lies in a file."""
+    monkeypatch.setattr(merge, "STEP_BYTES", 2_000)
+    monkeypatch.setattr(merge, "MERGE_BYTES", 40_000)
+    monkeypatch.setattr(compaction, "MERGE_BYTES", 40_000)
+
+
+@pytest.mark.parametrize("readable", [[10], [3, 5, 10]])
+def test_a_merge_of_wide_rows_makes_the_same_objects(
+    readable: list[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 8_000)
+    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
+    monkeypatch.setattr(compaction, "_CHUNK_BYTES", 30_000)
+    names: list[list[str]] = []
+    for _ in range(2):
+        objects = MemoryObjectStore()
+        model, _epochs = runs_of_wide_rows(objects, 5)
+        mapping = VnodeMapping(0, (0, 0, 0, 1, 1, 1))
+        version = msgspec.structs.replace(model.version, catalog=catalog_of([1]), mapping=mapping)
+        ssts = [sst for level in version.levels for sst in level]
+        task = task_of(version, ssts, 1)
+        plan = plan_merge(objects, version, task, readable, 20_000)
+        outputs = outputs_here(plan, objects)
+        names.append([sst.name for sst in outputs])
+        request.getfixturevalue("_tiny_merges")  # for the second time
+    assert len(names[0]) > 3
+    assert names[0] == names[1]
+
+
+@pytest.mark.usefixtures("_tiny_merges")
+def test_scans_and_look_ups_of_wide_rows_agree_with_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_buffer, "_PORTION_BYTES", 20_000)
+    model, epochs = runs_of_wide_rows(MemoryObjectStore(), 6)
+    rng = random.Random(1)
+    for epoch in epochs[2::3]:
+        store = model.store()
+        rows = dict(model.scan(epoch))
+        assert {row.pop("key"): row for part in store.iter(1, None, None, epoch) for row in part.to_pylist()} == rows
+        keys = [*rng.sample(sorted(rows), 40), storage_key(1, 1, b"zzz")]
+        found, got = store.multi_get(1, pa.array(keys, pa.binary()), epoch)
+        assert [row if held else None for held, row in zip(found.to_pylist(), got.to_pylist(), strict=True)] == [
+            rows.get(key) for key in keys
+        ]
+        prefixes = [(1).to_bytes(4, "big") + bytes([0, vnode]) for vnode in range(6)]
+        for limit in (None, 1, 7):
+            index, held_keys, got = store.scan_prefix(1, pa.array(prefixes, pa.binary()), epoch, limit)
+            expected = [
+                (place, key, rows[key])
+                for place, prefix in enumerate(prefixes)
+                for key in [key for key in sorted(rows) if key.startswith(prefix)][:limit]
+            ]
+            assert list(zip(index.to_pylist(), held_keys.to_pylist(), got.to_pylist(), strict=True)) == expected
+
+
+def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 200 keys is in another block of 50 KB. All blocks together would take 10 MB."""
+    monkeypatch.setattr(shared_buffer, "_PORTION_BYTES", 1 << 20)
+    model = StoreModel(MemoryObjectStore())
+    text = [random.Random(i).randbytes(1_600).hex() for i in range(200)]
+    keys = [storage_key(1, i % 4, b"%04d" % i) for i in range(3_200)]
+    model.commit(1, [sealed(1, {key: {"n": i, "s": text[i % 200]} for i, key in enumerate(sorted(keys))})])
+    most = 0
+    blocks = BufferedSource.blocks
+
+    def counted(source: BufferedSource, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
+        nonlocal most
+        answer = blocks(source, requests)
+        most = max(most, sum(unit.nbytes for units in answer for unit in units))
+        return answer
+
+    monkeypatch.setattr(BufferedSource, "blocks", counted)
+    wanted = sorted(keys)[::16]
+    found, rows = HummockStore(model.objects, model.version, BlockCache(0)).multi_get(
+        1, pa.array(wanted, pa.binary()), 1, columns=["s"]
+    )
+    assert all(found.to_pylist())
+    assert rows.column("s").to_pylist() == [text[i % 200] for i in range(0, 3_200, 16)]
+    assert 0 < most < 2 << 20
+
+
+def test_spans_end_before_they_are_too_large() -> None:
+    assert spans_of(np.array([3, 3, 3, 20, 1, 9]), 10) == [(0, 3), (3, 4), (4, 6)]
+    assert spans_of(np.zeros(0, np.int64), 10) == []
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tussock-wide-") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("row_bytes", "gigabytes"), [(1_000_000, 0.3), (8_000_000, 0.8)])
+def test_compactions_and_scans_of_wide_rows_keep_the_budget(scratch: Path, row_bytes: int, gigabytes: float) -> None:
+    found = measure(scratch, gigabytes, payload=row_bytes)
+    assert found.right
+    assert found.compaction.peak < BUDGET_BYTES
+    assert found.scan.peak < BUDGET_BYTES
