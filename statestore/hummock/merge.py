@@ -22,7 +22,7 @@ from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
-from tussock.statestore.hummock.wide_rows import Held, WideRows, WindowColumns
+from tussock.statestore.hummock.wide_rows import HeldRows, WideRows, WindowColumns
 from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
@@ -74,7 +74,7 @@ class RunCursor:
             for section in sections
             for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
         ]
-        self.held: Held | None = None  # rows that are read and not taken
+        self.held: HeldRows | None = None  # rows that are read and not taken
 
     @property
     def next_key(self) -> bytes | None:
@@ -114,7 +114,7 @@ class RunCursor:
             give_back_freed_memory()  # The C library would keep the gaps between large buffers of several threads.
         if self._ahead is not None and self._todo:
             self._prefetch(self._ahead)
-        held = Held(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
+        held = HeldRows(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
         key = held.heads.column(0)
         if self._first is not None and _binary(key[0]) < self._first:
             held = held.slice(_count_below(key, self._first))
@@ -155,7 +155,7 @@ class RunCursor:
     def _scan(self, section: Section, start: int, stop: int) -> Rows:
         return self._source.scan(section, start, stop, self._columns)
 
-    def take_through(self, key: bytes) -> Held | None:
+    def take_through(self, key: bytes) -> HeldRows | None:
         """Take the held rows up to and including `key`."""
         if self.held is None:
             return None
@@ -204,7 +204,7 @@ def merge_steps(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tab
             yield wide if wide.nbytes > STEP_BYTES // 2 else wide.slice(0)
 
 
-def _chosen_wide(taken: Sequence[Held], choose: Choose) -> WideRows:
+def _chosen_wide(taken: Sequence[HeldRows], choose: Choose) -> WideRows:
     """Like `_chosen`, without reading columns."""
     heads = [rows.heads for rows in taken]
     if len({table.schema.field(0).type for table in heads}) > 1:

@@ -133,7 +133,7 @@ def of_one_width(places: Iterable[ColumnParts]) -> list[list[ColumnParts]]:
     return list(groups.values())
 
 
-class Outline(NamedTuple):
+class CommonParts(NamedTuple):
     """The stored parts of blocks that are encoded together: they store the same planes and bitmaps."""
 
     nullable: Mask  # (columns,): whether a column has a NULL
@@ -141,10 +141,10 @@ class Outline(NamedTuple):
     first: Bytes  # (planes,): the byte of the first row
 
     @staticmethod
-    def joined(parts: Sequence["Outline"]) -> "Outline":
-        """The outline of all rows of the parts, in their order."""
+    def joined(parts: Sequence["CommonParts"]) -> "CommonParts":
+        """The common parts of all rows, in the order of `parts`."""
         first = parts[0].first
-        return Outline(
+        return CommonParts(
             np.logical_or.reduce([part.nullable for part in parts]),
             np.logical_or.reduce([part.varying | (part.first != first) for part in parts]),
             first,
@@ -157,32 +157,32 @@ class Outline(NamedTuple):
         return bits_of(self.nullable) + bits_of(self.varying) + constants.tobytes()
 
 
-def outline_of(layout: PlaneLayout, batch: pa.RecordBatch) -> Outline:
-    """The outline of rows whose bytes under NULLs are zeros or empty."""
-    return _outline(layout, batch, _cells(layout, batch, _texts(layout, batch)))
+def common_parts_of(layout: PlaneLayout, batch: pa.RecordBatch) -> CommonParts:
+    """The common parts of rows whose bytes under NULLs are zeros or empty."""
+    return _common_parts(layout, batch, _cells(layout, batch, _texts(layout, batch)))
 
 
 def encode_planes(
-    layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, outline: Outline | None = None
+    layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, common: CommonParts | None = None
 ) -> Iterator[bytes]:
     """The bytes of each block.
 
     Args:
         batch: the rows of all blocks; bytes under NULLs are zeros or empty.
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
-        outline: of these blocks together with others that are not in `batch`; None: of the batch.
+        common: the parts of these blocks together with others that are not in `batch`; None: of the batch.
     """
     texts = _texts(layout, batch)
     cells = _cells(layout, batch, texts)
-    outline = _outline(layout, batch, cells) if outline is None else outline
-    stored = _stored_planes(cells, outline.varying, batch.num_rows)
+    common = _common_parts(layout, batch, cells) if common is None else common
+    stored = _stored_planes(cells, common.varying, batch.num_rows)
     bitmaps: list[Mask] = []
     for place, column in zip(layout.places, batch.columns, strict=True):
         if place.form is Form.BITS:
             bitmaps.append(column.fill_null(False).to_numpy(zero_copy_only=False))
-        if outline.nullable[place.number]:
+        if common.nullable[place.number]:
             bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
-    flags = outline.flags
+    flags = common.flags
     nested = _nested_messages(layout, batch, bounds)
     for start, end in bounds:
         extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
@@ -241,7 +241,7 @@ def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -
     return found
 
 
-def _outline(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]) -> Outline:
+def _common_parts(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]) -> CommonParts:
     varying, first = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
     for planes, values in cells:
         varying[planes], first[planes] = _varying(values).reshape(-1), values[:, 0].reshape(-1)
@@ -249,7 +249,7 @@ def _outline(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]
         bool(column.null_count) and place.form is not Form.NESTED
         for place, column in zip(layout.places, batch.columns, strict=True)
     ]
-    return Outline(np.array(nullable, np.bool_), varying, first)
+    return CommonParts(np.array(nullable, np.bool_), varying, first)
 
 
 def _stored_planes(cells: Sequence[_Cells], varying: Mask, rows: int) -> Bytes:

@@ -183,7 +183,8 @@ def _decoded_bytes(section: Section, blocks: Positions) -> Positions:
     """(blocks,): an estimate of the memory that each takes when it is decoded."""
     if isinstance(section, BufferedSection):
         return np.zeros(len(blocks), np.int64)  # it is in memory already
-    return np.maximum(section.reader.lengths[blocks] * _EXPANSION, _LEAST_BYTES)
+    decoded: Positions = np.maximum(section.reader.lengths[blocks] * _EXPANSION, _LEAST_BYTES)
+    return decoded
 
 
 def buffered_section(batch: SealedBatch | None, epoch: int) -> BufferedSection | None:

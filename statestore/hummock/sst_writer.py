@@ -16,7 +16,7 @@ from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
 from tussock.statestore.hummock.ipc_messages import record_messages
-from tussock.statestore.hummock.planes import Outline, PlaneLayout, encode_planes, outline_of
+from tussock.statestore.hummock.planes import CommonParts, PlaneLayout, common_parts_of, encode_planes
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
@@ -145,7 +145,8 @@ def encoded_parts(
 ) -> Iterator[EncodedBlocks]:
     """`encode_blocks` in parts, if the rows take much memory: of about SLICE_BYTES, or of one block.
 
-    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks. Joined, the parts equal the blocks of `encode_blocks`. Requires: see there.
+    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks. Joined, the parts equal the blocks of
+    `encode_blocks`. Requires: see there.
     Cost: columns of wide rows are taken from their sources up to three times. Memory: three copies of a part.
     """
     encoding = _Encoding.of(table_id, rows, None, cuts, packing)
@@ -221,21 +222,21 @@ class _Encoding:
             # Arrow's messages end with bytes that follow in memory, so their rows stay together.
             apart = wide and layout is not None and not layout.nested
             spans = self._spans(low, high) if apart else [(low, high)]
-            outline = None
+            common = None
             if layout is not None and len(spans) > 1:
-                outline = Outline.joined([outline_of(layout, self._batch(*span)) for span in spans])
+                common = CommonParts.joined([common_parts_of(layout, self._batch(*span)) for span in spans])
             for start, end in spans:
                 if len(spans) > 1:
                     give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
-                yield start, end, self._encoded(start, end, layout, outline)
+                yield start, end, self._encoded(start, end, layout, common)
 
-    def _encoded(self, low: int, high: int, layout: PlaneLayout | None, outline: Outline | None) -> list[memoryview]:
+    def _encoded(self, low: int, high: int, layout: PlaneLayout | None, common: CommonParts | None) -> list[memoryview]:
         batch, begin = self._batch(low, high), int(self.starts[low])
         bounds = list(
             zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True)
         )
         if layout is not None:
-            return [memoryview(block) for block in encode_planes(layout, batch, bounds, outline)]
+            return [memoryview(block) for block in encode_planes(layout, batch, bounds, common)]
         return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE))
 
     def _batch(self, low: int, high: int) -> pa.RecordBatch:
@@ -364,7 +365,7 @@ def _ends_its_buffer(array: pa.Array) -> bool:
 def rows_per_block_of(rows: pa.Table | pa.RecordBatch | WideRows) -> int:
     """Rows per block that keep a block of wide rows near 256 KB. Depends on the values only, not on the buffers."""
     parts = rows.slices() if isinstance(rows, WideRows) else [rows]
-    sizes = iter(np.sum([_counts_of(part) for part in parts], axis=0, dtype=np.int64).tolist())
+    sizes = iter([sum(counts) for counts in zip(*map(_counts_of, parts), strict=True)])
     width = sum(_bytes_a_row(kind, sizes, rows.num_rows) for kind in rows.schema.types)
     fit = int(_BLOCK_BYTES // max(width, 1))
     return max(_MIN_ROWS, min(ROWS_PER_BLOCK, fit))

@@ -214,11 +214,11 @@ class HummockStore:
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
             requests = [(part.section, _unique(part.blocks)) for part in now]
-            for number, portion in enumerate(self.source.in_portions(requests)):
-                if number:
+            for turn, portion in enumerate(self.source.in_portions(requests)):
+                if turn:
                     lookup.settle()  # drops the blocks of the portion before
-                for place, blocks, units in portion:
-                    lookup.search(now[place].within(blocks), units, epoch)
+                for number, wanted, units in portion:
+                    lookup.search(now[number].within(wanted), units, epoch)
         at = lookup.rows_of_keys()
         found = at >= 0
         rows = self._rows(table_id, lookup.batches, columns, schema, found_in)

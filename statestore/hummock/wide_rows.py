@@ -91,7 +91,7 @@ class WindowColumns:
         """Move the batches in memory to a file."""
         if self._file is not None:
             return
-        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)
+        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)  # noqa: SIM115  (open as long as the object)
         batches, self._batches, self._starts = self._batches, [], [0]
         try:
             for batch in batches:
@@ -166,14 +166,14 @@ class WindowColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRows:
     """Rows of a run that are read and not merged yet: key, epoch, op, and the place of their columns."""
 
     heads: pa.Table
     columns: WindowColumns
     start: int = 0  # of the first row in `columns`
 
-    def slice(self, start: int, count: int | None = None) -> "Held":
+    def slice(self, start: int, count: int | None = None) -> "HeldRows":
         """Some of the rows."""
         return replace(self, heads=self.heads.slice(start, count), start=self.start + start)
 
@@ -181,7 +181,7 @@ class Held:
     def nbytes(self) -> int:
         """About the bytes of the rows, in memory or not."""
         if not self.columns.in_file:  # cheap, and steps of narrow rows are many
-            return self.columns.nbytes * self.heads.num_rows // max(len(self.columns), 1)
+            return self.columns.nbytes * int(self.heads.num_rows) // max(len(self.columns), 1)
         return int(self.columns.sizes[self.start : self.start + self.heads.num_rows].sum())
 
     def table(self) -> pa.Table:
