@@ -91,7 +91,7 @@ class WindowColumns:
         """Move the batches in memory to a file."""
         if self._file is not None:
             return
-        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)  # noqa: SIM115  (open as long as the object)
+        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)  # noqa: SIM115
         batches, self._batches, self._starts = self._batches, [], [0]
         try:
             for batch in batches:
