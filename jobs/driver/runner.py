@@ -165,7 +165,8 @@ class LocalRunner:
                 level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
                 for unit in range(task.unit_count)
             ]
-            arriving = [found.filter(pc.equal(found["slot"], unit)) for unit in range(task.unit_count)]
+            units = range(task.unit_count)
+            arriving = [found] if len(units) == 1 else [found.filter(pc.equal(found["slot"], unit)) for unit in units]
             answers = []
             for unit, both in enumerate(zip(functions, arriving, strict=True)):
                 answers.append(self.attempt(unit, *both))

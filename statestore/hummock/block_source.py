@@ -243,6 +243,15 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     blocks, section, reader = request.blocks, request.section, request.section.reader
     if not len(blocks):
         return []
+    if len(reader) <= section.per_partition:  # as most sections of small epochs
+        end = len(reader)
+        if len(blocks) * _DENSE >= end or is_cached(0, end):
+            offset = int(reader.offsets[0])
+            return [_Span(number, 0, end, offset, int(reader.offsets[-1] + reader.lengths[-1]) - offset)]
+        return [
+            _Span(number, block, block + 1, int(reader.offsets[block]), int(reader.lengths[block]))
+            for block in blocks.tolist()
+        ]
     partitions = blocks // section.per_partition
     starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `blocks`
     firsts = partitions[[0, *starts]] * section.per_partition

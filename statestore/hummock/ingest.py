@@ -135,6 +135,8 @@ def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[l
     sizes = np.concatenate([section.sizes for section in sections])
     total = int(sizes.sum())
     pieces = max(1, min(-(-total // target_bytes), len(sizes)))
+    if pieces == 1:
+        return [list(sections)]
     ends = np.cumsum(sizes)
     counts = np.array([len(section) for section in sections])
     section_ends = np.cumsum(counts)

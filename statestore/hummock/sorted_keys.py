@@ -105,6 +105,10 @@ class Probes:
     def __len__(self) -> int:
         return len(self.array)
 
+    def among(self, part: slice | Positions) -> pa.Array:
+        """The keys of `part`."""
+        return self.array[part] if isinstance(part, slice) else self.array.take(pa.array(part))
+
     def fixed(self, width: int) -> Fixed:
         """The keys as `S{width}`, computed once per width."""
         if (found := self._fixed.get(width)) is None:
@@ -132,19 +136,18 @@ class SortedKeys:
     def left(self, probes: Probes, part: slice | Positions) -> Positions:
         """Number of stored keys below each probe of `part`. Requires: the probes are whole keys or key prefixes."""
         if self._fixed is None:
-            return left_positions(
-                self.array, probes.array[part] if isinstance(part, slice) else probes.array.take(pa.array(part))
-            )
+            return left_positions(self.array, probes.among(part))
         return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
-    def find(self, probes: Probes, part: slice) -> tuple[Positions, Mask]:
+    def find(self, probes: Probes, part: slice | Positions) -> tuple[Positions, Mask]:
         """The first position of each probe of `part`, and whether the probe exists. Requires: probes are whole keys.
 
         Faster than `left` among many keys, because it searches integers built from only the bytes in which keys differ.
         """
         if self._fixed is None:
-            positions = left_positions(self.array, probes.array[part])
-            return positions, self._equal_wide(positions, probes.array[part])
+            searched_for = probes.among(part)
+            positions = left_positions(self.array, searched_for)
+            return positions, self._equal_wide(positions, searched_for)
         searched = probes.fixed(self.width)[part]
         packed = self._packed(self._fixed) if self._worth_packing(len(searched)) else None
         if packed is None or packed.values is None:

@@ -16,6 +16,7 @@ from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
 from tussock.statestore.hummock.ipc_messages import record_messages
+from tussock.statestore.hummock.plane_reader import layout_of
 from tussock.statestore.hummock.planes import CommonParts, PlaneLayout, common_parts_of, encode_planes
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.hummock.sst_format import (
@@ -215,7 +216,8 @@ class _Encoding:
     def payloads(self) -> Iterator[tuple[int, int, list[memoryview]]]:
         """Consecutive blocks, [first, end), with the bytes of each."""
         assert self.packing is not Packing.ZSTD, "this form is only read"
-        layout = PlaneLayout(self.schema) if self.packing is Packing.PLANES else None
+        message = self.schema.serialize().to_pybytes()
+        layout = layout_of(message) if self.packing is Packing.PLANES else None
         wide = isinstance(self.rows, WideRows) or self.rows.get_total_buffer_size() > _MUCH_BYTES
         for low in range(0, len(self.starts), _BLOCKS_AT_ONCE):
             high = min(low + _BLOCKS_AT_ONCE, len(self.starts))

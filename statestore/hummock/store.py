@@ -91,13 +91,12 @@ class _Lookup:
 
     def search(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
         """Search for probes in the candidate blocks of one section."""
-        own = Probes(self.probes.array.take(pa.array(part.keys)), ascending=True)
         bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
         for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
             sorted_keys, places = unit.at(epoch)
             if len(sorted_keys) == 0:
                 continue
-            positions, hit = sorted_keys.find(own, slice(low, high))
+            positions, hit = sorted_keys.find(self.probes, part.keys[low:high])
             if hit.any():
                 at = positions[hit]
                 self._resolve(part.keys[low:high][hit], unit, at if places is None else places[at])
@@ -512,8 +511,7 @@ class HummockStore:
                 if not maybe.all():
                     keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
-                passed = Probes(probes.array.take(pa.array(keys)), ascending=True)
-                kept.append(_Candidates(section, keys, reader.last_keys.left(passed, slice(None))))
+                kept.append(_Candidates(section, keys, reader.last_keys.left(probes, keys)))
         return kept
 
     def _rows(
