@@ -151,11 +151,11 @@ class HashAggExecutor(TakesPieces):
         live = (rows > 0) | (not keys)
         states = pa.table([*keys, *(column for state in after for column in state)], names=found.rows.column_names)
         # Changes of several senders may cancel out, or have cancelled out before if one unit sent them all. Neither
-        # writes the group.
-        changed = ~(existed & live & same_rows(found.rows, states))
+        # writes the group. Its key is the same, so only the other columns are compared.
+        changed = ~(existed & live & same_rows(_behind(found.rows, len(keys)), _behind(states, len(keys))))
         self._values.replace_located(located, states, existed & changed, live & changed)
         old, new = self._results(groups, before, existed), self._results(groups, after, live)
-        same = existed & live & same_rows(old, new)
+        same = existed & live & same_rows(_behind(old, len(keys)), _behind(new, len(keys)))
         return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
 
     def _advance(self, slot: Slot, groups: pa.Table, before: State, change: State) -> State:
@@ -177,6 +177,11 @@ class HashAggExecutor(TakesPieces):
         if not columns:  # DISTINCT of no columns
             return no_columns(groups.num_rows)
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def _behind(rows: pa.Table, keys: int) -> pa.Table:
+    """The columns after the key. Cost: none."""
+    return rows.select(range(keys, rows.num_columns))
 
 
 def _groups(keys: Sequence[pa.Array]) -> pa.Table:

@@ -46,12 +46,16 @@ class ProjectNode(PlainNode, frozen=True, tag="Project"):
 
 
 class ProjectExecutor(TakesPieces):
-    """One output column per expression. Changes that affect no output column are netted away."""
+    """One output column per expression. Changes that affect no output column are netted away.
+
+    If each input column is passed on, there are none, because the input is netted.
+    """
 
     row_by_row = True
 
     def __init__(self, node: ProjectNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
+        self._passed = {e.index for e in node.exprs if isinstance(e, Column)}
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Process the pieces one by one. Raises the errors of `apply`."""
@@ -61,6 +65,7 @@ class ProjectExecutor(TakesPieces):
         """Raises ExpressionError if an expression raises on a row. Cost: one kernel query; none for plain columns."""
         (chunk,) = chunks
         try:
-            return net(self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,)))
+            found = self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,))
         except RowError as err:
             raise expression_error(err, err.expression, self._node.exprs[err.expression], chunk) from err
+        return found if len(self._passed) == chunk.num_columns - 1 else net(found)

@@ -243,15 +243,8 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     blocks, section, reader = request.blocks, request.section, request.section.reader
     if not len(blocks):
         return []
-    if len(reader) <= section.per_partition:  # as most sections of small epochs
-        end = len(reader)
-        if len(blocks) * _DENSE >= end or is_cached(0, end):
-            offset = int(reader.offsets[0])
-            return [_Span(number, 0, end, offset, int(reader.offsets[-1] + reader.lengths[-1]) - offset)]
-        return [
-            _Span(number, block, block + 1, int(reader.offsets[block]), int(reader.lengths[block]))
-            for block in blocks.tolist()
-        ]
+    if len(reader) <= section.per_partition:
+        return _spans_of_one_partition(number, blocks, reader, is_cached)
     partitions = blocks // section.per_partition
     starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `blocks`
     firsts = partitions[[0, *starts]] * section.per_partition
@@ -270,6 +263,18 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     offset, length = reader.offsets[first], _encoded_bytes(reader, first, end)
     columns = (column.tolist() for column in (first, end, offset, length))
     return [_Span(number, *span) for span in zip(*columns, strict=True)]
+
+
+def _spans_of_one_partition(
+    number: int, blocks: Positions, reader: SectionReader, is_cached: Callable[[int, int], bool]
+) -> list[_Span]:
+    """`_spans` of a section with one partition, as most sections of small epochs. Cheaper, since it needs no arrays."""
+    count, offset = len(reader), int(reader.offsets[0])
+    length = int(reader.offsets[-1] + reader.lengths[-1]) - offset
+    if (len(blocks) * _DENSE >= count and length <= _MOST_BYTES) or is_cached(0, count):
+        return [_Span(number, 0, count, offset, length)]
+    places = zip(blocks.tolist(), reader.offsets[blocks].tolist(), reader.lengths[blocks].tolist(), strict=True)
+    return [_Span(number, block, block + 1, offset, length) for block, offset, length in places]
 
 
 def _encoded_bytes(reader: SectionReader, first: Positions, end: Positions) -> Positions:

@@ -27,6 +27,7 @@ from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
 
 _Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)
 SCAN_BATCH_ROWS = 64 * 1024
+_READ_AHEAD = 4_096  # rows in all that a limited scan may read beyond its limits, if this epoch has deleted some
 _DEEPER = 8  # factor for further rows if deletes hid rows of a limited scan
 
 
@@ -280,7 +281,9 @@ class StateTable:
     ) -> Entries:
         """Read stored rows between each pair of keys until `limit` of them survive this epoch's deletes."""
         parts: list[Entries] = []
-        asked, wanted = limit, np.arange(len(firsts))
+        # Blocks contain many rows, so the first read of a few ranges returns more of them at no cost.
+        asked = min(limit + int(deletes.max()), max(limit, _READ_AHEAD // len(firsts)))
+        wanted = np.arange(len(firsts))
         while len(wanted):
             chosen = pa.array(wanted)
             index, keys, rows = _numbered(

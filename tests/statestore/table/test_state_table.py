@@ -4,6 +4,7 @@ import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from tussock.statestore.hummock.sorted_keys import successors
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.table import mem_table
+from tussock.statestore.table import mem_table, state_table
 from tussock.statestore.table.mem_table import MemRun
 from tussock.statestore.table.schema import TableSchemaError, WrongColumnsError, row_schema
 from tussock.statestore.table.state_table import StateTable
@@ -149,8 +150,11 @@ def test_a_float_key_is_found_by_any_zero_or_nan_and_keeps_its_bits(store: Store
     assert np.signbit(got.rows["k"][0].as_py())
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_a_limited_prefix_scan_reads_past_rows_that_this_epoch_deleted(store: Store, reverse: bool) -> None:
+@pytest.mark.parametrize(("reverse", "ahead", "reads"), [(False, 0, 3), (True, 0, 3), (False, 4_096, 1)])
+def test_a_limited_prefix_scan_reads_past_rows_that_this_epoch_deleted(
+    store: Store, reverse: bool, ahead: int, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_READ_AHEAD", ahead)
     table = open_table(ORDERS, store, 0)
     rows = [(shop, i, float(i), "s") for shop in ("a", "b", "c") for i in range(40)]
     table.insert_rows(rows_of(ORDERS, rows))
@@ -161,7 +165,9 @@ def test_a_limited_prefix_scan_reads_past_rows_that_this_epoch_deleted(store: St
     table.delete_rows(rows_of(ORDERS, [("a", i, float(i), "s") for i in gone]))
     insert_row(table, ("b", 100, 1.0, "m"))
     insert_row(table, ("b", -1, 1.0, "m"))
-    got = table.scan_prefix(pa.table({"p": ["b", "a", "nobody", "a"]}), limit=2, reverse=reverse)
+    with patch.object(table.stored, "read_between", wraps=table.stored.read_between) as read:
+        got = table.scan_prefix(pa.table({"p": ["b", "a", "nobody", "a"]}), limit=2, reverse=reverse)
+    assert read.call_count == reads
     assert got.index.to_pylist() == [0, 0, 1, 1, 3, 3]
     assert got.rows["id"].to_pylist() == ([-1, 0, 30, 31, 30, 31] if reverse else [100, 39, 9, 8, 9, 8])
     assert table.scan_prefix(pa.table({"p": ["a"]}), limit=0).rows.num_rows == 0
