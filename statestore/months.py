@@ -101,18 +101,21 @@ def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
     if not holds_months(column.type):
         try:
             return column[row].as_py()
-        except (OverflowError, ValueError):  # Python supports only the years 1 to 9999.
-            return _far(column[row])
+        except (OverflowError, ValueError):
+            return _not_in_python(column[row])
     return shown(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
 
 
-def _far(value: pa.Scalar) -> str:
-    """Format a date or time that Python cannot represent."""
+def _not_in_python(value: pa.Scalar) -> str:
+    """Format a date or time outside of the years 1 to 9999, or a text that is not UTF-8."""
+    if pa.types.is_string(value.type):
+        text: str = value.as_buffer().to_pybytes().decode(errors="backslashreplace")
+        return text
     if pa.types.is_date32(value.type):
         return str(np.datetime64(value.value, "D"))
     if pa.types.is_timestamp(value.type):
         return str(np.datetime64(value.value, value.type.unit)).replace("T", " ")
-    return f"a value of type {value.type} with a date before year 1 or after year 9999"
+    return f"a value of type {value.type} with a date beyond the years 1 to 9999, or a text that is not UTF-8"
 
 
 def _given(array: pa.Array) -> pa.Array:

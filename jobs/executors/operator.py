@@ -230,8 +230,17 @@ def rows_alone(rows: pa.Table) -> pa.Table:
 
 def show_row(rows: pa.Table, row: int) -> str:
     """Format one row for a message, e.g. `7, 'east', NULL`."""
-    values = [shown_at(column, row) for column in rows.columns]
-    return ", ".join("NULL" if v is None else repr(v) if isinstance(v, str | bytes) else str(v) for v in values)
+    return ", ".join(shown_values(rows, row))
+
+
+def shown_values(rows: pa.Table, row: int) -> list[str]:
+    """Format the values of one row for a message, e.g. `7`, `'east'`, `NULL`."""
+    return [_shown(column, shown_at(column, row)) for column in rows.columns]
+
+
+def _shown(column: pa.ChunkedArray, value: object) -> str:
+    quoted = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    return "NULL" if value is None else repr(value) if quoted else str(value)
 
 
 def column_list(columns: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -72,9 +73,9 @@ class ViewMeasures:
         match name:
             case "column.max" | "column.min" | "column.mean" | "column.sum":
                 found = self.numbers[Number(name.removeprefix("column."), (column,))]
-                return (
-                    float(found) if name == "column.sum" and isinstance(found, int) else found
-                )  # GX's Spark engine sums integers as doubles
+                # GX's Spark engine sums integers as doubles, and GX shows decimals as doubles: 4507.6, not 4507.60.
+                is_double = isinstance(found, Decimal) or (name == "column.sum" and isinstance(found, int))
+                return float(found) if is_double else found
             case "column.standard_deviation":
                 return self.numbers[Number("stdev", (column,))]
             case "column.distinct_values.count":

@@ -5,9 +5,10 @@ Actors know columns by number only. The driver adds the names (tussock.jobs.driv
 
 from collections.abc import Sequence
 
-from tussock.jobs.executors.operator import ExpressionError, rows_alone
+import pyarrow as pa
+
+from tussock.jobs.executors.operator import ExpressionError, rows_alone, shown_values
 from tussock.statestore.errors import InputError
-from tussock.statestore.months import given_rows, shown
 
 _SHOWN_CHARACTERS = 60
 
@@ -73,12 +74,12 @@ class RaisedInSpark(InputError):
 
 def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:
     """Convert an executor's error to an error that can be sent to the driver."""
-    rows = given_rows(rows_alone(err.rows))
-    values = [shown_value(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
+    rows = rows_alone(err.rows)
+    values = short_values(rows, err.row) if 0 <= err.row < rows.num_rows else []
     return FailedRow(relation, fragment, operator, err.expression, err.text, err.reason, values)
 
 
-def shown_value(value: object) -> str:
-    """Format a value for an error message."""
-    text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+def short_values(rows: pa.Table, row: int) -> list[str]:
+    """Format the values of a row for an error message, each cut to a length."""
+    texts = shown_values(rows, row)
+    return [text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…" for text in texts]

@@ -29,9 +29,9 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.schedule import Exchange, Schedule, Scheduled
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
-from tussock.jobs.wire.failed_row import RaisedInSpark, shown_value
+from tussock.jobs.wire.failed_row import RaisedInSpark, short_values
 from tussock.statestore.errors import DamagedError, TussockError
-from tussock.statestore.months import carried_rows, carried_type, given_rows
+from tussock.statestore.months import carried_rows, carried_type
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, type_name
 
@@ -196,7 +196,7 @@ def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
     calls = [
         [c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls
     ]
-    values = [shown_value(column[0].as_py()) for column in given_rows(table).columns]
+    values = short_values(table, 0)
     (data,) = encode(table)
     error = RaisedInSpark(reader.shown, reader.id, feed, calls, values, base64.b64encode(data).decode())
     return encode_failure(error, reader.shown, reader.level)
