@@ -115,7 +115,7 @@ def _not_in_python(value: pa.Scalar) -> str:
         return str(np.datetime64(value.value, "D"))
     if pa.types.is_timestamp(value.type):
         return str(np.datetime64(value.value, value.type.unit)).replace("T", " ")
-    return f"a value of type {value.type} with a date beyond the years 1 to 9999, or a text that is not UTF-8"
+    return f"a value of type {value.type} with a date before year 1 or after year 9999, or a text that is not UTF-8"
 
 
 def _given(array: pa.Array) -> pa.Array:

@@ -49,6 +49,10 @@ _MOST_PREPARED = 512  # queries of a kernel
 _BATCH_ROWS = 131_072  # of DuckDB's results, as by default
 _ROWS = "rows_"  # starts the names of prepared queries
 _NUMBER = "row_number_of_the_kernel"
+_NOT_UTF8 = (
+    "the text is not UTF-8, which kernels cannot read. Where bytes become a text, use make_valid_utf8(…) or "
+    "try_validate_utf8(…)"
+)
 _NOT_A_ROWS_FAULT = (
     duckdb.ParserException,
     duckdb.BinderException,
@@ -366,7 +370,7 @@ class Kernel:
                 middle = (low + high) // 2
                 failure = self._failure(rows.slice(low, middle - low), expr)
                 low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
-            reason = self._failure(rows.slice(low, 1), expr) or found
+            reason = _NOT_UTF8 if _holds_bytes(rows, low, expr) else self._failure(rows.slice(low, 1), expr) or found
             return RowError(expression_text(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low, place)
         return KernelError(_columns_text(exprs), _reason_of(err))
 
@@ -476,6 +480,17 @@ def _reason_of(err: Exception) -> str:
     # '' is the result of a pattern that did not match.
     first = re.sub(r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first)
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
+
+
+def _holds_bytes(rows: pa.Table, row: int, expr: Expr) -> bool:
+    """Whether the expression reads a text on a row that is not UTF-8. On such a text, DuckDB ends its database."""
+    columns = [rows[f"c{i}"] for i in columns_of(expr)]
+    for text in (column.slice(row, 1).cast(pa.binary()) for column in columns if pa.types.is_string(column.type)):
+        try:
+            text.cast(pa.string())
+        except pa.ArrowInvalid:
+            return True
+    return False
 
 
 def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
