@@ -180,11 +180,11 @@ def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
     end = int((lowest_of_row + counts - 1)[there].max())
     last = (starts + counts - 1)[there]
     words[last] = np.where(words[last] >= _HALF, words[last] - 2 * _HALF, words[last])
-    rows = np.repeat(np.arange(n), counts)
-    within = np.arange(len(words)) - np.repeat(starts, counts)
-    body = within > 0
     digits = np.zeros((end - lowest, n), np.int64)
-    digits[(lowest_of_row[rows] - lowest + within - 1)[body], rows[body]] = words[body]
+    rows = np.flatnonzero(there)
+    for word in range(1, int(counts.max())):
+        rows = rows[counts[rows] > word]
+        digits[lowest_of_row[rows] - lowest + word - 1, rows] = words[starts[rows] + word]
     return Limbs(lowest, digits)
 
 
