@@ -14,11 +14,11 @@ from tussock.statestore.meta.readable import check_readable
 from tussock.statestore.meta.sight import oldest_seen
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.version_log import VersionLog
-from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
+from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore, ObjectStoreFullError
 
 
 class UnpinnedReadWarning(UserWarning):
-    """A read without protection against vacuum, because its process may not write to the store."""
+    """A read without protection against vacuum, because its process may not write to the store, or it is full."""
 
     def __init__(self, uri: str, epoch: int, reason: str) -> None:
         super().__init__(uri, epoch, reason)
@@ -26,10 +26,10 @@ class UnpinnedReadWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.epoch} of {self.uri} is read without a pin, because this process may not write or remove one "
+            f"epoch {self.epoch} of {self.uri} is read without a pin, because this process cannot write or remove one "
             f"({self.reason}). The rows are correct. If compaction and vacuum run during the read, they may delete "
             "objects before the read needs them; it then fails with MissingSstError and must be repeated. "
-            "To prevent this, grant the rights to put and delete objects below meta/pin/."
+            "To prevent this, grant the rights to put and delete objects below meta/pin/, and free space there."
         )
 
 
@@ -82,15 +82,16 @@ class Readers:
     def reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
         """See MetaStore.reading. A thread renews the pin after each third of its lease while the block runs.
 
-        A process with read-only access reads `version_at` without a pin, with a warning. Rows are still correct,
-        because a version is fixed and its SSTs never change. If vacuum removes an SST meanwhile, the read raises
-        MissingSstError.
+        A process with read-only access, or of a full store, reads `version_at` without a pin, with a warning. Rows are
+        still correct, because a version is fixed and its SSTs never change. If vacuum removes an SST meanwhile, the
+        read raises MissingSstError.
         """
         try:
             pin = self.pin(epoch, lease_ms)
-        except AccessDeniedError as err:
+        except (AccessDeniedError, ObjectStoreFullError) as err:
             version = self.version_at(epoch)
-            warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
+            reason = err.reason if isinstance(err, AccessDeniedError) else "no space left"
+            warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, reason), stacklevel=3)
             yield version
             return
         kept = _Kept(self._objects, pin, lease_ms, self._clock_ms)

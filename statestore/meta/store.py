@@ -386,7 +386,7 @@ class MetaStore:
     def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
         """A version for reading `epoch`, whose SSTs stay for the duration of the block despite compaction and vacuum.
 
-        A process with read-only access reads without a pin; see Readers.reading.
+        A process with read-only access, or of a full store, reads without a pin; see Readers.reading.
 
         Warns: UnpinnedReadWarning in that case.
         Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.

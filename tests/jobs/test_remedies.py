@@ -702,3 +702,28 @@ def test_commands_of_messages_get_the_pipeline_or_the_store() -> None:
     in_dev = addressed(named, pipeline="shop --env dev")
     assert in_dev == named.replace("check v", "check shop v").replace("shop", "shop --env dev")
     assert addressed(in_dev, pipeline="shop --env dev") == in_dev
+
+
+def test_a_restatement_succeeds_although_another_source_is_held(new_shop: Callable[[], Shop]) -> None:
+    """Its remedy, a corrected file, has worked; the command takes no new files."""
+    shop = new_shop()
+    a_taken_file(shop, copy_of(FIELDS))
+    held = CreateSource("other", "parquet", FIELDS, {"path": str(shop.home / "absent"), "retain": "files"})
+    append(shop.meta, held)
+    assert "source 'other' is held" in shop.fails()
+    write_rows(shop.files / "1.parquet", (7, 7, 7))
+    code, said = shop.run("restate", "s", "--file", str(shop.files / "1.parquet"), "--pipeline", "shop")
+    assert (code, "restated files of s" in said) == (0, True), said
+    assert "source 'other' is held" in shop.fails(), "a run of new input says so"
+    _, status = shop.run("status", "shop")
+    assert "and left something undone:\n  source 'other' is held" in status, status
+
+
+def test_the_next_step_of_a_changed_file_is_true_for_runs_of_other_intervals(new_shop: Callable[[], Shop]) -> None:
+    shop = new_shop()
+    a_taken_file(shop, copy_of(FIELDS))
+    write_rows(shop.files / "1.parquet", (7, 7, 7))
+    _, status = shop.run("status", "shop")
+    text = " ".join(status.split())
+    assert "A run of an interval checks only the files of its interval." in text, text
+    assert "The next run holds the source" not in text

@@ -11,7 +11,7 @@ from tests.support.waiting import eventually
 from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.meta.readers import UnpinnedReadWarning
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
+from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore, ObjectStoreFullError
 
 
 @dataclass
@@ -45,6 +45,21 @@ def test_a_read_only_store_is_read_without_a_pin_and_with_a_warning(objects: Obj
         assert read == version
     assert len(raised) == 1
     assert [found.name for found in objects.list("")] == before
+
+
+def test_a_full_store_is_read_without_a_pin_and_with_a_warning(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = run_epoch(new_meta(objects))
+
+    def full(name: str, data: bytes) -> bool:
+        raise ObjectStoreFullError(objects.uri, f"put {name!r}", len(data))
+
+    reader = open_meta(objects, "reader")
+    for put in ("put", "put_if_absent"):
+        monkeypatch.setattr(objects, put, full)
+    with pytest.warns(UnpinnedReadWarning, match="no space left.*free space"), reader.reading(version.epoch) as read:
+        assert read == version
 
 
 def test_an_epoch_that_is_gone_is_refused_with_or_without_a_pin(objects: ObjectStore) -> None:
