@@ -15,7 +15,7 @@ import pyarrow as pa
 from tussock.jobs.kernels.duck import cast, decimal_of
 from tussock.jobs.kernels.errors import KernelError, UnsupportedExpressionError
 from tussock.jobs.kernels.kernel import thread_kernel
-from tussock.jobs.kernels.registry import INTEGERS, family_of, may_raise
+from tussock.jobs.kernels.registry import FLOATS, INTEGERS, family_of, may_raise
 from tussock.jobs.kernels.render import check, render
 from tussock.jobs.logical.expression_tree import columns_of
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
@@ -23,7 +23,7 @@ from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.plan.definition import created_by
 from tussock.jobs.reading.duck_query import ScannedRows, duck_name
 from tussock.jobs.reading.plain_syntax import NotPlainError, PlainSort, PlainTerm, PlainText, select_text
-from tussock.jobs.reading.plain_types import KEY_TYPES, PLAIN_TYPES, PlainBinder, PlainColumn
+from tussock.jobs.reading.plain_types import KEY_TYPES, MOST_DIGITS, PLAIN_TYPES, PlainBinder, PlainColumn
 from tussock.jobs.reading.reader import stored_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.statestore.errors import TussockError
@@ -177,7 +177,7 @@ def _bound(text: PlainText, relations: Sequence[Relation], time_zone: str) -> _B
     where = None if text.where is None else base.condition(text.where)
     joins = _joins(text, base, known, relations)
     items = _items(text, known)
-    _require_own_names(items, known)
+    _require_own_names(text, items, known)
     grouped = _grouping(text, items, base)
     binder = base if grouped is None else PlainBinder(known, time_zone, _special(grouped, base))
     outputs = [binder.bound(term) for term, _ in items]
@@ -335,13 +335,25 @@ def _name_of(term: PlainTerm) -> str:
     raise NotPlainError
 
 
-def _require_own_names(items: Sequence[tuple[PlainTerm, str]], known: Sequence[PlainColumn]) -> None:
-    """Raise NotPlainError if an alias hides a column: clauses of Spark differ in which of the two they mean."""
+def _require_own_names(text: PlainText, items: Sequence[tuple[PlainTerm, str]], known: Sequence[PlainColumn]) -> None:
+    """Raise NotPlainError if a clause has a name that is an alias and another column.
+
+    Clauses of Spark differ in which of the two they mean. WHERE, joins and the SELECT list mean columns.
+    """
     columns = {c.name.lower() for c in known}
+    clauses = (*text.groups, *(entry.term for entry in text.order), *([text.having] if text.having else ()))
+    named = {name for term in clauses for name in _names_in(term)}
     for term, name in items:
         hides = name.lower() in columns
-        if hides and not (term.node == "name" and term.text.lower() == name.lower()):
+        if hides and not (term.node == "name" and term.text.lower() == name.lower()) and name.lower() in named:
             raise NotPlainError
+
+
+def _names_in(term: PlainTerm) -> Iterator[str]:
+    if term.node == "name":
+        yield term.text.lower()
+    for part in term.args:
+        yield from _names_in(part)
 
 
 def _grouping(text: PlainText, items: Sequence[tuple[PlainTerm, str]], base: PlainBinder) -> _Groups | None:
@@ -422,9 +434,16 @@ def _sum(groups: _Groups, value: Expr) -> Expr:
         return groups.part(f"CASE WHEN {most} THEN error('overflow') ELSE CAST(sum({{0}}) AS BIGINT) END", value, kind)
     if kind in INTEGERS:
         return groups.part("CAST(sum({0}) AS BIGINT)", value, "bigint")
-    precision, scale = _summed(kind)
-    total = f"decimal({precision + 10},{scale})"
-    return groups.part(cast("sum({0})", total), value, total)
+    if family_of(kind) != "decimal":
+        raise NotPlainError
+    precision, scale = decimal_of(kind)
+    total = f"decimal({min(precision + 10, MOST_DIGITS)},{scale})"
+    if precision <= _MOST_SUMMED_DIGITS:
+        return groups.part(cast("sum({0})", total), value, total)
+    # If the absolute values fit together, so do sums in any order, and Spark raises in none. DuckDB raises, too.
+    nines = "9" * MOST_DIGITS
+    most = f"sum(abs({{0}})) > CAST('{nines[scale:]}.{nines[:scale]}' AS DECIMAL({MOST_DIGITS}, {scale}))"
+    return groups.part(f"CASE WHEN {most} THEN error('overflow') ELSE sum({{0}}) END", value, total)
 
 
 def _average(groups: _Groups, value: Expr) -> Expr:
@@ -448,10 +467,17 @@ def _summed(kind: str) -> tuple[int, int]:
 
 def _extreme(function: str) -> _Aggregate:
     def found(groups: _Groups, value: Expr) -> Expr:
-        """Of types whose equal values are identical."""
-        if family_of(value.type) not in KEY_TYPES:
+        """Of types whose equal values are identical, and of doubles unless zeros of both signs are in a group.
+
+        NaN is the greatest value, as in Spark. If the answer is a zero, Spark returns the first one that it meets.
+        """
+        extreme = f"{function}({{0}})"
+        if family_of(value.type) in FLOATS:
+            signs = "count(DISTINCT signbit({0})) FILTER ({0} = 0)"
+            extreme = f"CASE WHEN {extreme} = 0 AND {signs} > 1 THEN error('order') ELSE {extreme} END"
+        elif family_of(value.type) not in KEY_TYPES:
             raise NotPlainError
-        return groups.part(f"{function}({{0}})", value, value.type)
+        return groups.part(extreme, value, value.type)
 
     return found
 

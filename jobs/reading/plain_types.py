@@ -23,7 +23,7 @@ PLAIN_TYPES = frozenset(
 KEY_TYPES = PLAIN_TYPES - {*FLOATS, "binary"}
 _EXACT = frozenset({*INTEGERS, "decimal"})
 _TIMES = frozenset({"date", "timestamp"})
-_MOST_DIGITS = 38
+MOST_DIGITS = 38
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _MAX_INT = 2**31 - 1
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -252,7 +252,7 @@ class PlainBinder:
                 precision, scale = p1 + p2 + 1, s1 + s2
             case _:
                 raise NotPlainError
-        if precision > _MOST_DIGITS:
+        if precision > MOST_DIGITS:
             raise NotPlainError
         args = tuple(self._cast(v, f"decimal({p},{s})") for v, (p, s) in zip((left, right), sides, strict=True))
         return Call(node, f"decimal({precision},{scale})", args, "ANSI")
@@ -312,7 +312,7 @@ def _rounded(value: Expr, digits: int) -> Expr:
         raise NotPlainError
     precision, scale = decimal_of(value.type)
     left = min(scale, digits)
-    kind = f"decimal({min(precision - scale + 1 + left, _MOST_DIGITS)},{left})"
+    kind = f"decimal({min(precision - scale + 1 + left, MOST_DIGITS)},{left})"
     return Call("Round", kind, (value, places), params=(("ansiEnabled", "true"),))
 
 
@@ -333,7 +333,7 @@ def _number(text: str) -> Literal:
     exact = Decimal(text)
     scale = -int(exact.as_tuple().exponent)
     precision = max(len(exact.as_tuple().digits), scale)
-    if precision > _MOST_DIGITS:
+    if precision > MOST_DIGITS:
         raise NotPlainError
     return Literal(text if exact else text.lstrip("-"), f"decimal({precision},{scale})")  # no decimal is -0
 
@@ -356,7 +356,7 @@ def _digits_of(kind: str) -> tuple[int, int]:
         precision, scale = decimal_of(kind)
     except Exception as err:
         raise NotPlainError from err
-    if not 0 < precision <= _MOST_DIGITS or scale > precision:
+    if not 0 < precision <= MOST_DIGITS or scale > precision:
         raise NotPlainError
     return precision, scale
 
@@ -372,7 +372,7 @@ def _widest(sides: Sequence[tuple[int, int]]) -> str:
     """The decimal type that holds all values exactly."""
     scale = max(s for _, s in sides)
     precision = max(p - s for p, s in sides) + scale
-    if precision > _MOST_DIGITS:
+    if precision > MOST_DIGITS:
         raise NotPlainError
     return f"decimal({precision},{scale})"
 

@@ -1,6 +1,8 @@
 """SELECTs that this process answers without a JVM, against Spark over the same rows: values, types, names and order."""
 
 import random
+from collections.abc import Sequence
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +80,58 @@ def _edges() -> pa.Table:
     return rows.add_column(0, "id", pa.array(range(rows.num_rows), pa.int64()))
 
 
-TABLES = {"edges": (EDGES, _edges()), "sums": (SUMS, _sums())}
+#: Groups `k` of values whose greatest, least or sum is at an edge. From group 100 on, Spark must answer.
+GROUPS = {"k": "int", "x": "double", "f": "float", "u": "decimal(31,2)", "v": "decimal(38,0)", "w": "decimal(38,38)"}
+_TINY, _HUGE = 5e-324, 1.7976931348623157e308
+_MOST = 10**38 - 1
+_EXACT = Context(prec=76)
+
+
+def _groups() -> pa.Table:
+    chance = random.Random(38)
+    doubles = [float("nan"), float("inf"), float("-inf"), _TINY, -_TINY, _HUGE, -_HUGE, 1.5, -1.5, None]
+    rows: list[tuple[int, float | None, Decimal | None, Decimal | None, Decimal | None]] = []
+
+    def add(group: int, doubles: Sequence[float | None], wholes: Sequence[int | None]) -> None:
+        for double, whole in zip(doubles, wholes, strict=True):
+            exact = [None if whole is None else _EXACT.scaleb(Decimal(whole), -s) for s in (2, 0, 38)]
+            u = (
+                None
+                if whole is None
+                else _EXACT.scaleb(Decimal(whole // 10**7 if whole >= 0 else -(-whole // 10**7)), -2)
+            )
+            rows.append((group, double, u, exact[1], exact[2]))
+
+    for group in range(60):
+        # One sign of zero, or both between values of both signs.
+        zero = chance.choice([[0.0], [-0.0], [0.0, 0.0], [], [0.0, -0.0, 2.0, -2.0]])
+        some = [*chance.sample(doubles, chance.randrange(4)), *zero, None]
+        chance.shuffle(some)
+        left, wholes = _MOST, list[int | None]()
+        for _ in some:
+            size = min(left, chance.choice([0, 1, 10**30, left // 3, left]))
+            wholes.append(chance.choice([None, size, -size]))
+            left -= abs(wholes[-1] or 0)
+        add(group, some, wholes)
+    add(60, [None] * 3, [None] * 3)
+    add(61, [1.0, 2.0], [_MOST, 0])
+    add(100, [0.0, -0.0], [1, 2])  # which zero is the greatest?
+    add(101, [-0.0, 0.0, float("-inf")], [1, 2, 3])
+    add(102, [1.0, 2.0], [_MOST, 1])  # too large
+    add(103, [1.0, 2.0, 3.0], [_MOST, 1, -1])  # fits, but Spark raises if it meets the 1 before the -1
+    chance.shuffle(rows)
+    columns = list(zip(*rows, strict=True))
+    doubles_of = pa.array(columns[1], pa.float64())
+    names = {"id": pa.array(range(len(rows)), pa.int64()), "k": pa.array(columns[0], pa.int32()), "x": doubles_of}
+    # The smallest doubles would be zeros.
+    floats = [None if x is None else x * 2.0**925 if abs(x) == _TINY else x for x in columns[1]]
+    names["f"] = pa.array(floats, pa.float64()).cast(pa.float32(), safe=False)
+    for name, values in zip("uvw", columns[2:], strict=True):
+        names[name] = pa.array(values, arrow_type(GROUPS[name]))
+    return pa.table(names)
+
+
+TABLES = {"edges": (EDGES, _edges()), "sums": (SUMS, _sums()), "groups": (GROUPS, _groups())}
 
 
 class Here:
@@ -227,6 +280,10 @@ QUERIES = [
     "SELECT max(at) AS last, min(d) AS first FROM edges WHERE x > 0 LIMIT 5",
     "SELECT 'it''s' AS q, \"u\" AS u, id FROM edges WHERE id = 3 LIMIT 1",
     "SELECT id FROM edges LIMIT 0",
+    "SELECT sum(price) AS price FROM sums",  # aliases that hide columns, but no clause has their names
+    "SELECT max(n) AS k, min(k) AS n, count(name) AS name FROM sums WHERE k > 1 AND n > 0",
+    "SELECT i AS j, j AS i, l + 1 AS l, i < j AS b FROM edges WHERE i < 100 AND j < 100 AND l < 100 ORDER BY id",
+    "SELECT k, sum(small) AS small, max(n) AS price FROM sums GROUP BY k ORDER BY k",
 ]  # fmt: skip
 
 
@@ -250,6 +307,20 @@ def test_conditions_equal_sparks(both: Both) -> None:
         require_equal(both, f"SELECT id FROM edges WHERE ({some[0]} OR NOT {some[1]}) AND ({some[2]} OR {some[3]})")
 
 
+def test_extremes_and_sums_at_the_edges_equal_sparks(both: Both) -> None:
+    terms = [f"{function}({c})" for function in ("min", "max") for c in "xf"] + [f"sum({c})" for c in "uvw"]
+    require_equal(both, f"SELECT k, {listed(*terms)} FROM groups WHERE k < 100 GROUP BY k ORDER BY k")
+    require_equal(both, "SELECT max(x), min(f), max(f), sum(u) FROM groups WHERE k < 100")
+    for group, term in (
+        (100, "max(x)"),
+        (100, "min(f)"),
+        (101, "max(f)"),
+        *((group, f"sum({c})") for group in (102, 103) for c in "vw"),
+    ):
+        assert both.here(f"SELECT {term} AS v FROM groups WHERE k = {group}") is None, (group, term)
+    require_equal(both, "SELECT min(x), max(u) FROM groups WHERE k = 101")
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_queries_equal_sparks(part: int, both: Both) -> None:
     for sql in QUERIES[part::4]:
@@ -261,7 +332,6 @@ def test_queries_equal_sparks(part: int, both: Both) -> None:
     [
         "SELECT sum(x) FROM edges",
         "SELECT avg(f) FROM edges",
-        "SELECT max(x) FROM edges",
         "SELECT x, count(*) FROM edges GROUP BY x",
         "SELECT DISTINCT x FROM edges",
         "SELECT sum(w) FROM edges",
@@ -272,6 +342,9 @@ def test_queries_equal_sparks(part: int, both: Both) -> None:
         "SELECT d = s AS q FROM edges",
         "SELECT f > 0.5 AS q FROM edges",
         "SELECT l AS i FROM edges ORDER BY i",  # an alias that hides a column
+        "SELECT max(i) AS l FROM edges GROUP BY l",
+        "SELECT sum(small) AS small FROM sums GROUP BY k HAVING small > 1",
+        "SELECT k, max(n) AS n FROM sums GROUP BY k ORDER BY n + 1",
         "SELECT i FROM edges GROUP BY i HAVING l > 0",
         "SELECT i, count(*) FROM edges",
         "SELECT count(*) AS c FROM edges WHERE count(*) > 1",
