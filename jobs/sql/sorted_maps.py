@@ -30,10 +30,12 @@ def sorted_value(node: JavaObject) -> JavaObject | None:
             value = node.predicate().child() if node.predicate().productPrefix() == "IsNull" else None
             if value is None or node.trueValue().productPrefix() != "Literal" or node.trueValue().value() is not None:
                 return None
-            inner = sorted_value(node.falseValue())
+            made = node.falseValue()
+            inner = _of_struct(made) if made.productPrefix() == "CreateNamedStruct" else sorted_value(made)
             return value if inner is not None and _same(inner, value) else None
         case "CreateNamedStruct":
-            return _of_struct(node)
+            whole = _of_struct(node)  # a struct of the fields of a NULL is not NULL
+            return None if whole is None or whole.nullable() else whole
     return None
 
 

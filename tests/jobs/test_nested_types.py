@@ -104,6 +104,10 @@ VIEWS = {
     "by_maps_of_maps": "SELECT transform(array(g), x -> map('y', tags, 'x', map())) AS m, "
     "named_struct('t', map('b', tags, 'a', NULL), 'g', g) AS s, count(*) AS n FROM calls "
     "WHERE id NOT IN (1, 7) GROUP BY ROLLUP(m, s)",
+    # The struct of the fields of a NULL is not NULL.
+    "by_fields_of_null": "SELECT named_struct('g', s.g, 't', s.t) AS k, count(*) AS n FROM (SELECT "
+    "max_by(named_struct('g', g, 't', tags), id) FILTER (WHERE g < 2) AS s FROM calls WHERE id NOT IN (1, 7) "
+    "GROUP BY id) GROUP BY 1",
     # Spark normalises the values of maps in keys, and not the keys of maps.
     "by_zeros": "SELECT map_from_arrays(array(z), array(1)) AS zeros_apart, map('a', z) AS one_zero, count(*) AS n "
     "FROM (SELECT get(get(deep, 0), 0) AS z FROM things) WHERE z IS NOT NULL GROUP BY GROUPING SETS (1, 2)",
