@@ -181,14 +181,12 @@ def _bound(text: PlainText, relations: Sequence[Relation], time_zone: str) -> _B
     grouped = _grouping(text, items, base)
     binder = base if grouped is None else PlainBinder(known, time_zone, _special(grouped, base))
     outputs = [binder.bound(term) for term, _ in items]
-    if text.distinct and not all(_names_item(s.term, items) for s in text.order):
-        raise NotPlainError
+    if (text.distinct or text.having is not None) and not all(_names_item(s.term, items) for s in text.order):
+        raise NotPlainError  # Spark refuses some of these
     order = [(s, _order_key(s, items, outputs, binder, text.distinct)) for s in text.order]
     having = None if text.having is None or grouped is None else binder.condition(text.having)
     if (text.having is not None and grouped is None) or any(o.type == "void" for o in outputs):
         raise NotPlainError
-    if having is not None and not all(key in outputs for _, key in order):
-        raise NotPlainError  # Spark refuses some of these
     if (having is not None and may_raise(having)) or (where is not None and joins[1:] and may_raise(where)):
         raise NotPlainError  # Spark tests some parts before it groups or joins, so also on other rows
     if text.distinct and not all(family_of(o.type) in KEY_TYPES for o in outputs):
@@ -390,7 +388,7 @@ def _meant(term: PlainTerm, items: Sequence[tuple[PlainTerm, str]]) -> PlainTerm
 
 
 def _names_item(term: PlainTerm, items: Sequence[tuple[PlainTerm, str]]) -> bool:
-    """Whether an entry of ORDER BY is a place or a name of the SELECT list. After DISTINCT, Spark refuses others."""
+    """Whether an entry of ORDER BY is a place or a name of the SELECT list."""
     named = term.node == "name" and not term.of and term.text.lower() in {name.lower() for _, name in items}
     return named or term.node == "number"
 

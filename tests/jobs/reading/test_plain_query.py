@@ -349,6 +349,7 @@ def test_queries_equal_sparks(part: int, both: Both) -> None:
         "SELECT i, count(*) FROM edges",
         "SELECT count(*) AS c FROM edges WHERE count(*) > 1",
         "SELECT k FROM sums GROUP BY k HAVING count(*) > 13 ORDER BY count(*)",  # Spark refuses it
+        "SELECT max(k) AS h FROM sums HAVING count(*) > 1 ORDER BY max(k)",  # and this, though not without HAVING
         "SELECT i = j = l AS q FROM edges",
         "SELECT i IS NULL IS NULL AS q FROM edges",
         "SELECT a.id FROM sums a JOIN edges b ON a.k = b.l",
