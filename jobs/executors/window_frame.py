@@ -146,8 +146,9 @@ class OrderedRows:
     def frame(self, call: Over) -> tuple[Positions, Positions]:
         """(n,) the first place of each row's frame, and the place after its last.
 
-        A frame with no lower bound begins at the head. A frame is empty if one end is NULL beside a known value of the
-        order: that end is beyond the type, on the side of the row where no row is.
+        A frame with no lower bound begins at the head. An end that is NULL beside a known value of the order is beyond
+        the type, on the side of the row where no known value is. So the frame has the rows whose order is NULL, if they
+        are on that side, or is empty.
         """
         if call.lower.edge is FrameEdge.UNBOUNDED:
             low = self.first - 1
@@ -168,14 +169,14 @@ class OrderedRows:
     def _reached(self, edge: FrameEnd, past: bool, beyond: Positions) -> Positions:
         """(n,) the place of the first row not before the value at the edge, or (`past`) after it.
 
-        `beyond` is the place if the edge is beyond the type.
+        `beyond` is the place if the edge is beyond the type, on the other side than the NULLs of the order.
         """
         assert edge.column is not None
         (key,) = self.order
         found, wanted = (self._keyed(key, column) for column in (key.column, edge.column))
         places = SortedKeys(found).left(Probes(successors(wanted) if past else wanted), slice(None))
         value, end = (one_array(self.rows.column(column)) for column in (key.column, edge.column))
-        if end.null_count == value.null_count:  # the end of a NULL is NULL
+        if key.nulls_last is not past or end.null_count == value.null_count:  # the end of a NULL is NULL
             return places + self.partition + 1
         return np.where(null_mask(end) & ~null_mask(value), beyond, places + self.partition + 1)
 

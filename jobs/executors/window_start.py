@@ -174,11 +174,14 @@ class Starts:
     def _at_value(self, rows: pa.Table, column: int) -> pa.BinaryArray:
         """The least key whose order value is not before the value in `column`.
 
-        If that value is beyond the type, the frame is empty, and no row before the row's peers is read for it.
+        If that value is beyond the type, it is NULL: an upper end is among the NULLs of the order, if those come first,
+        and no other frame needs a row before the row's peers.
         """
         (key,) = self._ordering
         at = rows.select(list(self._partition))
-        value = pc.coalesce(rows.column(column), rows.column(key.column))
+        value = rows.column(column)
+        if column not in self._reached:
+            value = pc.coalesce(value, rows.column(key.column))
         return self._table.layout.prefixes_of(at.append_column(rows.schema.field(column).with_name(" at"), value))
 
     def _of(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:

@@ -340,11 +340,12 @@ def _picked(call: Over, at: OrderedRows, carried: State) -> WindowResult:
 def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The least or greatest value of each frame, computed with ranks, which are integers for any type.
 
-    NULL has the least rank.
+    NULL has the least rank. The result is a value of the frame to the bit: a zero has the sign of one of its rows.
     """
     low, high = at.frame(call)
     column = _column(at, call, carried[0] if carried else None)
-    ranks, sample = value_ranks(pa.concat_arrays([column.column, column.heads]), call.function is WindowFunction.MAX)
+    values = pa.concat_arrays([column.column, column.heads])
+    ranks, sample = value_ranks(values, call.function is WindowFunction.MAX, exact=True)
     best, running = _best(call, at, ranks, low, high)
     values = column.taken(*_sampled(at, sample, best))
 
