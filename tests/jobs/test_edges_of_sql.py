@@ -170,12 +170,6 @@ ADVICE = {
         "compare it with an expression of the row",
         "SELECT id FROM orders WHERE ts < now()",
     ),
-    "groups by a map within an array": (
-        "SELECT m, count(*) AS n FROM (SELECT array(map(shop, price)) AS m FROM orders) GROUP BY m",
-        "Spark cannot compute it either: a map cannot be a key there; use array_sort(map_entries(…)) of it",
-        "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, "
-        "price)))) AS m FROM orders) GROUP BY m",
-    ),
     "NULL without a type": (
         "SELECT id, NULL AS x FROM orders",
         "Cast the column",
