@@ -46,7 +46,7 @@ from tussock.statestore.hummock.sorted_keys import (
 )
 from tussock.statestore.hummock.sst_reader import Rows, no_columns, one_batch
 from tussock.statestore.hummock.version import keys_of, section_of
-from tussock.statestore.meta.version import HummockVersion, SstInfo
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 
 SMALL_ROWS, SMALL_BYTES = 16_384, 1 << 20  # limits of a section that is merged
 MERGED_ROWS, MERGED_BYTES = 262_144, 16 << 20  # limits of a merged run
@@ -141,15 +141,26 @@ def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[
 
     Args:
         store: the store's address.
-        sst: of one epoch. It may be in no version yet, or never.
+        sst: of one epoch. It may be in no version yet, or never, or uploaded before.
         batches: all its rows of some tables, one batch per table.
+
+    Cost: a copy of the rows of small sections, because the rows of an epoch are slices of its buffers.
     """
     for batch in batches:
+        section = section_of(sst, batch.table_id)
+        if section is None or not _is_small(section):
+            continue
         key = _key(store, OwnKeys.of(batch.table_id, None), None)
-        known = cache.get(key, RecentRuns) if 0 < batch.rows.num_rows <= SMALL_ROWS else None
-        if known is not None and (section := buffered_section(batch, sst.max_epoch)) is not None:
-            written = RecentRun((sst.name,), section), *known.written[: MOST_WRITTEN - 1]
+        known = cache.get(key, RecentRuns)
+        if known is None or any(sst.name in run.ssts for run in (*known.runs, *known.written)):
+            continue
+        if (rows := buffered_section(SealedBatch(batch.table_id, _copied(batch.rows)), sst.max_epoch)) is not None:
+            written = RecentRun((sst.name,), rows), *known.written[: MOST_WRITTEN - 1]
             cache.put(key, replace(known, written=written))
+
+
+def _copied(rows: pa.Table) -> pa.Table:
+    return pa.table([pa.concat_arrays(column.chunks) for column in rows.columns], schema=rows.schema)
 
 
 def _key(store: str, keys: OwnKeys, shape: RowShape | None) -> tuple[str, str, OwnKeys, str]:
@@ -162,9 +173,13 @@ def _small_ones(version: HummockVersion, keys: OwnKeys) -> Iterator[SstInfo]:
     for sst in version.levels[0] if version.levels else ():
         section = section_of(sst, keys.table_id)
         if section is not None and keys.first <= section.last_key and section.first_key < keys.end:
-            if sst.min_epoch != sst.max_epoch or section.rows > SMALL_ROWS or section.bytes > SMALL_BYTES:
+            if sst.min_epoch != sst.max_epoch or not _is_small(section):
                 return
             yield sst
+
+
+def _is_small(section: SectionInfo) -> bool:
+    return section.rows <= SMALL_ROWS and section.bytes <= SMALL_BYTES
 
 
 def _parts(
@@ -177,7 +192,11 @@ def _parts(
     covered: set[str] = set()
     for run in known:
         first = places.get(run.ssts[0])
-        if first is not None and tuple(names[first : first + len(run.ssts)]) == run.ssts:
+        if (
+            first is not None
+            and tuple(names[first : first + len(run.ssts)]) == run.ssts
+            and covered.isdisjoint(run.ssts)  # An SST may be uploaded again after its rows were merged.
+        ):
             found[first] = run
             covered.update(run.ssts)
     new = [sst for sst in ssts if sst.name not in covered]

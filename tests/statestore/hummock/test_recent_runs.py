@@ -16,6 +16,7 @@ from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, keep_written, recent_runs
+from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import ROWS_PER_BLOCK
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.version import keys_of
@@ -150,6 +151,61 @@ def test_few_uploaded_rows_are_kept_for_tables_that_are_not_read() -> None:
     assert len(known.written) == module.MOST_WRITTEN
     assert sum(len(run.ssts) for run in merged(store, cache)) == 12
     check(store, store.meta.latest(), cache, 1)
+
+
+def test_an_sst_that_is_uploaded_again_after_its_rows_were_merged() -> None:
+    """An attempt that is repeated, or an epoch of a train that is given up and run again, uploads the same bytes."""
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for number in range(4):
+        store.run({0: number} | {300 * (4 - number) + n: number for n in range(300)})
+        merged(store, cache)
+    store.run({n: 4 for n in range(10)})
+    merged(store, cache)
+    again = dict.fromkeys(range(1, 7), 5)
+    store.run(again)
+    assert [len(run.ssts) for run in merged(store, cache)] == [2, 1, 3]
+    keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [sealed_change(again)])
+    store.run({5_000 + n: 6 for n in range(2_000)})
+    keys = pa.array([storage_key(TABLE, n % VNODES, str(n).encode()) for n in (0, 1, 5_000, 6_999)], pa.binary())
+    version = store.meta.latest()
+    _, rows = HummockStore(store.objects, version, cache).multi_get(TABLE, keys, version.epoch, schema=ROW_SCHEMA)
+    assert rows["n"].to_pylist() == [4, 5, 6, 6]
+    assert [len(run.ssts) for run in merged(store, cache)] == [7]
+
+
+def test_uploaded_rows_do_not_hold_the_memory_of_their_epoch() -> None:
+    """The rows of all tables of an epoch are slices of one buffer."""
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    store.run({0: 0})
+    merged(store, cache)
+    before = pa.total_allocated_bytes()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, (rows := sealed_change({1: 1}).rows).schema) as writer:
+        writer.write_table(rows)
+        end = sink.tell()
+        sink.write(bytes(8 << 20))
+    epoch = sink.getvalue()
+    batch = SealedBatch(TABLE, pa.ipc.open_stream(epoch.slice(0, end)).read_all())
+    store.run({1: 1})
+    keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [batch])
+    del sink, writer, epoch, batch
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    known = cache.get((store.objects.uri, "recent", OwnKeys.of(TABLE, None), ""), module.RecentRuns)
+    assert known is not None
+    assert len(known.written) == 1
+
+
+def test_uploaded_rows_that_are_never_merged_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, cache = LivingStore(), BlockCache(1 << 24)
+    for limit in ("SMALL_ROWS", "SMALL_BYTES"):
+        with monkeypatch.context() as patched:
+            store.run({0: 0, 1: 1})
+            merged(store, cache)
+            patched.setattr(module, limit, 1)
+            keep_written(cache, store.objects.uri, store.meta.latest().levels[0][0], [sealed_change({0: 0, 1: 1})])
+            known = cache.get((store.objects.uri, "recent", OwnKeys.of(TABLE, None), ""), module.RecentRuns)
+            assert known is not None
+            assert known.written == ()
 
 
 def test_a_process_that_reads_one_version_merges_nothing() -> None:
