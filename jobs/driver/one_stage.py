@@ -18,7 +18,6 @@ from pyspark import BarrierTaskContext, SparkContext
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
-from tussock.jobs.settings.local_disk import local_folder
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.session import ENCRYPTION, driver_address
 from tussock.jobs.task.level import CellFunction
@@ -29,6 +28,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, cells_in, cells_of
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.wire.typed_rows import steps_behind
 from tussock.statestore.errors import InputError
+from tussock.statestore.local_disk import local_folder
 from tussock.statestore.meta.work import HowFar
 
 log = logging.getLogger(__name__)

@@ -36,8 +36,8 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.expression_tree import columns_of, conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.settings.local_disk import local_folder
 from tussock.statestore.errors import TussockError
+from tussock.statestore.local_disk import local_folder
 from tussock.statestore.months import shown_at
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, is_span

@@ -14,8 +14,8 @@ from tussock.jobs.plan.definition import output_of
 from tussock.jobs.reading.duck_syntax import duck_parser
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
-from tussock.jobs.settings.local_disk import local_folder
 from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.local_disk import local_folder
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.version import HummockVersion

@@ -14,9 +14,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple, NoReturn
 
-from tussock.jobs.settings.local_disk import LOCAL_DIRS, local_folder
 from tussock.jobs.workers.budgets import budgets_here
 from tussock.jobs.workers.worker import serve
+from tussock.statestore.local_disk import LOCAL_DIRS, local_folder
 
 _EXIT_S = 5.0  # for the workers to end by themselves after the driver
 

@@ -17,7 +17,6 @@ from multiprocessing.reduction import recvfds
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import TaskError
-from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.stage import flushed, run_stage
@@ -25,6 +24,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, cells_of
 from tussock.jobs.wire.measured import Measurement
 from tussock.jobs.workers.budgets import Budgets
 from tussock.statestore.allocator import keep_freed_memory
+from tussock.statestore.local_disk import LOCAL_DIRS
 
 IDLE_S = 600.0
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.hummock.sorted_keys import Mask, Positions
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS
+from tussock.statestore.local_disk import local_folder
 from tussock.statestore.nested import is_nested
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,14 @@ class WindowColumns:
             self._before = len(self)
             self._write(columns)
         except OSError as error:
-            log.warning("%d bytes of wide rows stay in memory: %s: %s", size, tempfile.gettempdir(), error)
+            log.warning(
+                "%s bytes of wide rows stay in memory, because a file in %s cannot take them: %s. Free space there, or "
+                "name a folder on a larger disk: on Spark with spark.local.dir (or SPARK_LOCAL_DIRS on its workers), "
+                "without Spark with TMPDIR",
+                f"{size:,}",
+                _folder(),
+                error,
+            )
             self._unmove(columns)
 
     def _keep(self, columns: pa.RecordBatch, size: int) -> None:
@@ -91,7 +99,9 @@ class WindowColumns:
         """Move the batches in memory to a file."""
         if self._file is not None:
             return
-        self._file = tempfile.TemporaryFile(prefix="tussock-merge-", buffering=0)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(  # noqa: SIM115
+            prefix="tussock-merge-", dir=local_folder(), buffering=0
+        )
         batches, self._batches, self._starts = self._batches, [], [0]
         try:
             for batch in batches:
@@ -163,6 +173,14 @@ class WindowColumns:
                 begin = int(at[0])
                 part = self._piece(number).slice(begin - self._starts[number], int(at[-1]) + 1 - begin)
                 yield part, at
+
+
+def _folder() -> str:
+    """The folder of the files, for a message."""
+    try:
+        return local_folder() or tempfile.gettempdir()
+    except OSError:  # A process without write access has none.
+        return "a folder for temporary files"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.exchange.mailbox import LocalDiskError
 from tussock.jobs.exchange.peers import PeerLostError
 from tussock.jobs.flow.failure import TaskError, carried_by_spark
-from tussock.jobs.settings.local_disk import LOCAL_DIRS
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.vacuum import clean
@@ -32,6 +31,7 @@ from tussock.jobs.wire.measured import Measurement, MeasurementSum
 from tussock.jobs.workers import pool, worker
 from tussock.jobs.workers.budgets import Budgets
 from tussock.jobs.workers.pool import WorkerLostError, pool_runs, worker_pool
+from tussock.statestore.local_disk import LOCAL_DIRS
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 

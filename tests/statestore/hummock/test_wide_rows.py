@@ -25,6 +25,7 @@ from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, encode_blocks, encoded_parts
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.wide_rows import WideRows, WindowColumns, spans_of
+from tussock.statestore.local_disk import LOCAL_DIRS
 from tussock.statestore.meta.version import VnodeMapping
 
 
@@ -108,6 +109,37 @@ def test_rows_stay_in_memory_if_the_disk_is_full(monkeypatch: pytest.MonkeyPatch
         columns.add(batch)
     assert not columns.in_file
     assert columns.table(0, 200).equals(rows)
+
+
+def test_rows_stay_in_memory_if_no_folder_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+    monkeypatch.delenv(LOCAL_DIRS, raising=False)
+    rows = rows_of_all_types(200)
+    columns = WindowColumns(20_000)
+    for batch in rows.to_batches(max_chunksize=50):
+        columns.add(batch)
+    assert columns.table(0, 200).equals(rows)
+    assert "No usable temporary directory" in caplog.text
+    assert "TMPDIR" in caplog.text
+
+
+def test_files_are_in_the_local_folder_of_workers(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_LOCAL_DIRS names the large disk of a worker; TMPDIR may be small, or in memory."""
+    monkeypatch.setenv(LOCAL_DIRS, str(scratch))
+    used = []
+    real = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **given: used.append(given["dir"]) or real(**given))
+    columns = WindowColumns(0)
+    columns.add(rows_of_all_types(50).to_batches()[0])
+    assert columns.in_file
+    assert used == [str(scratch)]
+    assert list(scratch.iterdir()) == [], "the file has no name, so that a kill removes it"
 
 
 @pytest.mark.usefixtures("_small_slices")
