@@ -3,8 +3,8 @@
 range_reader.py serves the fetch from the host's disk cache or the bucket.
 
 Blocks have at most 1,024 rows, so that a random read fetches little. A call that needs many blocks would pay Python's
-overhead for each, and so would each later call. If a call needs at least a quarter of a partition's 64 blocks, the
-partition is read, decoded and cached as one.
+overhead for each, and so would each later call. If a call needs at least half of a partition's 64 blocks, or a quarter
+of those of a small partition, the partition is read, decoded and cached as one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,9 +27,10 @@ from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionRead
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
-# Read a partition whole if at least one in this many blocks is needed. A higher value fills the cache with unneeded
-# blocks.
-_DENSE = 4
+# Read a partition whole if at least one in this many blocks is needed. Higher values fill the cache with unneeded
+# blocks. Those of a small partition cost less than the overhead and requests for single blocks.
+_DENSE, _DENSE_IF_SMALL = 2, 4
+_SMALL_BYTES = 2 << 20  # of an encoded partition
 _MOST_BYTES = 32 << 20  # a partition with more encoded bytes has very wide rows, and is never read whole
 _RUN_BYTES = 8 << 20  # limit of neighbouring blocks per range request
 _WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
@@ -251,7 +252,9 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     ends = np.minimum(firsts + section.per_partition, len(reader))
     needed = np.array([*starts, len(blocks)]) - [0, *starts]
     bounds = zip(firsts.tolist(), ends.tolist(), strict=True)
-    whole = (needed * _DENSE >= ends - firsts) & (_encoded_bytes(reader, firsts, ends) <= _MOST_BYTES)
+    encoded = _encoded_bytes(reader, firsts, ends)
+    dense = np.where(encoded <= _SMALL_BYTES, _DENSE_IF_SMALL, _DENSE)
+    whole = (needed * dense >= ends - firsts) & (encoded <= _MOST_BYTES)
     whole |= [is_cached(*span) for span in bounds]
     if whole.all():
         first, end = firsts, ends
@@ -271,7 +274,8 @@ def _spans_of_one_partition(
     """`_spans` of a section with one partition, as most sections of small epochs. Cheaper, since it needs no arrays."""
     count, offset = len(reader), int(reader.offsets[0])
     length = int(reader.offsets[-1] + reader.lengths[-1]) - offset
-    if (len(blocks) * _DENSE >= count and length <= _MOST_BYTES) or is_cached(0, count):
+    dense = _DENSE_IF_SMALL if length <= _SMALL_BYTES else _DENSE
+    if (len(blocks) * dense >= count and length <= _MOST_BYTES) or is_cached(0, count):
         return [_Span(number, 0, count, offset, length)]
     places = zip(blocks.tolist(), reader.offsets[blocks].tolist(), reader.lengths[blocks].tolist(), strict=True)
     return [_Span(number, block, block + 1, offset, length) for block, offset, length in places]

@@ -38,7 +38,9 @@ def expected(section: Blocks, wanted: list[int], cached: set[int]) -> list[tuple
     for partition in sorted({block // PER_PARTITION for block in wanted}):
         first, end = partition * PER_PARTITION, min((partition + 1) * PER_PARTITION, len(section))
         inside = [block for block in wanted if first <= block < end]
-        whole = 4 * len(inside) >= end - first or partition in cached
+        size = int(section.lengths[first:end].sum())
+        enough = (end - first) / (4 if size <= 2 << 20 else 2)
+        whole = (len(inside) >= enough and size <= 32 << 20) or partition in cached
         found += [(first, end)] if whole else [(block, block + 1) for block in inside]
     return [(a, b, int(section.offsets[a]), int(section.lengths[a:b].sum())) for a, b in found]
 
@@ -48,10 +50,12 @@ def is_cached(cached: set[int], first: int, _: int) -> bool:
     return first // PER_PARTITION in cached
 
 
-def test_partitions_are_read_whole_if_a_quarter_is_needed_or_they_are_cached() -> None:
+def test_partitions_are_read_whole_if_much_of_them_is_needed_or_they_are_cached() -> None:
+    """Half of a partition's blocks, or a quarter if it is small. A very large one is not read whole."""
     rng, single, whole = random.Random(3), 0, 0
-    for _ in range(300):
-        section: Any = Blocks(np.array([rng.randint(1, 99) for _ in range(rng.randint(1, 60))]))
+    for _ in range(600):
+        unit = rng.choice([1, 20_000, 90_000])  # bytes
+        section: Any = Blocks(np.array([unit * rng.randint(1, 99) for _ in range(rng.randint(1, 60))]))
         wanted = sorted(rng.sample(range(len(section)), rng.randint(0, len(section))))
         cached = {p for p in range(-(-len(section) // PER_PARTITION)) if rng.random() < 0.3}
         request = BlockRequest(section, np.array(wanted, np.int64))
