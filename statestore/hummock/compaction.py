@@ -31,7 +31,7 @@ from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from tussock.statestore.hummock.merge import MERGE_BYTES, READ_AHEAD_THREADS, RunCursor, merge_steps
+from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_steps, share_of
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
@@ -266,7 +266,7 @@ def _kept_rows(
                 piece.last,
                 window=window,
                 ahead=ahead,
-                share=MERGE_BYTES // len(runs),
+                share=share_of(len(runs)),
             )
             for run in runs
         ]

@@ -32,6 +32,7 @@ _WINDOWS = 2  # that a run holds: the current one, and the next one if it is rea
 _FEW_ROWS = 16  # blocks with more rows have about _BLOCK_BYTES
 _BLOCK_BYTES = 256 << 10
 _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
+_LEAST_SHARE = 8 << 20  # of a run among many: smaller windows would cost more steps
 READ_AHEAD_THREADS = 4  # windows of this many runs load concurrently
 
 #: Selects blocks of a section: (len(section.reader),).
@@ -40,6 +41,11 @@ Blocks = Callable[[Section], Mask]
 #: Selects rows of a table that begins with key, epoch, op. The table is in key order, newest first, with all rows of
 #: each key.
 Choose = Callable[[pa.Table], Mask]
+
+
+def share_of(runs: int) -> int:
+    """The decoded bytes that each run of a merge of so many holds in memory."""
+    return max(MERGE_BYTES // runs, _LEAST_SHARE)
 
 
 class RunCursor:
@@ -89,7 +95,7 @@ class RunCursor:
     def last_key(self) -> bytes:
         """The greatest held key. Requires: `held` has rows."""
         assert self.held is not None
-        return _binary(self.held.heads.column(0)[-1])
+        return _binary(self.held.keys[-1])
 
     def read(self) -> None:
         """Read the next window into `held`, or set it to None if no row is in the range."""
@@ -114,13 +120,12 @@ class RunCursor:
             give_back_freed_memory()  # The C library would keep the gaps between large buffers of several threads.
         if self._ahead is not None and self._todo:
             self._prefetch(self._ahead)
-        held = HeldRows(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
-        key = held.heads.column(0)
-        if self._first is not None and _binary(key[0]) < self._first:
-            held = held.slice(_count_below(key, self._first))
-        if self._last is not None and held.heads.num_rows and _binary(held.heads.column(0)[-1]) >= self._last:
-            held = held.slice(0, _count_below(held.heads.column(0), self._last))
-        self.held = held if held.heads.num_rows else None
+        held = HeldRows.of(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
+        if self._first is not None and _binary(held.keys[0]) < self._first:
+            held = held.slice(_count_below(held.keys, self._first))
+        if self._last is not None and len(held) and _binary(held.keys[-1]) >= self._last:
+            held = held.slice(0, _count_below(held.keys, self._last))
+        self.held = held if len(held) else None
 
     def _prefetch(self, ahead: Executor) -> None:
         """Start to read the next window, unless it is so large that it would take as much memory as all others."""
@@ -162,7 +167,7 @@ class RunCursor:
         if self.last_key <= key:
             taken, self.held = self.held, None
             return taken
-        count = _count_below(self.held.heads.column(0), key, inclusive=True)
+        count = _count_below(self.held.keys, key, inclusive=True)
         taken, self.held = self.held.slice(0, count), self.held.slice(count)
         return taken if count else None
 
@@ -171,7 +176,7 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
     """Merge the selected rows of the runs in key order, newest first within a key.
 
     Args:
-        cursors: newest run first. Their shares together should be MERGE_BYTES.
+        cursors: newest run first. Their shares are those of `share_of`.
         choose: called once per step with all rows of each key in the step.
 
     Yields:
@@ -212,7 +217,7 @@ def _chosen_wide(taken: Sequence[HeldRows], choose: Choose) -> WideRows:
     merged = pa.concat_tables(heads).combine_chunks()
     keys = one_array(merged.column(0))
     order = sort_order(keys)
-    counts = [rows.heads.num_rows for rows in taken]
+    counts = [len(rows) for rows in taken]
     source = np.repeat(np.arange(len(taken)), counts)
     row = np.concatenate([np.arange(rows.start, rows.start + count) for rows, count in zip(taken, counts, strict=True)])
     found = WideRows(

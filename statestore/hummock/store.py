@@ -22,11 +22,11 @@ from tussock.statestore.hummock.cache import BlockCache, process_cache
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import KeyHashes, hash_keys
 from tussock.statestore.hummock.merge import (
-    MERGE_BYTES,
     READ_AHEAD_THREADS,
     RunCursor,
     merge_runs,
     newest_between,
+    share_of,
     visible_at,
 )
 from tussock.statestore.hummock.net_changes import net_changes
@@ -338,7 +338,7 @@ class HummockStore:
                     last,
                     columns,
                     ahead=ahead,
-                    share=MERGE_BYTES // len(runs),
+                    share=share_of(len(runs)),
                 )
                 for run in runs
             ]
@@ -423,7 +423,7 @@ class HummockStore:
                     columns,
                     ahead=ahead,
                     blocks=blocks,
-                    share=MERGE_BYTES // len(runs),
+                    share=share_of(len(runs)),
                 )
                 for run in runs
             ]

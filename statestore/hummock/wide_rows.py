@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import IO
@@ -185,28 +185,50 @@ def _folder() -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldRows:
-    """Rows of a run that are read and not merged yet: key, epoch, op, and the place of their columns."""
+    """Rows of a run that are read and not merged yet. Taking some costs little, since small steps of many runs are."""
 
-    heads: pa.Table
+    rows: pa.Table  # key, epoch, op; then the row's columns, unless they are in a file
     columns: WindowColumns
     start: int = 0  # of the first row in `columns`
 
+    @staticmethod
+    def of(heads: pa.Table, columns: WindowColumns) -> "HeldRows":
+        """A window with its key, epoch and op, and its columns."""
+        return HeldRows(heads if columns.in_file else _side_by_side(heads, columns.table(0, len(columns))), columns)
+
     def slice(self, start: int, count: int | None = None) -> "HeldRows":
         """Some of the rows."""
-        return replace(self, heads=self.heads.slice(start, count), start=self.start + start)
+        return HeldRows(self.rows.slice(start, count), self.columns, self.start + start)
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def keys(self) -> pa.ChunkedArray:
+        """The keys."""
+        return self.rows.column(0)
+
+    @property
+    def heads(self) -> pa.Table:
+        """Key, epoch and op."""
+        return self.rows.select(range(HEAD_COLUMNS))
 
     @property
     def nbytes(self) -> int:
         """About the bytes of the rows, in memory or not."""
         if not self.columns.in_file:  # cheap, and steps of narrow rows are many
-            return self.columns.nbytes * int(self.heads.num_rows) // max(len(self.columns), 1)
-        return int(self.columns.sizes[self.start : self.start + self.heads.num_rows].sum())
+            return self.columns.nbytes * len(self) // max(len(self.columns), 1)
+        return int(self.columns.sizes[self.start : self.start + len(self)].sum())
 
     def table(self) -> pa.Table:
         """The rows with their columns."""
-        rows = self.columns.table(self.start, self.start + self.heads.num_rows)
-        fields = [*self.heads.schema, *rows.schema]
-        return pa.table([*self.heads.columns, *rows.columns], schema=pa.schema(fields))
+        if not self.columns.in_file:
+            return self.rows
+        return _side_by_side(self.rows, self.columns.table(self.start, self.start + len(self)))
+
+
+def _side_by_side(heads: pa.Table, rows: pa.Table) -> pa.Table:
+    return pa.table([*heads.columns, *rows.columns], schema=pa.schema([*heads.schema, *rows.schema]))
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def test_an_sst_that_is_uploaded_again_after_its_rows_were_merged() -> None:
     for number in range(4):
         store.run({0: number} | {300 * (4 - number) + n: number for n in range(300)})
         merged(store, cache)
-    store.run({n: 4 for n in range(10)})
+    store.run(dict.fromkeys(range(10), 4))
     merged(store, cache)
     again = dict.fromkeys(range(1, 7), 5)
     store.run(again)

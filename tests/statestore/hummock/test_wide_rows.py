@@ -190,7 +190,7 @@ def _tiny_merges(monkeypatch: pytest.MonkeyPatch, _small_slices: None) -> None:
     """Every step is wide, and every window lies in a file."""
     monkeypatch.setattr(merge, "STEP_BYTES", 2_000)
     monkeypatch.setattr(merge, "MERGE_BYTES", 40_000)
-    monkeypatch.setattr(compaction, "MERGE_BYTES", 40_000)
+    monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
 
 
 @pytest.mark.parametrize("readable", [[10], [3, 5, 10]])
