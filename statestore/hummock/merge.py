@@ -45,7 +45,7 @@ Choose = Callable[[pa.Table], Mask]
 
 def share_of(runs: int) -> int:
     """The decoded bytes that each run of a merge of so many holds in memory."""
-    return max(MERGE_BYTES // runs, _LEAST_SHARE)
+    return max(MERGE_BYTES // max(runs, 1), _LEAST_SHARE)
 
 
 class RunCursor:

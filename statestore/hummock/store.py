@@ -23,6 +23,8 @@ from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import KeyHashes, hash_keys
 from tussock.statestore.hummock.merge import (
     READ_AHEAD_THREADS,
+    Blocks,
+    Choose,
     RunCursor,
     merge_runs,
     newest_between,
@@ -328,22 +330,9 @@ class HummockStore:
             cached.
         """
         require_readable(self.version, epoch, self.pinned)
-        runs = list(_runs(self._sections(table_id, epoch, first, last)))
-        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
-            cursors = [
-                RunCursor(
-                    self.source,
-                    [ranged.section for ranged in run],
-                    first,
-                    last,
-                    columns,
-                    ahead=ahead,
-                    share=share_of(len(runs)),
-                )
-                for run in runs
-            ]
-            for rows in merge_runs(cursors, visible_at(epoch)):
-                yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
+        sections = self._sections(table_id, epoch, first, last)
+        for rows in self._merged(sections, first, last, columns, visible_at(epoch)):
+            yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
     def changes(
         self,
@@ -411,25 +400,32 @@ class HummockStore:
         """
         self.require_readable(since)
         self.require_readable(until)
-        runs = list(_runs(self._sections(table_id, until, first, last, since)))
+        sections = self._sections(table_id, until, first, last, since)
         blocks = partial(_blocks_between, since, until)
-        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
+        for rows in self._merged(sections, first, last, columns, newest_between(since, until), blocks):
+            keys = one_array(rows.column(0)).cast(pa.binary())
+            yield keys, rows.column(2).to_numpy() == PUT, rows.select(range(HEAD_COLUMNS, rows.num_columns))
+
+    def _merged(
+        self,
+        sections: "Sequence[_Ranged]",
+        first: bytes | None,
+        last: bytes | None,
+        columns: Sequence[str] | None,
+        choose: Choose,
+        blocks: Blocks | None = None,
+    ) -> Iterator[pa.Table]:
+        """Merge the runs of the sections, as `merge_runs` does, with the next windows read ahead."""
+        runs = list(_runs(sections))
+        share = share_of(len(runs))
+        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
             cursors = [
                 RunCursor(
-                    self.source,
-                    [ranged.section for ranged in run],
-                    first,
-                    last,
-                    columns,
-                    ahead=ahead,
-                    blocks=blocks,
-                    share=share_of(len(runs)),
+                    self.source, [ranged.section for ranged in run], first, last, columns, None, ahead, blocks, share
                 )
                 for run in runs
             ]
-            for rows in merge_runs(cursors, newest_between(since, until)):
-                keys = one_array(rows.column(0)).cast(pa.binary())
-                yield keys, rows.column(2).to_numpy() == PUT, rows.select(range(HEAD_COLUMNS, rows.num_columns))
+            yield from merge_runs(cursors, choose)
 
     def require_readable(self, epoch: int) -> None:
         """Raise EpochExpiredError or EpochNotCommittedError unless this version can be read at `epoch`."""
