@@ -193,6 +193,28 @@ def _tiny_merges(monkeypatch: pytest.MonkeyPatch, _small_slices: None) -> None:
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
 
 
+@pytest.mark.usefixtures("_small_slices")
+def test_ssts_of_rows_in_parts_end_at_the_same_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block can have keys of two groups of vnodes, also if it is the last of its part."""
+    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 3_000)
+    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
+    rng = np.random.default_rng(5)
+    for size in range(150, 700, 100):
+        keys = [storage_key(1, vnode, b"%03d" % i) for vnode in range(40) for i in range(7)]
+        texts = [rng.bytes(size) for _ in keys]
+        ones = np.ones(len(keys))
+        table = pa.table(
+            [keys, ones.astype(np.uint64), ones.astype(np.uint8), texts], names=["key", "epoch", "op", "t"]
+        )
+        names = []
+        for rows in (table, wide_form(table, None)):
+            stream = compaction._SstStream(MemoryObjectStore(), "data/", 16_000, np.arange(1 << 16), Packing.PLANES)
+            stream.write(1, 20_000, rows)
+            names.append([sst.name for sst in stream.finish()])
+        assert len(names[0]) > 2
+        assert names[0] == names[1], size
+
+
 @pytest.mark.parametrize("readable", [[10], [3, 5, 10]])
 def test_a_merge_of_wide_rows_makes_the_same_objects(
     readable: list[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
