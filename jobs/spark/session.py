@@ -182,11 +182,12 @@ def build_spark(
                 SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
             )  # a builder with settings would change the user's session
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
-        writes = _start_jvm({"spark.app.name": app_name, **chosen}, brief)
-        builder = SparkSession.builder.appName(app_name)
-        for name, value in {**chosen, **REQUIRED}.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        with _environment(_locale_of_names()):
+            writes = _start_jvm({"spark.app.name": app_name, **chosen}, brief)
+            builder = SparkSession.builder.appName(app_name)
+            for name, value in {**chosen, **REQUIRED}.items():
+                builder = builder.config(name, value)
+            spark = builder.getOrCreate()
         watch_executors(spark.sparkContext)
         if writes:
             _load_classes(spark)
@@ -303,6 +304,18 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _locale_of_names() -> Mapping[str, str]:
+    """The variable with which Java reads and writes file names in UTF-8, as Python does. Empty if it already does.
+
+    Python uses UTF-8 in the locale C too. Java would not find files with other names than ASCII, and does not start in
+    a folder with such a name.
+    """
+    locale = next((found for name in ("LC_ALL", "LC_CTYPE", "LANG") if (found := os.environ.get(name))), "C")
+    if sys.getfilesystemencoding() != "utf-8" or re.search("utf-?8", locale, re.IGNORECASE):
+        return {}
+    return {"LC_ALL": "C.UTF-8"}
 
 
 def _relay(lines: IO[bytes]) -> None:

@@ -456,6 +456,31 @@ def test_an_output_that_cannot_be_written_is_reported(
         assert "cannot be written: No space left on device. The output is incomplete" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_the_null_device_for_a_command_and_its_children(
+    closed: str, tussock: Tussock, tmp_path: Path
+) -> None:
+    """A file that gets the number of a closed stream would receive the output of Java and of libraries."""
+    assert tussock("init", "--store", "s").code == 0
+    code = (
+        "import os, subprocess, sys; from tussock.jobs import cli; from tussock.__main__ import main;"
+        "cli.main = lambda: subprocess.run(['/bin/sh', '-c', 'echo to 1; echo to 2 >&2; cat']).returncode;"
+        "opened = main(); file = os.open('file', os.O_CREAT); sys.exit(opened or file < 3)"
+    )
+    for command in (("-m", "tussock", "show", "--store", "s"), ("-m", "tussock", "query", "-"), ("-c", code)):
+        script = f"{shlex.join([sys.executable, *command])} {closed}"
+        ran = subprocess.run(
+            ["/bin/sh", "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TUSSOCK_STORE": "s"},
+            input="",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ran.returncode, "rror" in ran.stderr) == (0, False), (script, ran.stderr)
+
+
 @pytest.mark.parametrize(("encoding", "unknown"), [("ascii", "…"), ("utf-8", "\udce9")])
 def test_a_text_that_the_output_cannot_encode_is_reported_with_an_encoding_that_can(
     encoding: str, unknown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

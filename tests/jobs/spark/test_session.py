@@ -66,6 +66,25 @@ def test_a_local_application_listens_only_on_the_loopback_interface(submitted: b
         assert errors == "", "a command prints nothing of its JVM"
 
 
+def test_file_names_are_utf8_in_the_locale_c(tmp_path: Path) -> None:
+    """Also the name of the working directory."""
+    folder = tmp_path / "Übung"
+    folder.mkdir()
+    (folder / "größer.txt").write_text("one\n")
+    code = (
+        "import sys; from tussock.jobs.spark.session import build_spark;"
+        "print([row.value for row in build_spark().read.text(sys.argv[1]).collect()])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "größer.txt")],
+        cwd=folder,
+        env=environment() | {"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == "['one']\n", ran.stderr
+
+
 def test_the_output_of_a_dying_jvm_is_passed_on() -> None:
     code = "from tussock.jobs.spark.session import build_spark; build_spark(settings={'spark.driver.memory': 'much'})"
     run = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
