@@ -20,6 +20,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.syncs import synced_in_order
 from tussock.statestore.progress import Progress, no_progress
 
 
@@ -79,7 +80,8 @@ def _next(
     met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
     left_open: bool | None = None
     while True:
-        with Train(runner, meta, 1, progress=progress) as train:
+        # The barrier's folder is synced while the levels run.
+        with synced_in_order(), Train(runner, meta, 1, progress=progress) as train:
             if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                 return None, left_open is True  # another driver has committed it
             if left_open is None:  # later barriers of this loop supersede the first one
@@ -120,7 +122,7 @@ def advance(
     superseded = True
     while superseded:  # a superseding barrier, without an unreadable file or with a paused view, starts another train
         superseded = False
-        with listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
+        with synced_in_order(), listed_once(), Train(runner, meta, settings.in_flight, progress=progress) as train:
             while not superseded:
                 if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                     break

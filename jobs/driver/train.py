@@ -55,6 +55,7 @@ from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.requests import Requests, requests_so_far
+from tussock.statestore.objectstore.syncs import settle, synced_in_order
 from tussock.statestore.progress import Progress, no_progress
 from tussock.statestore.table.recalled_table import recall_written
 
@@ -254,6 +255,7 @@ class Train:
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
         parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, ran.taken
+        settle()  # the barrier is durable before its epoch is sealed
         self._follow(_ToCommit(barrier, drafted, *parts))
 
     @contextmanager
@@ -291,8 +293,11 @@ class Train:
 
     def _checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         """Flush, seal and commit. If `move`, also pin the version with the epoch as the base of later epochs."""
-        with working_on(epoch=epoch.barrier.epoch):
-            return self._checkpointed(epoch, move)
+        # Each object is durable before the next one is visible, and all are when the epoch counts as committed.
+        with working_on(epoch=epoch.barrier.epoch), synced_in_order():
+            committed = self._checkpointed(epoch, move)
+        self._broken = False
+        return committed
 
     def _checkpointed(self, epoch: _ToCommit, move: bool) -> _Committed:
         barrier = epoch.barrier
@@ -320,7 +325,6 @@ class Train:
             seconds_text(epoch.seconds),
         )
         base = _pinned_at(meta, barrier.epoch) if move else None
-        self._broken = False
         return _Committed(
             summary_of(
                 sealed, committed, epoch.seconds, epoch.undeclared, restated_items(epoch.barrier, committed.catalog)

@@ -31,6 +31,7 @@ from tussock.statestore.objectstore.base import (
 )
 from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
+from tussock.statestore.objectstore.syncs import sync_soon, sync_together
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # per step when copying a file
@@ -44,7 +45,8 @@ class LocalObjectStore:
     """Objects as files in a directory, which the first write creates. Safe for concurrent threads and processes.
 
     Requires a file system with hard links and atomic renames.
-    Cost of a write: the bytes, one fsync of the file, and one of each changed directory.
+    Cost of a write: the bytes, one fsync of the file, and one of each changed directory. A write waits for two of them
+    after each other (statestore/objectstore/syncs.py).
     """
 
     def __init__(self, root: Path) -> None:
@@ -99,27 +101,24 @@ class LocalObjectStore:
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         self.requests.put(len(data))
-        with self._translated("put", name, len(data)), self._temporary(data) as temporary:
-            self._make_folder(path.parent)
+        with self._translated("put", name, len(data)), self._temporary(data, path.parent) as temporary:
             temporary.replace(path)
-            _sync_folder(path.parent)
+            sync_soon(path.parent)
 
     def put_file(self, name: str, file: Path) -> None:
         """Write an object from a file, atomically and durably. Streams the bytes, so memory use is constant."""
         path = self._path(name)
         self.requests.put(file.stat().st_size)
-        with self._translated("put_file", name, file.stat().st_size), self._temporary(file) as temporary:
-            self._make_folder(path.parent)
+        with self._translated("put_file", name, file.stat().st_size), self._temporary(file, path.parent) as temporary:
             temporary.replace(path)
-            _sync_folder(path.parent)
+            sync_soon(path.parent)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         self.requests.put(len(data))
         with self._translated("put_if_absent", name, len(data)):
             try:
-                with self._temporary(data) as temporary:
-                    self._make_folder(path.parent)
+                with self._temporary(data, path.parent) as temporary:
                     path.hardlink_to(temporary)
             except FileExistsError:
                 # The object is ours if an earlier call wrote it and was killed before it returned.
@@ -137,7 +136,7 @@ class LocalObjectStore:
             else:
                 won = True
             # The loser syncs too: the object that it will read must survive a power failure.
-            _sync_folder(path.parent)
+            sync_soon(path.parent)
             return won
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -180,10 +179,13 @@ class LocalObjectStore:
         return self._root / name
 
     @contextmanager
-    def _temporary(self, data: bytes | Path) -> Iterator[Path]:
-        """A synced file with the bytes of `data`, or of the file `data`. Deleted on exit unless it was renamed."""
+    def _temporary(self, data: bytes | Path, target: Path) -> Iterator[Path]:
+        """A file with the bytes of `data`, or of the file `data`. Deleted on exit unless it was renamed.
+
+        On entry the file is synced, the folder `target` exists, and all earlier writes of this thread are durable.
+        """
         folder = self._root / _TEMPORARY
-        self._make_folder(folder)
+        changed = (*self._make_folder(folder), *self._make_folder(target))
         path, handle = self._new_file(folder)
         try:
             with os.fdopen(handle, "wb", buffering=0) as file:
@@ -192,7 +194,7 @@ class LocalObjectStore:
                         shutil.copyfileobj(content, file, _COPIED_BYTES)
                 else:
                     _write(file, data)
-                os.fsync(file.fileno())
+                sync_together(file.fileno(), changed)
                 yield path  # The open file holds the lock.
         finally:
             path.unlink(missing_ok=True)
@@ -211,16 +213,17 @@ class LocalObjectStore:
                 return path, handle
             os.close(handle)  # A sweep deleted it before we locked it.
 
-    def _make_folder(self, folder: Path) -> None:
-        """Create `folder` and its missing parents, and sync each parent that changed."""
+    def _make_folder(self, folder: Path) -> tuple[Path, ...]:
+        """Create `folder` and its missing parents. Return the folders that changed; the caller syncs them."""
         if folder.is_dir():
-            return
+            return ()
         if folder != self._root:
-            self._make_folder(folder.parent)
+            changed = self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
         else:
+            changed = ()
             folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
+        return (*changed, folder.parent)
 
     def _walk(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
@@ -324,11 +327,3 @@ def _pread(file: int, length: int, offset: int) -> bytes:
 
 def _start(read: Read, size: int) -> int:
     return read.offset if read.offset >= 0 else max(0, size + read.offset)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
