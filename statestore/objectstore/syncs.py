@@ -25,7 +25,10 @@ class _Sync:
         self._folder = folder
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="sync")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the process may not start another thread
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -36,7 +39,8 @@ class _Sync:
 
     def join(self) -> None:
         """Wait for its end."""
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def wait(self) -> None:
         """Wait for its end. Raises its OSError."""

@@ -141,3 +141,14 @@ def test_an_error_in_a_block_is_not_replaced(disk: Disk) -> None:
     with pytest.raises(KeyError, match="the error"):
         writes()
     assert syncs._of_thread.pending is None
+
+
+def test_without_another_thread_a_write_waits(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    store = LocalObjectStore(disk.root)
+    with synced_in_order():
+        store.put("a/x", b"1")
+        assert disk.done[-1] == "sync store/a"
