@@ -31,13 +31,12 @@ from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_steps, share_of
+from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_steps, row_bits, share_of
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
 from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
-    HEAD_COLUMNS,
     PUT,
     ROWS_PER_BLOCK,
     Packing,
@@ -281,19 +280,9 @@ def _kept_rows(
 
 def _decoded_block_bytes(section: OpenSection) -> int:
     """Estimate the memory of a decoded block of a section. Overestimates if the row width is unknown."""
-    widths = [_bits(field.type) for field in (*list(section.reader.schema)[:HEAD_COLUMNS], *section.reader.row_schema)]
-    known = [width for width in widths if width is not None]
-    if len(known) == len(widths):
-        return int(section.reader.rows.max()) * sum(known) // 8
+    if (bits := row_bits(section)) is not None:
+        return int(section.reader.rows.max()) * bits // 8
     return max(_BLOCK_BYTES, _EXPANSION * int(section.reader.lengths.mean()))
-
-
-def _bits(kind: pa.DataType) -> int | None:
-    """Bits per value of a fixed-width type, else None."""
-    try:
-        return int(kind.bit_width)
-    except ValueError:
-        return None
 
 
 def _one_schema(table_id: int, sections: Sequence[OpenSection]) -> pa.Schema:

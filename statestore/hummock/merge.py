@@ -19,7 +19,15 @@ import pyarrow as pa
 from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.hummock.block_source import OpenSection
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
-from tussock.statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
+from tussock.statestore.hummock.sorted_keys import (
+    Fixed,
+    Mask,
+    differs_from_previous,
+    fixed_keys,
+    sort_order,
+    take_keys,
+    widths,
+)
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.hummock.wide_rows import HeldRows, WideRows, WindowColumns
@@ -33,6 +41,7 @@ _FEW_ROWS = 16  # blocks with more rows have about _BLOCK_BYTES
 _BLOCK_BYTES = 256 << 10
 _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
 _LEAST_SHARE = 8 << 20  # of a run among many: smaller windows would cost more steps
+_PADDED_KEY = 64  # bytes; padding costs more than searching if keys of very different lengths are longer
 READ_AHEAD_THREADS = 4  # windows of this many runs load concurrently
 
 #: Selects blocks of a section: (len(section.reader),).
@@ -80,7 +89,10 @@ class RunCursor:
             for section in sections
             for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
         ]
-        self.held: HeldRows | None = None  # rows that are read and not taken
+        self.held: HeldRows | None = None  # the window with rows that are read and not taken
+        self._taken = 0  # rows of `held` that are taken
+        self.last_key = b""  # the greatest held key; without meaning if no rows are held
+        self._keys: Fixed | None = None  # those of `held`, unless they are too long to be padded
 
     @property
     def next_key(self) -> bytes | None:
@@ -90,12 +102,6 @@ class RunCursor:
         section, start, _ = self._todo[0]
         key: bytes = section.reader.first_keys.array[start].as_py()
         return key
-
-    @property
-    def last_key(self) -> bytes:
-        """The greatest held key. Requires: `held` has rows."""
-        assert self.held is not None
-        return _binary(self.held.keys[-1])
 
     def read(self) -> None:
         """Read the next window into `held`, or set it to None if no row is in the range."""
@@ -125,7 +131,17 @@ class RunCursor:
             held = held.slice(_count_below(held.keys, self._first))
         if self._last is not None and len(held) and _binary(held.keys[-1]) >= self._last:
             held = held.slice(0, _count_below(held.keys, self._last))
-        self.held = held if len(held) else None
+        self._hold(held if len(held) else None)
+
+    def _hold(self, window: HeldRows | None) -> None:
+        """Keep a window, and what each step needs of it: steps of many runs take a few rows of every window."""
+        self.held, self._taken, self._keys = window, 0, None
+        if window is None:
+            return
+        keys = one_array(window.keys)
+        self.last_key = _binary(keys[-1])
+        if widths(keys)[0] <= _PADDED_KEY:
+            self._keys = fixed_keys(keys)
 
     def _prefetch(self, ahead: Executor) -> None:
         """Start to read the next window, unless it is so large that it would take as much memory as all others."""
@@ -149,6 +165,8 @@ class RunCursor:
             return 0  # it is in memory already
         if self._growth is not None:
             return int(section.reader.lengths[start:stop].sum() * self._growth)
+        if (bits := row_bits(section, self._columns)) is not None:
+            return int(section.reader.rows[start:stop].sum()) * bits // 8
         few = bool((section.reader.rows[start:stop] <= _FEW_ROWS).any())
         return self._share if few and stop - start > 1 else (stop - start) * _BLOCK_BYTES
 
@@ -160,16 +178,36 @@ class RunCursor:
     def _scan(self, section: Section, start: int, stop: int) -> Rows:
         return self._source.scan(section, start, stop, self._columns)
 
+    @property
+    def held_bytes(self) -> int:
+        """About the bytes in memory of the rows that are not taken. Requires: rows are held."""
+        assert self.held is not None
+        return self.held.columns.nbytes * (len(self.held) - self._taken) // max(len(self.held.columns), 1)
+
+    @property
+    def in_file(self) -> bool:
+        """Whether the columns of the held rows are in a file."""
+        return self.held is not None and self.held.columns.in_file
+
+    def key_at(self, share: float) -> bytes:
+        """The key that follows this share of the rows that are not taken. Requires: rows are held."""
+        assert self.held is not None
+        return _binary(self.held.keys[self._taken + int((len(self.held) - self._taken) * share)])
+
     def take_through(self, key: bytes) -> HeldRows | None:
-        """Take the held rows up to and including `key`."""
+        """Take the held rows up to and including `key`, a stored key of the table."""
         if self.held is None:
             return None
+        start, window = self._taken, self.held
         if self.last_key <= key:
-            taken, self.held = self.held, None
-            return taken
-        count = _count_below(self.held.keys, key, inclusive=True)
-        taken, self.held = self.held.slice(0, count), self.held.slice(count)
-        return taken if count else None
+            self._hold(None)
+            return window.slice(start) if start else window
+        if self._keys is None:
+            end = _count_below(one_array(window.keys), key, inclusive=True)
+        else:  # NumPy cuts a longer key. This is no change: of two keys of a table, neither begins with the other.
+            end = int(self._keys.searchsorted(np.array(key, self._keys.dtype), "right"))
+        self._taken = end
+        return window.slice(start, end - start) if end > start else None
 
 
 def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table]:
@@ -184,7 +222,7 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
         Memory: one window per run with overlapping keys, a second one with read-ahead, and two copies of the rows of a
         table. If windows take more than MERGE_BYTES, the larger ones lie in files.
     """
-    for rows in merge_steps(cursors, choose):
+    for rows in _steps(cursors, choose, _near_frontier):
         if isinstance(rows, WideRows):
             yield from rows.slices()
         else:
@@ -193,12 +231,18 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
 
 def merge_steps(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table | WideRows]:
     """`merge_runs`, with all selected rows of a step together, so that they depend on the windows only."""
+    return _steps(cursors, choose, _frontier)
+
+
+def _steps(
+    cursors: Sequence[RunCursor], choose: Choose, frontier_of: Callable[[Sequence[RunCursor]], bytes]
+) -> Iterator[pa.Table | WideRows]:
     while True:
         _read_ahead(cursors)
         held = [cursor for cursor in cursors if cursor.held is not None]
         if not held:
             return
-        frontier = min(cursor.last_key for cursor in held)
+        frontier = frontier_of(held)
         taken = [rows for cursor in held if (rows := cursor.take_through(frontier)) is not None]
         if sum(rows.nbytes for rows in taken) <= STEP_BYTES:
             narrow = _chosen([rows.table() for rows in taken], choose)
@@ -207,6 +251,20 @@ def merge_steps(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tab
         elif (wide := _chosen_wide(taken, choose)).num_rows:
             # A table has the same bytes however its rows were read, if it is small.
             yield wide if wide.nbytes > STEP_BYTES // 2 else wide.slice(0)
+
+
+def _frontier(held: Sequence[RunCursor]) -> bytes:
+    """The greatest key up to which the windows have all rows."""
+    return min(cursor.last_key for cursor in held)
+
+
+def _near_frontier(held: Sequence[RunCursor]) -> bytes:
+    """`_frontier`, or a smaller key if the windows are in memory and have more rows than a step with their columns."""
+    frontier, waiting = _frontier(held), sum(cursor.held_bytes for cursor in held)
+    if waiting <= STEP_BYTES or any(cursor.in_file for cursor in held):
+        return frontier
+    most = max(held, key=lambda cursor: cursor.held_bytes)
+    return min(frontier, most.key_at(STEP_BYTES / 2 / waiting))
 
 
 def _chosen_wide(taken: Sequence[HeldRows], choose: Choose) -> WideRows:
@@ -320,6 +378,18 @@ def _read_ahead(cursors: Sequence[RunCursor]) -> None:
             return
         for cursor in due:
             cursor.read()
+
+
+def row_bits(section: OpenSection, columns: Sequence[str] | None = None) -> int | None:
+    """Bits of a decoded row with these columns (None: all); None if they depend on the row's values."""
+    row = [field for field in section.reader.row_schema if columns is None or field.name in columns]
+    bits = 0
+    for field in (*list(section.reader.schema)[:HEAD_COLUMNS], *row):
+        try:
+            bits += field.type.bit_width
+        except ValueError:
+            return None
+    return bits
 
 
 def _block_range(section: Section, first: bytes | None, last: bytes | None) -> tuple[int, int]:

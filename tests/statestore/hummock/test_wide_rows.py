@@ -4,6 +4,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -287,6 +288,64 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
     assert all(found.to_pylist())
     assert rows.column("s").to_pylist() == [text[i % 200] for i in range(0, 3_200, 16)]
     assert 0 < most < 2 << 20
+
+
+def narrow_runs(runs: int, keys: int, seed: int = 7) -> tuple[StoreModel, list[bytes]]:
+    """Runs of numbers and short texts with keys of several lengths; `keys` of each, which others write as well."""
+    rng = random.Random(seed)
+    model = StoreModel(MemoryObjectStore())
+    all_keys = sorted(
+        storage_key(1, n % 4, b"%d" % (n * 7919) + b"k" * (n % 5 * 20)) for n in range(runs * keys * 3 // 4)
+    )
+    for epoch in range(1, runs + 1):
+        rows = {
+            key: None if rng.random() < 0.1 else {"n": epoch, "s": f"{epoch}"} for key in rng.sample(all_keys, keys)
+        }
+        model.commit(epoch, [sealed(1, rows)])
+    return model, all_keys
+
+
+@pytest.mark.parametrize("padded", [0, 64, 1_000])
+def test_steps_of_many_runs_take_the_rows_up_to_a_key(padded: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of one block of 16 rows. Keys are searched as they are, or padded to one length."""
+    monkeypatch.setattr(merge, "_PADDED_KEY", padded)
+    monkeypatch.setattr(merge, "WINDOW_BLOCKS", 1)
+    monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 16)
+    model, _ = narrow_runs(20, 100)
+    for epoch in (20, 11):
+        found = {row.pop("key"): row for part in model.store().iter(1, None, None, epoch) for row in part.to_pylist()}
+        assert found == dict(model.scan(epoch))
+
+
+def test_a_large_step_of_windows_in_memory_ends_at_an_earlier_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of many runs end near the same key. All their rows together would be taken like wide rows, in slices."""
+    monkeypatch.setattr(merge, "STEP_BYTES", 30_000)
+    monkeypatch.setattr(merge, "_chosen_wide", None)
+    model, _ = narrow_runs(20, 200)
+    parts = list(model.store().iter(1, None, None, 20))
+    assert len(parts) > 5
+    assert {row.pop("key"): row for part in parts for row in part.to_pylist()} == dict(model.scan(20))
+
+
+def test_a_window_of_numbers_takes_all_blocks_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns determine the bytes of such rows, so a scan needs no guess and no first read of a few blocks."""
+    monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 16)
+    keys = [storage_key(1, 0, b"%06d" % n) for n in range(40 * 16)]
+    model = StoreModel(MemoryObjectStore())
+    for epoch in range(1, 18):
+        model.commit(epoch, [sealed(1, {key: {"n": epoch} for key in keys}, pa.schema([("n", pa.int64())]))])
+    reads = 0
+    scan = BufferedSource.scan
+
+    def counted(source: BufferedSource, *given: Any) -> Rows:
+        nonlocal reads
+        reads += 1
+        return scan(source, *given)
+
+    monkeypatch.setattr(BufferedSource, "scan", counted)
+    (part,) = HummockStore(model.objects, model.version, BlockCache(0)).iter(1, None, None, 17)
+    assert part.column("n").to_pylist() == [17] * len(keys)
+    assert reads == 17
 
 
 def test_spans_end_before_they_are_too_large() -> None:
