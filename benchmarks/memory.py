@@ -7,6 +7,7 @@ tussock.jobs.submitted.compaction --full`), and a reader scans the result. Each 
 (/proc/<pid>/status; Linux) is sampled continuously. The scan is checked against computed sums.
 
 `--row-bytes 1000000` measures wide rows: a table with fewer vnodes, so that each run still has rows of all of them.
+`--nested` stores each payload as an array of four parts.
 """
 
 import argparse
@@ -44,6 +45,8 @@ _BATCH_BYTES = 128 << 20  # of payload, ingested at once
 _VNODES = 256
 _TABLE = 1
 _COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("run", "bigint"), ColumnSpec("payload", "binary"))
+_NESTED = (*_COLUMNS[:2], ColumnSpec("payload", "array<binary>"))
+_PARTS = 4  # of a nested payload
 _LOOK_S = 0.02
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -79,6 +82,7 @@ def make_state(
     progress: Callable[[str], None] = lambda _: None,
     payload: int = PAYLOAD,
     vnodes: int = _VNODES,
+    nested: bool = False,
 ) -> None:
     """Create a store of RUNS epochs on L0, the last one published, with `rows_per_vnode` live rows in each of `vnodes`.
 
@@ -88,8 +92,9 @@ def make_state(
     ticks = iter(range(1, 1 << 40))
     meta = MetaStore(objects, "memory", lambda: next(ticks) * 1_000)
     random = np.random.default_rng(1)
-    schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
-    catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
+    columns = _NESTED if nested else _COLUMNS
+    schema = TableSchema(_TABLE, "t", columns, (KeyColumn(0),), (0,))
+    catalog = Catalog((Relation(1, "t", RelationKind.VIEW, columns, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
     numbers = np.arange(rows_per_vnode)
     most = min(500_000, RUNS * _BATCH_BYTES // payload)
     group = max(1, min(vnodes, most // rows_per_vnode))  # vnodes per batch
@@ -105,15 +110,12 @@ def make_state(
             owners = np.repeat(np.arange(start, min(start + group, vnodes), dtype=np.uint16), len(mine))
             n = pa.array(np.tile(mine, len(owners) // len(mine)))
             count = len(n)
-            offsets = pa.array(np.arange(count + 1, dtype=np.int32) * payload).buffers()[1]
             rows = {
                 "key": encode_keys(_TABLE, owners, [n], schema.key),
                 "op": pa.array(np.ones(count, np.uint8)),
                 "n": n,
                 "run": pa.array(np.full(count, run)),
-                "payload": pa.Array.from_buffers(
-                    pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * payload))]
-                ),
+                "payload": _payloads(count, payload, nested, random),
             }
             ssts += batch_ingest(
                 objects, [SealedBatch(_TABLE, pa.table(rows))], barrier.epoch, data_prefix(barrier.epoch)
@@ -122,6 +124,15 @@ def make_state(
         meta.publish(barrier.epoch)
         progress(f"run {run + 1} of {RUNS}: {sum(sst.size for sst in ssts):,} bytes")
     meta.retain(1)
+
+
+def _payloads(count: int, size: int, nested: bool, random: np.random.Generator) -> pa.Array:
+    """(count,): random values of `size` bytes each."""
+    parts = _PARTS if nested else 1
+    ends = np.arange(count * parts + 1, dtype=np.int32) * (size // parts)
+    data = pa.py_buffer(random.bytes(int(ends[-1])))
+    values = pa.Array.from_buffers(pa.binary(), count * parts, [None, pa.py_buffer(ends), data])
+    return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * parts, values) if nested else values
 
 
 def scan_state(uri: str) -> tuple[int, int, int]:
@@ -173,7 +184,11 @@ def memory_of(pid: int, counter: str) -> int:
 
 
 def measure(
-    folder: Path, gigabytes: float, progress: Callable[[str], None] = lambda _: None, payload: int = PAYLOAD
+    folder: Path,
+    gigabytes: float,
+    progress: Callable[[str], None] = lambda _: None,
+    payload: int = PAYLOAD,
+    nested: bool = False,
 ) -> Figures:
     """Create a store of about `gigabytes` of live state in `folder`, in rows of `payload` bytes; compact and scan it.
 
@@ -185,7 +200,7 @@ def measure(
     rows = max(RUNS, int(gigabytes * 1e9 / (payload + _AROUND)))
     vnodes = min(_VNODES, rows // RUNS)
     rows_per_vnode = rows // vnodes
-    make_state(objects, rows_per_vnode, progress, payload, vnodes)
+    make_state(objects, rows_per_vnode, progress, payload, vnodes, nested)
     stored = _bytes_in(objects)
     compaction = watch([sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", objects.uri, "--full"])
     live = _bytes_in(objects)
@@ -226,6 +241,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--gb", type=float, default=1.0, help="size of the live state (default 1)")
     parser.add_argument("--row-bytes", type=int, default=PAYLOAD, help=f"size of a row (default {PAYLOAD})")
+    parser.add_argument("--nested", action="store_true", help="store each row's bytes as an array")
     parser.add_argument("--scratch", type=Path, help="folder of the store; default: a temporary folder")
     parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -233,7 +249,7 @@ def main(arguments: Sequence[str]) -> int:
         print(*scan_state(chosen.scan))
         return 0
     with tempfile.TemporaryDirectory(prefix="tussock-memory-", dir=chosen.scratch) as folder:
-        found = measure(Path(folder), chosen.gb, lambda line: print(line, flush=True), chosen.row_bytes)
+        found = measure(Path(folder), chosen.gb, lambda line: print(line, flush=True), chosen.row_bytes, chosen.nested)
     print(show_figures(found))
     return 0 if found.within_budget else 1
 

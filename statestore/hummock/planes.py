@@ -163,7 +163,11 @@ def common_parts_of(layout: PlaneLayout, batch: pa.RecordBatch) -> CommonParts:
 
 
 def encode_planes(
-    layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, common: CommonParts | None = None
+    layout: PlaneLayout,
+    batch: pa.RecordBatch,
+    bounds: Bounds,
+    common: CommonParts | None = None,
+    alone: bool = False,
 ) -> Iterator[bytes]:
     """The bytes of each block.
 
@@ -171,6 +175,7 @@ def encode_planes(
         batch: the rows of all blocks; bytes under NULLs are zeros or empty.
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
         common: the parts of these blocks together with others that are not in `batch`; None: of the batch.
+        alone: make the messages of nested columns from the rows of one block each.
     """
     texts = _texts(layout, batch)
     cells = _cells(layout, batch, texts)
@@ -183,7 +188,7 @@ def encode_planes(
         if common.nullable[place.number]:
             bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
     flags = common.flags
-    nested = _nested_messages(layout, batch, bounds)
+    nested = _nested_messages(layout, batch, bounds, alone)
     for start, end in bounds:
         extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
         raw = stored[:, start:end].tobytes() + b"".join([bits_of(bitmap[start:end]) for bitmap in bitmaps])
@@ -283,12 +288,12 @@ def _varying(values: Bytes) -> Mask:
     return found
 
 
-def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[memoryview]:
+def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, alone: bool) -> Iterator[memoryview]:
     if layout.nested:
         nested = pa.RecordBatch.from_arrays(
             [batch.column(number) for number in layout.nested], schema=layout.nested_schema
         )
-        yield from record_messages(nested, bounds, len(layout.nested_message), _WRITE)
+        yield from record_messages(nested, bounds, len(layout.nested_message), _WRITE, alone)
 
 
 def bits_of(flags: Mask) -> bytes:

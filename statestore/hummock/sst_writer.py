@@ -50,6 +50,7 @@ _FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together wi
 _BLOCKS_AT_ONCE = BLOCKS_PER_PARTITION  # blocks per buffer; a single buffer would be copied each time it grows
 
 _MUCH_BYTES = 64 << 20  # rows that take more are encoded in parts
+_WIDE_ROW_BYTES = _MUCH_BYTES // (_BLOCKS_AT_ONCE * _MIN_ROWS)  # from here on, _BLOCKS_AT_ONCE blocks take as much
 
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # blocks are too small for a thread pool
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
@@ -133,8 +134,7 @@ def encode_blocks(
         packing: PLANES, or LZ4 for earlier releases. ZSTD is only read.
 
     Cost: about 60 ns per row of two numbers; a text of random letters costs 1 to 2 ns per byte. Memory: the encoded
-        blocks, and the rows of _BLOCKS_AT_ONCE blocks. If those take much, SLICE_BYTES of them, unless they contain
-        nested columns or `packing` is LZ4.
+        blocks, and the rows of _BLOCKS_AT_ONCE blocks. If those take much, SLICE_BYTES of them.
     """
     encoding = _Encoding.of(table_id, rows, rows_per_block, cuts, packing)
     payloads = [payload for _, _, some in encoding.payloads() for payload in some]
@@ -146,8 +146,8 @@ def encoded_parts(
 ) -> Iterator[EncodedBlocks]:
     """`encode_blocks` in parts, if the rows take much memory: of about SLICE_BYTES, or of one block.
 
-    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks. Joined, the parts equal the blocks of
-    `encode_blocks`. Requires: see there.
+    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks unless a row has _WIDE_ROW_BYTES. Joined, the parts
+    equal the blocks of `encode_blocks`. Requires: see there.
     Cost: columns of wide rows are taken from their sources up to three times. Memory: three copies of a part.
     """
     encoding = _Encoding.of(table_id, rows, None, cuts, packing)
@@ -173,6 +173,7 @@ class _Encoding:
     ends: Ints
     min_epochs: npt.NDArray[np.uint64]
     max_epochs: npt.NDArray[np.uint64]
+    alone: bool  # Arrow's messages have wide rows: each is made from a copy of its own rows
 
     @staticmethod
     def of(
@@ -188,10 +189,14 @@ class _Encoding:
             heads = rows.heads.combine_chunks()
         keys, epochs, ops = (_one_array(heads.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
         first = differs_from_previous(keys)
-        starts = _block_starts(first, rows_per_block or rows_per_block_of(rows), cuts)
+        width = _width_of(rows)
+        starts = _block_starts(first, rows_per_block or _rows_per_block(width), cuts)
         ends = np.append(starts[1:], rows.num_rows)
         extremes = _extremes(epochs.to_numpy(), starts)
-        return _Encoding(table_id, packing, schema, rows, keys, first, ops.to_numpy() == PUT, starts, ends, *extremes)
+        alone = width >= _WIDE_ROW_BYTES  # a property of the values, so equal rows have equal bytes
+        return _Encoding(
+            table_id, packing, schema, rows, keys, first, ops.to_numpy() == PUT, starts, ends, *extremes, alone
+        )
 
     def part(self, low: int, high: int, payloads: Sequence[memoryview]) -> EncodedBlocks:
         """Blocks low … high - 1 with their bytes."""
@@ -221,8 +226,8 @@ class _Encoding:
         wide = isinstance(self.rows, WideRows) or self.rows.get_total_buffer_size() > _MUCH_BYTES
         for low in range(0, len(self.starts), _BLOCKS_AT_ONCE):
             high = min(low + _BLOCKS_AT_ONCE, len(self.starts))
-            # Arrow's messages end with bytes that follow in memory, so their rows stay together.
-            apart = wide and layout is not None and not layout.nested
+            # Arrow's messages end with bytes that follow in memory, so their rows stay together, or each has a copy.
+            apart = wide and (self.alone or (layout is not None and not layout.nested))
             spans = self._spans(low, high) if apart else [(low, high)]
             common = None
             if layout is not None and len(spans) > 1:
@@ -238,8 +243,8 @@ class _Encoding:
             zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True)
         )
         if layout is not None:
-            return [memoryview(block) for block in encode_planes(layout, batch, bounds, common)]
-        return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE))
+            return [memoryview(block) for block in encode_planes(layout, batch, bounds, common, self.alone)]
+        return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE, self.alone))
 
     def _batch(self, low: int, high: int) -> pa.RecordBatch:
         begin = int(self.starts[low])
@@ -364,13 +369,16 @@ def _ends_its_buffer(array: pa.Array) -> bool:
     return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
-def rows_per_block_of(rows: pa.Table | pa.RecordBatch | WideRows) -> int:
-    """Rows per block that keep a block of wide rows near 256 KB. Depends on the values only, not on the buffers."""
+def _width_of(rows: pa.Table | pa.RecordBatch | WideRows) -> float:
+    """The mean bytes of a row. Depends on the values only, not on the buffers."""
     parts = rows.slices() if isinstance(rows, WideRows) else [rows]
     sizes = iter([sum(counts) for counts in zip(*map(_counts_of, parts), strict=True)])
-    width = sum(_bytes_a_row(kind, sizes, rows.num_rows) for kind in rows.schema.types)
-    fit = int(_BLOCK_BYTES // max(width, 1))
-    return max(_MIN_ROWS, min(ROWS_PER_BLOCK, fit))
+    return sum(_bytes_a_row(kind, sizes, rows.num_rows) for kind in rows.schema.types)
+
+
+def _rows_per_block(width: float) -> int:
+    """Rows per block that keep a block of rows of `width` bytes near 256 KB."""
+    return max(_MIN_ROWS, min(ROWS_PER_BLOCK, int(_BLOCK_BYTES // max(width, 1))))
 
 
 def _counts_of(rows: pa.Table | pa.RecordBatch) -> list[int]:

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from tussock.statestore.hummock.sorted_keys import Mask, Positions
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS
 from tussock.statestore.local_disk import local_folder
-from tussock.statestore.nested import is_nested
+from tussock.statestore.nested import as_list, is_nested
+from tussock.statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 
@@ -316,17 +317,30 @@ def _of_table(rows: pa.Table) -> WideRows:
     return WideRows(rows.select(range(HEAD_COLUMNS)), (columns,), np.zeros_like(places), places, rows.schema)
 
 
-def row_sizes(columns: pa.RecordBatch) -> Positions:
-    """(rows,): about the bytes of each row. Values that contain others count by their mean."""
+def row_sizes(columns: pa.RecordBatch | pa.Table) -> Positions:
+    """(rows,): about the bytes of each row."""
     sizes = np.zeros(columns.num_rows, np.int64)
     for column in columns.columns:
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            sizes += 4 + pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-        elif is_nested(column.type):
-            sizes += column.nbytes // max(len(column), 1)
-        else:
-            sizes += -(-int(column.type.bit_width) // 8)
+        sizes += _value_sizes(one_array(column))
     return sizes
+
+
+def _value_sizes(values: pa.Array) -> Positions | int:
+    """(values,): about the bytes of each value, or those of every value."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        lengths: Positions = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        return 4 + lengths
+    if pa.types.is_struct(kind):
+        return sum((_value_sizes(field) for field in values.flatten()), start=0)
+    if is_nested(kind):
+        listed = as_list(values)
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(listed), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+        elements = listed.flatten()
+        each = np.broadcast_to(np.asarray(_value_sizes(elements), np.int64), len(elements))
+        sizes: Positions = 4 + np.diff(np.append(0, np.cumsum(each))[np.append(0, ends)])
+        return sizes
+    return -(-int(kind.bit_width) // 8)
 
 
 def spans_of(sizes: Positions, most: int) -> list[tuple[int, int]]:

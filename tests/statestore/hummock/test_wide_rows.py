@@ -145,11 +145,21 @@ def test_files_are_in_the_local_folder_of_workers(scratch: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("_small_slices")
 @pytest.mark.parametrize(
-    ("packing", "nested", "fewest"), [(Packing.LZ4, False, 3), (Packing.PLANES, True, 3), (Packing.PLANES, False, 20)]
+    ("packing", "nested", "alone", "fewest"),
+    [
+        (Packing.LZ4, False, False, 3),
+        (Packing.LZ4, True, True, 20),
+        (Packing.PLANES, True, False, 3),
+        (Packing.PLANES, True, True, 20),
+        (Packing.PLANES, False, False, 20),
+        (Packing.PLANES, False, True, 20),
+    ],
 )
 def test_rows_that_are_encoded_in_parts_make_the_same_blocks(
-    packing: Packing, nested: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
+    packing: Packing, nested: bool, alone: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`alone`: Arrow's messages are made from the rows of one block each, as those of very wide rows."""
+    monkeypatch.setattr(sst_writer, "_WIDE_ROW_BYTES", 1 if alone else 1 << 30)
     monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 8_000)
     monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
     monkeypatch.setattr(sst_writer, "_BLOCKS_AT_ONCE", 10)
@@ -163,6 +173,17 @@ def test_rows_that_are_encoded_in_parts_make_the_same_blocks(
     assert_same_blocks(EncodedBlocks.joined(parts), whole)
     monkeypatch.setattr(sst_writer, "_MUCH_BYTES", 0)  # an epoch's rows, which are in memory, are encoded in parts too
     assert_same_blocks(encode_blocks(1, rows, cuts=cuts, packing=packing), whole)
+
+
+def test_sizes_of_nested_values_are_those_of_each_row() -> None:
+    lists = pa.array([["x" * 100, "y"], None, [], ["z" * 7]], pa.list_(pa.string()))
+    structs = pa.StructArray.from_arrays([lists, pa.array([1, 2, 3, 4])], names=["l", "n"])
+    maps = pa.array([[], [("k", [1, 2])], None, [("a", []), ("bc", None)]], pa.map_(pa.string(), pa.list_(pa.int64())))
+    rows = pa.record_batch({"list": lists, "struct": structs, "map": maps})
+    of_list = np.array([4 + 8 + 101, 4, 4, 4 + 4 + 7])
+    of_map = np.array([4, 4 + 4 + 1 + 4 + 16, 4, 4 + 8 + 3 + 8])
+    assert wide_rows.row_sizes(rows).tolist() == (of_list + of_list + 8 + of_map).tolist()
+    assert wide_rows.row_sizes(rows.slice(1, 2)).tolist() == (of_list + of_list + 8 + of_map)[1:3].tolist()
 
 
 def assert_same_blocks(found: EncodedBlocks, expected: EncodedBlocks) -> None:
