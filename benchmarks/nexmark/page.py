@@ -51,6 +51,11 @@ def _introduction(record: Record) -> Iterator[str]:
     for peer, title in record.peers.items():
         yield f"- `{peer}`: {title}"
     yield ""
+    yield from wrapped(
+        "[Compared with other engines](performance.md#compared-with-other-engines) has the figures of DBSP and Flink. "
+        "Their programs are not part of the repository."
+    )
+    yield ""
     yield "## How to read the tables"
     yield ""
     readings = (
