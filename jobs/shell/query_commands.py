@@ -67,13 +67,13 @@ def _query(chosen: argparse.Namespace) -> None:
     with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
         if chosen.epoch is not None or chosen.at is not None or chosen.pending:
             at = None if chosen.at is None else moment_of(chosen.at)
-            _write(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending).to_reader())
+            _write_answer(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending))
             return
         for answer in session.run(sql):
             if answer.table is None:
                 print(answer.message, file=sys.stderr if chosen.csv or chosen.json else sys.stdout)
             else:
-                _write(chosen, answer.table.to_reader())
+                _write_answer(chosen, answer.table)
         session.require_committed()
 
 
@@ -175,6 +175,13 @@ def _read(chosen: argparse.Namespace) -> None:
     else:
         with stored.reader(chosen.relation, columns, epoch) as rows:
             _write(chosen, rows)
+
+
+def _write_answer(chosen: argparse.Namespace, rows: "pa.Table") -> None:
+    """Write an answer of Spark. Its strings may contain any bytes, which no other reader of rows accepts."""
+    from tussock.jobs.sources.text import with_shown_texts
+
+    _write(chosen, with_shown_texts(rows).to_reader())
 
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:

@@ -1,5 +1,7 @@
 """Require UTF-8 strings in input, because kernels rely on it: one invalid byte terminates the whole DuckDB instance."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -76,6 +78,49 @@ def with_shown_bytes(column: pa.Array) -> pa.Array:
         return column
     shown = [text.as_buffer().to_pybytes().decode(errors="backslashreplace") for text in column.filter(pa.array(bad))]
     return pc.replace_with_mask(column, pa.array(bad), pa.array(shown, pa.string()))
+
+
+def with_shown_texts(rows: pa.Table) -> pa.Table:
+    """Show the bytes of strings that are not UTF-8 as \\xNN, at any depth, so that rows can be printed.
+
+    Cost: one pass over the bytes; Python calls per row in a nested column with such a string.
+    """
+    for i, (field, column) in enumerate(zip(rows.schema, rows.columns, strict=True)):
+        if (pa.types.is_string(field.type) or pa.types.is_nested(field.type)) and bad_texts(column).any():
+            shown = _nested_with_shown_bytes if pa.types.is_nested(field.type) else with_shown_bytes
+            rows = rows.set_column(i, field, pa.chunked_array([shown(chunk) for chunk in column.chunks], field.type))
+    return rows
+
+
+def _nested_with_shown_bytes(column: pa.Array) -> pa.Array:
+    values = column.view(_with_bytes(column.type)).to_pylist()
+    return pa.array([_decoded(value, column.type) for value in values], column.type)
+
+
+def _with_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in place of strings."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_bytes(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field.with_type(_with_bytes(kind.key_type)), _with_bytes(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_bytes(kind.value_type)))
+    return pa.binary() if pa.types.is_string(kind) else kind
+
+
+def _decoded(value: Any, kind: pa.DataType) -> Any:
+    """A value of the type `kind` from the same value with bytes in place of strings."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value.decode(errors="backslashreplace")
+    if pa.types.is_struct(kind):
+        return {field.name: _decoded(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(_decoded(key, kind.key_type), _decoded(item, kind.item_type)) for key, item in value]
+    if pa.types.is_list(kind):
+        return [_decoded(item, kind.value_type) for item in value]
+    return value
 
 
 def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: int) -> None:

@@ -180,6 +180,18 @@ def test_sql_may_come_from_standard_input(
         assert tussock("query", "--store", "s", "-").out == "two\n  2\nnothing\nNULL\n"
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
+def test_an_answer_of_spark_may_contain_bytes_that_are_no_text(
+    form: list[str], tussock: Tussock, spark: SparkSession
+) -> None:
+    tussock("init", "--store", "s")
+    sql = "SELECT CAST(X'ff61' AS string) AS one, array(CAST(X'ff61' AS string)) AS several"
+    answer = tussock("query", "--store", "s", sql, *form)
+    assert answer.code == 0, answer.err
+    assert answer.out.count("xffa") == 2
+
+
 # --- help ---------------------------------------------------------------------------------------
 
 

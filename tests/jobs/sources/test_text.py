@@ -23,12 +23,33 @@ from tussock.jobs.sources.file_chunks import packer
 from tussock.jobs.sources.parquet import Split, read_split
 from tussock.jobs.sources.rejects import parted
 from tussock.jobs.sources.spark_paths import place_of
-from tussock.jobs.sources.text import bad_texts, first_bad_text
+from tussock.jobs.sources.text import bad_texts, first_bad_text, with_shown_texts
 from tussock.jobs.sources.text_files import TextFiles
 
 
 def _bad(*texts: bytes) -> pa.Array:
     return pa.array(texts, pa.binary()).view(pa.string())
+
+
+def test_bytes_that_are_no_text_are_shown_at_any_depth() -> None:
+    given = {
+        "text": pa.array([b"a\xff", "ä".encode(), None], pa.binary()).view(pa.string()),
+        "bytes": pa.array([b"\xff", b"", None], pa.binary()),
+        "good": pa.array([["ä"], None, []], pa.list_(pa.string())),
+        "nested": pa.array(
+            [{"x": [b"\xff", "ä".encode()], "m": [(b"k\xc3", 1)], "b": b"\xff"}, None, {"x": None, "m": [], "b": None}],
+            pa.struct({"x": pa.list_(pa.binary()), "m": pa.map_(pa.binary(), pa.int32()), "b": pa.binary()}),
+        ).view(pa.struct({"x": pa.list_(pa.string()), "m": pa.map_(pa.string(), pa.int32()), "b": pa.binary()})),
+    }
+    rows = pa.table(given)
+    shown = with_shown_texts(pa.concat_tables([rows, rows.slice(1)]))
+    assert shown.schema == rows.schema
+    assert shown["text"].to_pylist() == ["a\\xff", "ä", None, "ä", None]
+    assert shown["bytes"].to_pylist() == [b"\xff", b"", None, b"", None]
+    assert shown["good"].to_pylist() == [["ä"], None, [], None, []]
+    last = {"x": None, "m": [], "b": None}
+    first = {"x": ["\\xff", "ä"], "m": [("k\\xc3", 1)], "b": b"\xff"}
+    assert shown["nested"].to_pylist() == [first, None, last, None, last]
 
 
 @pytest.mark.parametrize("at", [0, 1, 700, 999])
