@@ -1,7 +1,11 @@
 """Write rows as CSV, JSON lines or Parquet, batch by batch, so that a view may be larger than memory."""
 
+import errno
+import os
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,7 +134,18 @@ def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[byte
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Yield a hidden file of this process, which becomes `path` after the block, and is deleted if the block fails."""
+    """Yield a hidden file of this process, which becomes `path` after the block, and is deleted if the block fails.
+
+    A pipe or a device such as /dev/null receives a copy, because a file must not replace it. A link stays a link.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        with tempfile.NamedTemporaryFile() as made, path.open("wb") as out:
+            yield Path(made.name)  # no writer of Parquet accepts a file without positions
+            shutil.copyfileobj(made, out)
+        return
+    path = path.resolve()
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield hidden

@@ -195,7 +195,8 @@ def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     if chosen.parquet is not None:
         with writing(Path(chosen.parquet)):
             count = write_parquet(rows, Path(chosen.parquet))
-        print(f"{count:,} rows in {chosen.parquet}")
+        stays_rows = not Path(chosen.parquet).is_file()  # such as /dev/stdout in a pipe
+        print(f"{count:,} rows in {chosen.parquet}", file=sys.stderr if stays_rows else sys.stdout)
     elif chosen.csv:
         write_csv(rows, sys.stdout.buffer)
     elif chosen.json:

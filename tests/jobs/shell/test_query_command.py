@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,23 @@ def test_the_forms_of_an_answer(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     assert run("query", "--duckdb", "--parquet", str(file), ordered) == f"3 rows in {file}\n"
     assert pq.read_table(file)["id"].to_pylist() == [3, 2, 1]
+
+
+def test_a_parquet_file_replaces_neither_a_pipe_nor_a_link_nor_a_folder(run: Run, tmp_path: Path) -> None:
+    """If root runs the command, /dev/null must stay a device."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        assert run("read", "orders", "--parquet", str(pipe)) == "", "standard output may be the pipe"
+        assert pq.read_table(pa.BufferReader(reader.read())).num_rows == 3
+    assert pipe.is_fifo()
+    file.touch()
+    link.symlink_to(file)
+    assert run("read", "orders", "--parquet", str(link)) == f"3 rows in {link}\n"
+    assert (link.is_symlink(), pq.read_table(file).num_rows) == (True, 3)
+    for folder in (str(tmp_path), ".", ".."):
+        assert f"error: {folder} cannot be written: " in run("read", "orders", "--parquet", folder, code=1)
+    assert sorted(tmp_path.iterdir()) == [file, link, pipe]
 
 
 def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
