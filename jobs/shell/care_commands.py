@@ -11,6 +11,7 @@ from tussock.jobs.shell.command import (
     chosen_meta,
     compact,
     compact_arguments,
+    number_of,
     opened,
     vacuum,
     vacuum_arguments,
@@ -153,7 +154,11 @@ def _vacuum(chosen: argparse.Namespace) -> None:
 
 def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)"
+        "--threads",
+        type=number_of("threads"),
+        default=2,
+        metavar="N",
+        help="SSTs read at once, each held in memory (default 2)",
     )
 
 

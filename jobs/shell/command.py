@@ -279,6 +279,17 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def number_of(things: str, least: int = 1) -> Callable[[str], int]:
+    """The type of an option that is a number of things. It raises argparse.ArgumentTypeError."""
+
+    def number(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {things}: expected {least} or more")
+        return int(text)
+
+    return number
+
+
 def publish_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that `tussock publish` and its Spark job share."""
     what = parser.add_mutually_exclusive_group()

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, chosen_meta, opened, to_run
+from tussock.jobs.shell.command import Command, chosen_meta, number_of, opened, to_run
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.epochs import EpochFacts
@@ -77,7 +77,9 @@ def _changes(mutation: "Mutation | None") -> Iterator[str]:
 
 
 def _last_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=int, default=20, metavar="N", help="list the N newest (default 20)")
+    parser.add_argument(
+        "--last", type=number_of("rows"), default=20, metavar="N", help="list the N newest (default 20)"
+    )
 
 
 def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +124,9 @@ def _bytes(chosen: argparse.Namespace) -> None:
 
 def _bytes_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--most", type=int, default=20, metavar="N", help="maximum number of state tables (default 20)")
+    parser.add_argument(
+        "--most", type=number_of("tables"), default=20, metavar="N", help="maximum number of state tables (default 20)"
+    )
 
 
 def _rows(chosen: argparse.Namespace) -> None:
@@ -142,7 +146,7 @@ def _rows(chosen: argparse.Namespace) -> None:
 
 def _rows_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", nargs="?", metavar="TABLE", help="a state table's number, or a relation's name")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows to print (default 20)")
+    parser.add_argument("--limit", type=number_of("rows"), default=20, metavar="N", help="rows to print (default 20)")
     parser.add_argument("--epoch", type=int, metavar="E", help="as of this epoch instead of the committed one")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.user_files import write_text, writing
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_store
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -220,18 +220,11 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _form_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", type=_count, metavar="N", help="print the first N rows")
+    parser.add_argument("--limit", type=number_of("rows", 0), metavar="N", help="print the first N rows")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="CSV with a header, to standard output")
     form.add_argument("--json", action="store_true", help="JSON, one object per line, to standard output")
     form.add_argument("--parquet", metavar="FILE", help="write one Parquet file")
-
-
-def _count(text: str) -> int:
-    """A number of rows. Raises argparse.ArgumentTypeError."""
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows: expected 0 or more")
-    return int(text)
 
 
 def _explain(chosen: argparse.Namespace) -> None:

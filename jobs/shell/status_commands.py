@@ -8,6 +8,7 @@ from tussock.jobs.shell.command import (
     WhichStoreError,
     chosen_pipeline,
     chosen_store,
+    number_of,
     opened,
     pipelines_folder,
 )
@@ -92,14 +93,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON instead of text")
     add(
         "--last",
-        type=int,
+        type=number_of("epochs"),
         default=5,
         metavar="N",
         help="list N epochs, and sum unit load and cost over them (default 5)",
     )
     add(
         "--most",
-        type=int,
+        type=number_of("rows"),
         default=20,
         metavar="N",
         help="maximum rows of every other table, problems first (default 20)",

@@ -1,5 +1,6 @@
 """`tussock` on the command line: a first session, its help, and every kind of misuse."""
 
+import argparse
 import io
 import os
 import resource
@@ -193,6 +194,22 @@ def test_an_answer_of_spark_may_contain_bytes_that_are_no_text(
 
 
 # --- help ---------------------------------------------------------------------------------------
+
+
+def test_options_that_are_a_number_of_things_refuse_fewer_than_they_can_use() -> None:
+    """`--last 0` printed that no epoch is committed. Stores check their settings, and numbers that are names."""
+    checked_later = {"--units", "--vnodes", "--epoch", "--skip-entry", "--keep-epochs"}
+    checked = 0
+    for command in cli.COMMANDS:
+        parser = argparse.ArgumentParser(command.name)
+        command.arguments(parser)
+        for action in parser._actions:
+            if action.metavar == "N" and not checked_later.intersection(action.option_strings):
+                assert callable(action.type), (command.name, action.option_strings)
+                with pytest.raises(argparse.ArgumentTypeError, match=r"'-1' is not a number of \w+: expected [01] or"):
+                    action.type("-1")
+                checked += 1
+    assert checked >= 8
 
 
 @pytest.mark.parametrize("command", COMMANDS)
