@@ -34,6 +34,7 @@ ENDINGS = {
 }  # fmt: skip
 LARGEST_BYTES = 4_000_000
 RECORDS = 200  # looked at for types
+_FIELD = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name of a struct's field that needs no quotes
 _FORMS = (
     ("int", r"-?\d{1,9}"),
     ("bigint", r"-?\d{1,18}"),
@@ -125,7 +126,7 @@ def _read_csv(path: Path) -> Found | None:
 
 def _read_json(path: Path) -> Found | None:
     """A file whose lines are objects; the columns are the names of the first ones."""
-    kinds: dict[str, list[str]] = {}
+    given: dict[str, list[object]] = {}
     for line in _text(path).splitlines()[:RECORDS]:
         try:
             record = json.loads(line)
@@ -134,20 +135,31 @@ def _read_json(path: Path) -> Found | None:
         if not isinstance(record, dict):
             return None
         for name, value in record.items():
-            if isinstance(value, str):
-                kinds.setdefault(name, []).append(f'"{value}')
-            elif value is not None:
-                kinds.setdefault(name, []).append(json.dumps(value))
+            given.setdefault(name, []).append(value)
     found: dict[str, tuple[str, str]] = {}
-    for name, values in kinds.items():
-        if all(value.startswith('"') for value in values):
-            kind = _kind([value[1:] for value in values])
-            kind = kind if kind in ("date", "timestamp") else "string"
-        else:
-            kind = "string" if any(value[0] in '"[{' for value in values) else _kind(values)
+    for name, values in given.items():
         if name:
-            found.setdefault(name.lower(), (name, kind))
+            found.setdefault(name.lower(), (name, _json_kind(values)))
     return Found(path, "json", tuple(found.values()), {}) if found else None
+
+
+def _json_kind(values: Sequence[object]) -> str:
+    """The type of values: with arrays and structs if all of them have one form, else string."""
+    given = [value for value in values if value is not None]
+    lists, structs = ([v for v in given if isinstance(v, kind)] for kind in (list, dict))
+    if given and len(lists) == len(given):
+        return f"array<{_json_kind([element for value in lists for element in value])}>"
+    if given and len(structs) == len(given):
+        names = {name: None for value in structs for name in value}
+        if names and all(map(_FIELD.fullmatch, names)) and len({name.lower() for name in names}) == len(names):
+            return f"struct<{','.join(f'{name}:{_json_kind([v.get(name) for v in structs])}' for name in names)}>"
+        return "string"
+    if all(isinstance(value, str) for value in given):
+        kind = _kind([str(value) for value in given])
+        return kind if kind in ("date", "timestamp") else "string"
+    if any(isinstance(value, str | list | dict) for value in given):
+        return "string"
+    return _kind([json.dumps(value) for value in given])
 
 
 def _kind(values: Sequence[str]) -> str:

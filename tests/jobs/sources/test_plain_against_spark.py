@@ -71,6 +71,7 @@ _SMALL = {"int": "7", "bigint": "-8", "tinyint": "9", "double": "1.5", "float": 
 
 
 _COLUMNS = [(f"c{n}", kind) for n, kind in enumerate(_VALUES)]
+_MARKS = st.sampled_from([b"", b"", b"", b"", b"\xef\xbb\xbf", b"\xef\xbb\xbf" * 2])  # byte order marks
 _NESTED = "struct<x:int,y:array<string>>"
 
 
@@ -92,7 +93,7 @@ def _csv_file(draw: st.DrawFn, separator: str) -> bytes:
             row[place] = draw(_cells(_COLUMNS[place][1]))
         rows.append(separator.join(row))
     end = draw(st.sampled_from(["\n", "\n", "\n", "\r\n", "\n\n", "\r", "\n \n", ""]))
-    return "".join(row + end for row in rows).encode()
+    return draw(_MARKS) + "".join(row + end for row in rows).encode()
 
 
 _json_values = st.one_of(
@@ -120,7 +121,7 @@ def _json_file(draw: st.DrawFn) -> bytes:
         blank = draw(st.sampled_from(["", "", " "]))
         records.append("{" + ",".join(f'{blank}"{name}":{blank}{value}{blank}' for name, value in pairs) + "}")
     end = draw(st.sampled_from(["\n", "\n", "\n", "\r\n", "\n\n", "", " \n"]))
-    return "".join(record + end for record in records).encode()
+    return draw(_MARKS) + "".join(record + end for record in records).encode()
 
 
 def _json_of(kind: str) -> str:
@@ -195,12 +196,21 @@ def _csv(spark: SparkSession, data: st.DataObject) -> None:
     options, zone, quarantine = data.draw(_CSV)
     separator = options.get("sep", ",")
     fine = separator.join(_SMALL[kind] for _, kind in _COLUMNS).encode()
-    files = [fine, *data.draw(st.lists(_csv_file(separator), min_size=FILES, max_size=FILES))]
+    files = [
+        fine,
+        b"\xef\xbb\xbf",
+        b"\xef\xbb\xbf" + fine,
+        *data.draw(st.lists(_csv_file(separator), min_size=FILES, max_size=FILES)),
+    ]
     _compare(spark, "csv", _COLUMNS, options, files, zone, quarantine)
 
 
 def _json(spark: SparkSession, data: st.DataObject) -> None:
     zone, quarantine = data.draw(_JSON)
     fine = "{" + ",".join(f'"{name}":{_json_of(kind)}' for name, kind in _COLUMNS) + "}"
-    files = [fine.encode(), *data.draw(st.lists(_json_file(), min_size=FILES, max_size=FILES))]
+    files = [
+        fine.encode(),
+        b"\xef\xbb\xbf" + fine.encode(),
+        *data.draw(st.lists(_json_file(), min_size=FILES, max_size=FILES)),
+    ]
     _compare(spark, "json", [*_COLUMNS, ("n", _NESTED)], {}, files, zone, quarantine)

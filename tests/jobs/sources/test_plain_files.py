@@ -71,6 +71,16 @@ def test_small_blocks_give_the_same_rows_and_row_ids(tmp_path: Path, monkeypatch
     assert [row["c7"] for row in cut.to_pylist()] == list(range(150))
 
 
+@pytest.mark.parametrize("header", [b"", b"a,n\n"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(header: bytes, tmp_path: Path) -> None:
+    """Programs for tables write one. Of a JSON file, it is no part of the first object."""
+    mark = b"\xef\xbb\xbf"
+    options = {"header": "true", "enforceSchema": "false"} if header else {}
+    assert rows_of(tmp_path, mark + header + b"x,1\ny,2\n", "csv", _TWO, **options) == [("x", 1), ("y", 2)]
+    assert rows_of(tmp_path, mark + b'{"a":"x"}\n{"n":2}\n', "json", _TWO) == [("x", None), (None, 2)]
+    assert rows_of(tmp_path, mark, "csv", _TWO) == []
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
 def test_an_empty_value_after_a_quoted_one_is_null_also_at_the_end(end: bytes, tmp_path: Path) -> None:
     columns = [("a", "string"), ("b", "string")]
@@ -84,7 +94,7 @@ _TWO = [("a", "string"), ("n", "int")]
 @pytest.mark.parametrize(
     ("content", "reason", "options"),
     [
-        (b"\xef\xbb\xbfx,1\n", "byte order mark", {}),
+        (b"\xef\xbb\xbf" * 2 + b"x,1\n", "a line begins with a byte order mark", {}),
         (b"x,1\n\xef\xbb\xbfy,2\n", "a line begins with a byte order mark", {}),
         (b"a,n\n\xef\xbb\xbfx,1", "a line begins with a byte order mark", {"header": "true"}),
         (b"x,1\ny\0,2\n", "NUL", {}),

@@ -381,9 +381,13 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("row_bytes", "gigabytes"), [(1_000_000, 0.3), (8_000_000, 0.8)])
-def test_compactions_and_scans_of_wide_rows_keep_the_budget(scratch: Path, row_bytes: int, gigabytes: float) -> None:
-    found = measure(scratch, gigabytes, payload=row_bytes)
+@pytest.mark.parametrize(
+    ("row_bytes", "gigabytes", "nested"), [(1_000_000, 0.3, False), (8_000_000, 0.8, False), (8_000_000, 0.5, True)]
+)
+def test_compactions_and_scans_of_wide_rows_keep_the_budget(
+    scratch: Path, row_bytes: int, gigabytes: float, nested: bool
+) -> None:
+    found = measure(scratch, gigabytes, payload=row_bytes, nested=nested)
     assert found.right
     assert found.compaction.peak < BUDGET_BYTES
     assert found.scan.peak < BUDGET_BYTES
