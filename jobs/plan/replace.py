@@ -127,7 +127,10 @@ class Replacing:
         assert isinstance(before, ViewDefinition)
         first = view.state_tables[0].table_id
         known = upstream(catalog)
-        planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
+        of_this_release, of_earlier_ones = (
+            plan_view(statement.plan, view.id, self._losing_rows(known), first, share) for share in (True, False)
+        )
+        planned = of_this_release if self._same_state(view, before, of_this_release) else of_earlier_ones
         renamed = (
             columns_of(statement.plan.fields) != view.columns
         )  # reads of earlier epochs use the names of that time

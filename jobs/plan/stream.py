@@ -16,6 +16,7 @@ import msgspec
 
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.equal_parts import equal_parts
 from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.expression_tree import calls_of_spark, renumbered
@@ -45,7 +46,11 @@ class ViewPlan:
 
 
 def plan_view(
-    plan: logical.Plan, relation_id: int, upstream: Callable[[str], Upstream], first_table_id: int
+    plan: logical.Plan,
+    relation_id: int,
+    upstream: Callable[[str], Upstream],
+    first_table_id: int,
+    share: bool = True,
 ) -> ViewPlan:
     """Plan a view.
 
@@ -54,11 +59,12 @@ def plan_view(
         relation_id: the view's id.
         upstream: a relation's name -> the planner's information about it.
         first_table_id: the first id of its state tables, which are numbered without gaps.
+        share: whether equal parts are planned once. Earlier releases planned each.
 
     Returns: the fragments to store with the view. Equal arguments give equal plans, including table ids.
     """
-    builder = Builder(upstream, first_table_id, plan_stream)
     plan, order = with_order(plan)
+    builder = Builder(upstream, first_table_id, plan_stream, equal_parts(plan) if share else ())
     stream = builder.visible_first(builder.stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
         stream = builder.exchange(stream, stream.key)

@@ -28,6 +28,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.filters_below import below_expands
 from tussock.jobs.sql.frame_text import FrameText
 from tussock.jobs.sql.now import analyzed_with_moment, has_clock
 from tussock.jobs.sql.plan_nodes import (  # noqa: F401 - importing them registers the nodes that they bind
@@ -149,7 +150,7 @@ def _kept(
             f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please "
             "report this query"
         )
-    plan = prune(bound.plan)
+    plan = prune(below_expands(bound.plan))
     if plan.fields != fields:  # the optimizer drops aliases that it considers redundant
         plan = Project(plan, tuple(Column(i, f.type) for i, f in enumerate(fields)), fields)
     return plan

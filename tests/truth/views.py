@@ -146,6 +146,17 @@ VIEWS: dict[str, str] = {
     "exploded_list": "SELECT k, p, e FROM t LATERAL VIEW posexplode(array(g, a + 1, 7)) AS p, e",
     "with_cte": "WITH x AS (SELECT g, max(a) AS top FROM t GROUP BY g) SELECT t.k, x.top FROM t "
     "JOIN x ON t.g = x.g AND t.a = x.top",
+    "with_cte_twice": "WITH x AS (SELECT g, s, count(*) AS n, max(a) AS top FROM t GROUP BY g, s) SELECT x.g, x.s, x.n "
+    "FROM x JOIN (SELECT g, max(n) AS most FROM x GROUP BY g) m ON x.g = m.g AND x.n >= m.most",
+    "with_cte_by_other_keys": "WITH x AS (SELECT g, s, count(*) AS n FROM t GROUP BY g, s) SELECT p.g, q.g AS h, p.s, "
+    "q.n FROM x p JOIN x q ON p.s = q.s AND p.n > q.n",
+    "with_cte_in_union": "WITH x AS (SELECT g, sum(a) AS total FROM t GROUP BY g) SELECT g, total FROM x "
+    "UNION ALL SELECT g + 1, total FROM x WHERE total > 3",
+    "with_window_twice": "WITH x AS (SELECT k, g, a, row_number() OVER (PARTITION BY g ORDER BY a, k) AS place FROM t) "
+    "SELECT p.k, q.k AS next FROM x p LEFT JOIN x q ON p.g = q.g AND q.place = p.place + 1",
+    "with_sliding_windows_twice": "WITH x AS (SELECT w.start AS begins, label, n FROM (SELECT "
+    "window(at, '10 days', '2 days') AS w, label, count(*) AS n FROM u GROUP BY 1, 2)) SELECT x.begins, x.label, x.n "
+    "FROM x JOIN (SELECT begins, max(n) AS most FROM x GROUP BY begins) m ON x.begins = m.begins AND x.n >= m.most",
     "timed": "SELECT date_trunc('month', at) AS mon, count(*) AS n, max(at) AS last FROM u "
     "GROUP BY date_trunc('month', at)",
     "numbered": "SELECT k, row_number() OVER (PARTITION BY g ORDER BY a, k) AS n, rank() "

@@ -1,7 +1,7 @@
 """Shared parts of the operators' planners: streams, fragment drafts, and the steps from one stream to the next."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -10,6 +10,7 @@ from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.equal_parts import text_of_part
 from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
     conjunction,
@@ -73,17 +74,28 @@ class Builder:
         upstream: Callable[[str], Upstream],
         first_table_id: int,
         planner: Callable[["Builder", logical.Plan], Stream],
+        repeated: Collection[bytes] = (),
     ) -> None:
-        """`planner` plans any logical plan (tussock.jobs.plan.stream). Operators' planners use it for their inputs."""
+        """
+        Args:
+            planner: plans any logical plan (tussock.jobs.plan.stream). Operators' planners use it for their inputs.
+            repeated: the parts to plan once for all their copies (tussock.jobs.logical.equal_parts).
+        """
         self.upstream = upstream
         self.next_table_id = first_table_id
         self.tables: list[TableSchema] = []
         self.closed: list[Fragment] = []
-        self._planner = planner
+        self._planner, self._repeated = planner, repeated
+        self._planned: dict[bytes, tuple[Input, Stream]] = {}  # the repeated parts so far
 
     def stream(self, plan: logical.Plan) -> Stream:
-        """The stream of an input plan."""
-        return self._planner(self, plan)
+        """The stream of an input plan. The fragments of a repeated part are planned for its first copy."""
+        if not self._repeated or (text := text_of_part(plan)) not in self._repeated:
+            return self._planner(self, plan)
+        if text not in self._planned:
+            first = self._planner(self, plan)
+            self._planned[text] = self.input(first, (), Dispatch.FORWARD), first
+        return self.behind(*self._planned[text])
 
     def project(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
         """One column per expression, then the key columns that no expression passes through unchanged."""
