@@ -1,7 +1,10 @@
-"""Parts of a plan that occur more than once, such as a WITH relation that a query reads twice.
+"""Aggregations that occur more than once in a plan, such as those of a WITH relation that a query reads twice.
 
 Spark's optimizer copies such a relation to each place that reads it. Copies are equal if they differ only in the places
-of their text and in the names of their columns. The planner computes a part with state once for all its copies.
+of their text and in the names of their columns. The planner computes an aggregation once for all its copies.
+
+Other parts are computed for each copy. Filters and projections cost less than passing on their rows. Joins and windows
+pass pieces of their output to a single reader, and two readers would need all of it in memory.
 """
 
 from collections import Counter
@@ -9,20 +12,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tussock.jobs.logical.nodes import (
-    Expand,
-    Filter,
-    Generate,
-    Plan,
-    Project,
-    Range,
-    Scan,
-    Sort,
-    Union,
-    Values,
-)
+from tussock.jobs.logical.nodes import Aggregate, Plan, Scan, TopN
 
-_STATELESS = (Scan, Values, Range, Project, Filter, Expand, Generate, Sort, Union)
+_SHARED = (Aggregate, TopN)  # their output is at most the changed groups or rows
 _UNREAD = ("place", "name")  # keys of the stored form without an effect on rows
 
 
@@ -32,33 +24,32 @@ def text_of_part(plan: Plan) -> bytes:
 
 
 def equal_parts(plan: Plan) -> frozenset[bytes]:
-    """The texts of the largest parts that occur more than once and have state.
+    """The texts of the aggregations that occur more than once, without those that occur only within copies.
 
-    A part without state costs less than passing on its rows. Cost: nothing but a walk if the plan reads no relation
-    twice.
+    Cost: a walk, if the plan reads no relation twice.
     """
-    if not _reads_twice(plan):
-        return frozenset()
-    found, with_state = Counter[bytes](), set[bytes]()
-    _count(plan, found, with_state)
-    return frozenset(text for text in with_state if found[text] > 1)
-
-
-def _count(plan: Plan, found: Counter[bytes], with_state: set[bytes]) -> bool:
-    """Count the parts, without the parts of a copy. Return whether the plan has state."""
-    text = text_of_part(plan)
-    found[text] += 1
-    if found[text] > 1:
-        return text in with_state
-    below = [_count(part, found, with_state) for part in plan.inputs]
-    if any(below) or not isinstance(plan, _STATELESS):
-        with_state.add(text)
-    return text in with_state
-
-
-def _reads_twice(plan: Plan) -> bool:
     read = [part.relation for part in _parts(plan) if isinstance(part, Scan)]
-    return len(read) > len(set(read))
+    if len(read) == len(set(read)):
+        return frozenset()
+    found = Counter[bytes]()
+    _count(plan, found)
+    return frozenset(text for text, times in found.items() if times > 1)
+
+
+def may_be_equal(plan: Plan) -> bool:
+    """Whether a part is of a kind that is shared."""
+    return isinstance(plan, _SHARED)
+
+
+def _count(plan: Plan, found: Counter[bytes]) -> None:
+    """Count the aggregations. The parts of a copy are not counted again."""
+    if may_be_equal(plan):
+        text = text_of_part(plan)
+        found[text] += 1
+        if found[text] > 1:
+            return
+    for below in plan.inputs:
+        _count(below, found)
 
 
 def _parts(plan: Plan) -> Iterator[Plan]:

@@ -10,7 +10,7 @@ from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.executors.project import ProjectNode
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical import nodes as logical
-from tussock.jobs.logical.equal_parts import text_of_part
+from tussock.jobs.logical.equal_parts import may_be_equal, text_of_part
 from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
     conjunction,
@@ -90,7 +90,7 @@ class Builder:
 
     def stream(self, plan: logical.Plan) -> Stream:
         """The stream of an input plan. The fragments of a repeated part are planned for its first copy."""
-        if not self._repeated or (text := text_of_part(plan)) not in self._repeated:
+        if not (self._repeated and may_be_equal(plan) and (text := text_of_part(plan)) in self._repeated):
             return self._planner(self, plan)
         if text not in self._planned:
             first = self._planner(self, plan)

@@ -1,4 +1,4 @@
-"""A part of a plan that occurs twice is planned once if it has state."""
+"""An aggregation that occurs twice in a plan is planned once."""
 
 import pytest
 
@@ -56,8 +56,15 @@ def test_only_the_largest_copies_count() -> None:
     assert len(equal_parts(joined(whole, joined(whole, below, 0, 0), 0, 0))) == 2
 
 
-@pytest.mark.parametrize("plan", [joined(scan("t"), scan("t"), 0, 0), counted(scan("t"), 1)])
-def test_parts_without_state_are_not_shared(plan: Plan) -> None:
+PAIRS = joined(scan("t"), scan("u"), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [joined(scan("t"), scan("t"), 0, 0), counted(scan("t"), 1), joined(counted(PAIRS, 0), counted(PAIRS, 1), 0, 0)],
+)
+def test_other_parts_are_planned_for_each_copy(plan: Plan) -> None:
+    """The two readers of a join would need all its pairs in memory."""
     assert equal_parts(plan) == frozenset()
 
 
