@@ -6,7 +6,7 @@ SSTs are named by a hash of their bytes, so entries never become stale.
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -70,6 +70,21 @@ class BlockCache:
         assert isinstance(entry[0], kind)
         return entry[0]
 
+    def get_each(self, keys: Sequence[Hashable], kind: type[T]) -> list[T | None]:
+        """`get` for many keys. Cost: a third of a call for each."""
+        entries, move = self._entries, self._entries.move_to_end
+        with self._lock:
+            found = [entries.get(key) for key in keys]
+            for key, entry in zip(keys, found, strict=True):
+                if entry is not None:
+                    move(key)
+            missing = found.count(None)
+            self.counts.misses += missing
+            self.counts.hits += len(found) - missing
+        values = [None if entry is None else entry[0] for entry in found]
+        assert all(value is None or isinstance(value, kind) for value in values)
+        return values  # type: ignore[return-value]
+
     def holds(self, key: Hashable) -> bool:
         """Whether the entry exists. Does not count as a use."""
         return key in self._entries
@@ -84,14 +99,19 @@ class BlockCache:
 
         A value larger than the capacity is not stored.
         """
-        size = value.nbytes
+        self.put_each([(key, value)])
+
+    def put_each(self, entries: Sequence[tuple[Hashable, Sized]]) -> None:
+        """`put` for many entries."""
+        sized = [(key, value, value.nbytes) for key, value in entries]
         with self._lock:
-            if (old := self._entries.pop(key, None)) is not None:
-                self._bytes -= old[1]
-            if size > self.capacity:
-                return
-            self._entries[key] = (value, size)
-            self._bytes += size
+            for key, value, size in sized:
+                if (old := self._entries.pop(key, None)) is not None:
+                    self._bytes -= old[1]
+                if size > self.capacity:
+                    continue
+                self._entries[key] = (value, size)
+                self._bytes += size
             while self._bytes > self.capacity:
                 _, (_, freed) = self._entries.popitem(last=False)
                 self._bytes -= freed

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.planes import (
     LZ4,
     PLAIN,
@@ -33,10 +34,12 @@ from tussock.statestore.hummock.planes import (
 from tussock.statestore.vnode import one_array
 
 _REMEMBERED = 16  # combinations of stored planes per reader
+_COUNTED = 1024  # combinations of stored planes and bitmaps per layout
 _SCHEMAS = 64  # of sections, whose layouts stay in memory
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 _MAX_OFFSET = 2**31 - 1
 _CODECS = ("", "lz4_raw", "zstd")  # as Arrow calls them, by number
+_LZ4_BLOCKS = pa.Codec("lz4_raw")  # has no state, so threads share it; making one takes a quarter of a block's time
 _LITERALS = 5  # bytes at the end of every LZ4 block that are not packed
 
 
@@ -100,6 +103,29 @@ class PlaneReader:
         return found
 
 
+def pack_block(layout: PlaneLayout, data: memoryview, number: int, rows: int) -> PackedBlock:
+    """A block of `rows` rows with its planes unpacked.
+
+    Requires: `can_be_packed(layout)`. Raises ArrowInvalid, OSError, ValueError or struct.error for bytes that do not
+    decode. Cost: 5 us, and 0.2 ns per byte.
+    """
+    block = _Block(layout, data, rows)
+    flags = block.flags[: layout.constants_at - layout.flags_at]
+    if (counts := layout.counts.get(flags)) is None:
+        if len(layout.counts) >= _COUNTED:
+            layout.counts.clear()
+        split = layout.varying_at - layout.flags_at
+        nulls, stored = (int.from_bytes(part, "little").bit_count() for part in (flags[:split], flags[split:]))
+        counts = layout.counts[flags] = stored, nulls + layout.booleans
+    planes = block.planes(counts[0] * rows + counts[1] * -(-rows // 8))
+    return PackedBlock(number, rows, bytes(data[: layout.head_bytes]), bytes(planes), layout)
+
+
+def encoded(block: PackedBlock) -> bytes:
+    """The bytes of a block whose planes are not packed, which decodes to the same rows."""
+    return block.layout.sizes.pack(len(block.planes), PLAIN) + block.head[block.layout.flags_at :] + block.planes
+
+
 class _Block:
     """A block's bytes and sizes."""
 
@@ -142,7 +168,8 @@ def _unpacked(codec: int, size: int, data: bytes | memoryview) -> bytes | memory
         if len(data) != size:
             raise ValueError(f"a part of {len(data)} bytes instead of {size}")
         return data
-    unpacked: bytes = pa.Codec(_CODECS[codec]).decompress(data, size, asbytes=True)
+    unpacker = _LZ4_BLOCKS if codec == LZ4 else pa.Codec(_CODECS[codec])
+    unpacked: bytes = unpacker.decompress(data, size, asbytes=True)
     # Arrow does not notice LZ4 that ends early, and leaves the rest of the memory as it was.
     if codec == LZ4 and unpacked[-_LITERALS:] != data[-_LITERALS:]:
         raise ValueError(f"a part that does not unpack to {size} bytes")

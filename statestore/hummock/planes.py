@@ -94,6 +94,8 @@ class PlaneLayout:
             self.places.append(ColumnParts(number, kind, form, planes, width, texts if form is Form.NESTED else extent))
             planes, extent = planes + width, extent + (form is Form.TEXT)
         self.nested = [place.number for place in self.places if place.form is Form.NESTED]
+        self.booleans = forms.count(Form.BITS)
+        self.counts: dict[bytes, tuple[int, int]] = {}  # by flags, the stored planes and bitmaps
         self.planes, self.extents = planes, texts + bool(self.nested)
         flags, bits = -(-len(self.places) // 8), -(-planes // 8)
         self.sizes = struct.Struct(f"<{1 + 2 * self.extents}I{1 + self.extents}B")

@@ -14,11 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.hummock.block_source import OpenSection
+from tussock.statestore.hummock.packed_blocks import MANY_PROBES, PACKED_AT_ONCE, PackedBlock, PackedBlocks
+from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section, is_in_memory
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
 from tussock.statestore.hummock.sst_reader import Rows, taken_from
 
 _GROWTH = 4
+COPIED_WHOLE = 4_096  # rows of a unit; found rows of larger ones are copied at once, which is faster than at the end
 
 Mask = npt.NDArray[np.bool_]
 
@@ -83,8 +87,9 @@ class Scanned:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Rows found in a round, newest section first: prefix, position in the decoded blocks, put or delete, and key."""
+    """Rows found in a round: section, prefix, position in the decoded blocks, put or delete, and key."""
 
+    section: list[Positions] = field(default_factory=list)  # their places among the ranges
     prefix: list[Positions] = field(default_factory=list)
     row: list[Positions] = field(default_factory=list)
     put: list[Mask] = field(default_factory=list)
@@ -129,11 +134,11 @@ class _Scan:
         self.batches[self._settled :] = taken_from(batches, wanted)
         self._settled = len(self.batches)
 
-    def keep(self, unit: Rows) -> int:
-        """Store a unit's rows, and return the position of its first row."""
+    def keep(self, rows: pa.RecordBatch) -> int:
+        """Store rows, and return the position of the first one."""
         place = self._rows
-        self.batches.append(unit.columns)
-        self._rows += len(unit)
+        self.batches.append(rows)
+        self._rows += rows.num_rows
         return place
 
 
@@ -157,17 +162,89 @@ class _Round:
             (b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
         scan.begin()
-        for number, portion in enumerate(scan.source.in_portions(requests)):
+        for number, portion in enumerate(scan.source.in_portions(requests, scan.epoch)):
             if number:
                 scan.settle(found)  # drops the blocks of the portion before
+            packed: list[tuple[int, list[PackedBlock]]] = []
             for place, blocks, units in portion:
                 first, end = self.windows[place]
+                if some := [unit for unit in units if isinstance(unit, PackedBlock)]:
+                    packed.append((place, some))
                 for unit in units:
+                    if isinstance(unit, PackedBlock):
+                        continue
                     # A unit may have blocks of other portions. They are searched there.
                     low, high = max(unit.first_block, int(blocks[0])), min(unit.end_block, int(blocks[-1]) + 1)
                     inside = np.flatnonzero((first < high) & (end > low))
-                    _gather(found, unit, self.prefixes[inside], scan)
+                    _gather(found, place, unit, self.prefixes[inside], scan)
+            self._gather_packed(found, packed)
         return _newest(found)
+
+    def _gather_packed(self, into: _Gathered, parts: Sequence[tuple[int, Sequence[PackedBlock]]]) -> None:
+        """Collect the rows of the prefixes from packed blocks. `parts`: those of each section, by its place."""
+        alike: dict[tuple[int, str], list[tuple[int, Sequence[PackedBlock]]]] = {}
+        for place, blocks in parts:
+            shape = self._shape(place)
+            alike.setdefault((id(blocks[0].layout), "" if shape is None else shape.digest), []).append((place, blocks))
+        for same in alike.values():
+            every, at, prefixes = list[PackedBlock](), list[Positions](), list[Positions]()
+            for place, blocks in same:
+                numbers = np.array([block.first_block for block in blocks])
+                first, end = (np.searchsorted(numbers, bound) for bound in self.windows[place])
+                at.append(len(every) + _expand(first, end))
+                prefixes.append(np.repeat(self.prefixes, np.maximum(end - first, 0)))
+                every += blocks
+            sections = np.repeat([place for place, _ in same], [len(blocks) for _, blocks in same])
+            places, order = np.concatenate(at), np.argsort(np.concatenate(at), kind="stable")
+            for low in range(0, len(every), PACKED_AT_ONCE):
+                start, stop = np.searchsorted(places, [low, low + PACKED_AT_ONCE], sorter=order)
+                chosen = order[start:stop]
+                part = slice(low, low + PACKED_AT_ONCE)
+                self._search_packed(
+                    into, every[part], sections[part], places[chosen] - low, np.concatenate(prefixes)[chosen]
+                )
+
+    def _search_packed(
+        self,
+        into: _Gathered,
+        blocks: Sequence[PackedBlock],
+        sections: Positions,
+        at: Positions,
+        prefixes: Positions,
+    ) -> None:
+        """Collect rows from packed blocks of the same columns. Blocks with many rows or prefixes are decoded.
+
+        Args:
+            sections: the place of the section of each block.
+            at, prefixes: pairs of a block that may have rows of a prefix, and the prefix.
+        """
+        scan, packed = self.scan, PackedBlocks(blocks)
+        many = np.bincount(at, minlength=len(blocks)) > MANY_PROBES
+        few = ~many[at]
+        starts, stops = (
+            packed.left(at[few], probes.bytes_of(packed.key_width, prefixes[few])) for probes in (scan.low, scan.high)
+        )
+        counts = np.maximum(stops - starts, 0)
+        many |= np.bincount(at[few], counts, len(blocks)) > MANY_PROBES
+        for number in np.flatnonzero(many).tolist():
+            place = int(sections[number])
+            unit = scan.source.decoded(scan.ranges[place].section, blocks[number])
+            _gather(into, place, unit, prefixes[at == number], scan)
+        counts[many[at[few]]] = 0
+        if not counts.any():
+            return
+        rows, blocks_of = _expand(starts, starts + counts), np.repeat(at[few], counts)
+        columns, shape = packed.columns(blocks_of, rows), self._shape(int(sections[0]))
+        into.section.append(sections[blocks_of])
+        into.prefix.append(np.repeat(prefixes[few], counts))
+        into.row.append(scan.keep(columns if shape is None else shape.widened(columns)) + np.arange(len(rows)))
+        into.put.append(packed.puts(blocks_of, rows))
+        into.keys.append(packed.keys(blocks_of, rows))
+
+    def _shape(self, place: int) -> RowShape | None:
+        """The shape of a stored section's rows."""
+        section = self.scan.ranges[place].section
+        return section.reader.shape if isinstance(section, OpenSection) else None
 
     def complete(self, found: Scanned) -> Mask:
         """Whether each row is inside all windows, so that no unread block can hold its key or one before it."""
@@ -240,7 +317,7 @@ def scan_prefixes(
     return Scanned(*together).by_prefix(), scan.batches
 
 
-def _gather(into: _Gathered, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
+def _gather(into: _Gathered, section: int, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
     """Collect the unit's rows of these prefixes up to the scan's epoch. Most units have none, and are not kept."""
     keys, places = unit.at(scan.epoch)
     if len(keys) == 0 or len(prefixes) == 0:
@@ -252,8 +329,12 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, scan: _Scan) -> No
         return
     at = _expand(starts, stops)
     rows = at if places is None else places[at]
+    into.section.append(np.full(len(rows), section))
     into.prefix.append(np.repeat(prefixes, counts))
-    into.row.append(scan.keep(unit) + rows)
+    if len(unit) > COPIED_WHOLE and len(unit) > 8 * len(rows):
+        into.row.append(scan.keep(unit.columns.take(pa.array(rows))) + np.arange(len(rows)))
+    else:
+        into.row.append(scan.keep(unit.columns) + rows)
     into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
     into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 
@@ -267,9 +348,13 @@ def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
     rows = Scanned(
         np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
     )
+    puts, section = np.concatenate(found.put), np.concatenate(found.section)
+    if (section[1:] < section[:-1]).any():  # packed blocks of all sections are searched after the others
+        newest = np.argsort(section, kind="stable")
+        rows, puts = rows.at(newest), puts[newest]
     order = sort_order(rows.keys)  # stable: sections are newest first, and so are the rows within a section
     order = order[np.argsort(rows.prefix[order], kind="stable")]
-    rows, put = rows.at(order), np.concatenate(found.put)[order]
+    rows, put = rows.at(order), puts[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(
         zero_copy_only=False

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection, Unit
+from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
@@ -121,28 +122,33 @@ class BufferedSource:
         )
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
-    def blocks(self, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
-        """Like BlockSource.blocks: the decoded rows per section and its blocks (ascending, distinct)."""
+    def units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
+        """Like BlockSource.units: the rows per section and its blocks (ascending, distinct)."""
         found = iter(
-            self.stored.blocks([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)])
+            self.stored.units([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until)
         )
         return [
             next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else [])
             for s, blocks in requests
         ]
 
-    def in_portions(
-        self, requests: Sequence[tuple[Section, Positions]]
-    ) -> Iterator[list[tuple[int, Positions, list[Rows]]]]:
-        """`blocks` for one portion of the requests after another, so that a caller can drop the rows of the others.
+    def decoded(self, section: Section, block: PackedBlock) -> Rows:
+        """Like BlockSource.decoded. Requires: the section is stored."""
+        assert isinstance(section, OpenSection)
+        return self.stored.decoded(section, block)
 
-        Yields: the number of a request, some of its blocks, and their decoded rows; in the order of the requests. A
+    def in_portions(
+        self, requests: Sequence[tuple[Section, Positions]], until: int
+    ) -> Iterator[list[tuple[int, Positions, list[Unit]]]]:
+        """`units` for one portion of the requests after another, so that a caller can drop the rows of the others.
+
+        Yields: the number of a request, some of its blocks, and their rows; in the order of the requests. A
             portion takes about _PORTION_BYTES, or is one block.
         Cost: besides the reads, some microseconds if all requests fit in one portion.
         """
         for portion in _portions(requests):
             wanted = [(requests[number][0], blocks) for number, blocks in portion]
-            yield [(*part, units) for part, units in zip(portion, self.blocks(wanted), strict=True)]
+            yield [(*part, units) for part, units in zip(portion, self.units(wanted, until), strict=True)]
 
     def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Like BlockSource.scan."""

@@ -115,6 +115,10 @@ class Probes:
             found = self._fixed[width] = fixed_keys(self.array, width)
         return found
 
+    def bytes_of(self, width: int, part: Positions) -> npt.NDArray[np.uint8]:
+        """(n, width): the bytes of the keys of `part`, padded or cut to a width."""
+        return self.fixed(width)[part].view(np.uint8).reshape(-1, width)
+
 
 class SortedKeys:
     """Ascending stored keys, with repeats, to search many probes in."""

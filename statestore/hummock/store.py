@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.allocator import give_back_freed_memory
-from tussock.statestore.hummock.block_source import BlockSource, OpenSection
+from tussock.statestore.hummock.block_source import BlockSource, OpenSection, Unit
 from tussock.statestore.hummock.cache import BlockCache, process_cache
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import KeyHashes, hash_keys
@@ -32,7 +32,8 @@ from tussock.statestore.hummock.merge import (
     visible_at,
 )
 from tussock.statestore.hummock.net_changes import net_changes
-from tussock.statestore.hummock.prefix_scan import RangeBlocks, scan_prefixes
+from tussock.statestore.hummock.packed_blocks import MANY_PROBES, PACKED_AT_ONCE, PackedBlock, PackedBlocks
+from tussock.statestore.hummock.prefix_scan import COPIED_WHOLE, RangeBlocks, scan_prefixes
 from tussock.statestore.hummock.recent_runs import OwnKeys, RecentRun, recent_runs
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import (
@@ -91,10 +92,43 @@ class _Lookup:
         self._settled = 0  # of `batches`: they have requested rows only
         self._row = np.full(len(keys), -1, np.int64)  # (probes,) the row of each; -1: none
 
-    def search(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
+    def search(self, parts: Sequence[tuple[_Candidates, Sequence[Unit]]], epoch: int) -> None:
+        """Search for probes in the candidate blocks of some sections. Each probe is in one of them only."""
+        packed = []
+        for part, units in parts:
+            decoded = [unit for unit in units if isinstance(unit, Rows)]
+            self._search_decoded(part, decoded, epoch)
+            if len(decoded) < len(units):
+                packed.append((part, [unit for unit in units if isinstance(unit, PackedBlock)]))
+        for shape, keys, places, blocks in _by_layout(packed):
+            for low in range(0, len(blocks), PACKED_AT_ONCE):
+                start, end = np.searchsorted(places, [low, low + PACKED_AT_ONCE])
+                together = PackedBlocks(blocks[low : low + PACKED_AT_ONCE])
+                self._search_packed(together, shape, keys[start:end], places[start:end] - low)
+
+    def _search_packed(self, blocks: PackedBlocks, shape: RowShape | None, keys: Positions, places: Positions) -> None:
+        """Search for probes in packed blocks. `places`: the block of each."""
+        rows, hit = blocks.find(places, self.probes.bytes_of(blocks.key_width, keys))
+        if not hit.all():
+            keys, places, rows = keys[hit], places[hit], rows[hit]
+        self.unresolved[keys] = False
+        live = blocks.puts(places, rows)
+        if not live.all():
+            keys, places, rows = keys[live], places[live], rows[live]
+        if not len(keys):
+            return
+        batch = blocks.columns(places, rows)
+        self._row[keys] = self._rows + np.arange(len(keys))
+        self.batches.append(batch if shape is None else shape.widened(batch))
+        self._rows += len(keys)
+
+    def _search_decoded(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
         """Search for probes in the candidate blocks of one section."""
-        bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
-        for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
+        lows = np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist()
+        highs = np.searchsorted(part.blocks, [unit.end_block for unit in units]).tolist()
+        for unit, low, high in zip(units, lows, highs, strict=True):
+            if low == high:
+                continue
             sorted_keys, places = unit.at(epoch)
             if len(sorted_keys) == 0:
                 continue
@@ -110,7 +144,7 @@ class _Lookup:
             live = unit.puts[at]
             at, probes = at[live], probes[live]
         batch = unit.columns
-        if len(at) >= _WORTH_TAKING:
+        if len(at) >= _WORTH_TAKING or (len(at) and batch.num_rows > COPIED_WHOLE):
             batch, at = batch.take(pa.array(at)), np.arange(len(at))
         self._row[probes] = self._rows + at
         self.batches.append(batch)
@@ -215,11 +249,11 @@ class HummockStore:
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
             requests = [(part.section, _unique(part.blocks)) for part in now]
-            for turn, portion in enumerate(self.source.in_portions(requests)):
+            for turn, portion in enumerate(self.source.in_portions(requests, epoch)):
                 if turn:
                     lookup.settle()  # drops the blocks of the portion before
-                for number, wanted, units in portion:
-                    lookup.search(now[number].within(wanted), units, epoch)
+                parts = [(now[number].within(wanted), units) for number, wanted, units in portion]
+                lookup.search([(part, self._decoded(part, units)) for part, units in parts], epoch)
         at = lookup.rows_of_keys()
         found = at >= 0
         rows = self._rows(table_id, lookup.batches, columns, schema, found_in)
@@ -232,6 +266,17 @@ class HummockStore:
             blocks,
         )
         return pa.array(found), rows.take(pa.array(at, mask=~found))
+
+    def _decoded(self, part: _Candidates, units: list[Unit]) -> list[Unit]:
+        """The blocks of a section, with those decoded in which many keys are searched."""
+        if len(part.keys) <= MANY_PROBES:
+            return units
+        firsts = np.array([unit.first_block for unit in units])
+        counts = np.searchsorted(part.blocks, firsts + 1) - np.searchsorted(part.blocks, firsts)
+        return [
+            self.source.decoded(part.section, unit) if isinstance(unit, PackedBlock) and count > MANY_PROBES else unit
+            for unit, count in zip(units, counts.tolist(), strict=True)
+        ]
 
     def scan_prefix(
         self,
@@ -577,6 +622,31 @@ def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
             by_ref = {id(ranged.ref): ranged for ranged in group}
             refs = [ranged.ref for ranged in by_ref.values() if ranged.ref is not None]
             yield from ([by_ref[id(ref)] for ref in run] for run in sorted_runs(refs))
+
+
+def _by_layout(
+    parts: Sequence[tuple[_Candidates, Sequence[PackedBlock]]],
+) -> Iterator[tuple[RowShape | None, Positions, Positions, list[PackedBlock]]]:
+    """The packed blocks of sections that can be searched together.
+
+    Yields: the shape of their rows, the probes to search for, the place of each in the blocks (ascending), and the
+        blocks.
+    """
+    alike: dict[tuple[int, str], list[tuple[_Candidates, Sequence[PackedBlock]]]] = {}
+    for part, blocks in parts:
+        shape = part.section.reader.shape  # type: ignore[union-attr]  # buffered sections have no packed blocks
+        alike.setdefault((id(blocks[0].layout), "" if shape is None else shape.digest), []).append((part, blocks))
+    for same in alike.values():
+        keys, places, every = list[Positions](), list[Positions](), list[PackedBlock]()
+        for part, blocks in same:
+            numbers = np.array([block.first_block for block in blocks])
+            at = np.minimum(np.searchsorted(numbers, part.blocks), len(numbers) - 1)
+            inside = numbers[at] == part.blocks
+            keys.append(part.keys[inside])
+            places.append(len(every) + at[inside])
+            every += blocks
+        shape = same[0][0].section.reader.shape  # type: ignore[union-attr]
+        yield shape, np.concatenate(keys), np.concatenate(places), every
 
 
 def _newest_first(
