@@ -17,8 +17,10 @@ from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, O
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError
 from tussock.statestore.hummock.packed_blocks import PackedBlock, PackedBlocks
+from tussock.statestore.hummock.range_reader import Range, RangeReader
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.nested import bits_of
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -181,6 +183,36 @@ def test_a_damaged_block_is_named(objects: ObjectStore) -> None:
     request = BlockRequest(OpenSection(sst, sst.section(TABLE)), np.arange(len(reader)))
     with pytest.raises(DamagedSstError, match="block 1,"):
         source.units([request], 30)
+
+
+def test_damaged_bytes_of_the_disk_cache_are_read_again(objects: ObjectStore) -> None:
+    model = _model(objects, random.Random(1))
+    info = max(model.version.levels[0], key=lambda sst: sst.rows)
+    again = list[int]()
+
+    class Damaged(RangeReader):
+        """The host's disk cache has damaged bytes of a block."""
+
+        def fetch(self, wanted: Any, keep: bool = True) -> Any:
+            found = super().fetch(wanted, keep)
+            for (_, ranges), parts in zip(wanted, found, strict=True):
+                for number, (offset, _) in enumerate(ranges):
+                    if offset == int(reader.offsets[2]):
+                        parts[number] = bytes(len(parts[number]))
+            return found
+
+        def fetch_again(self, sst: SstInfo, part: Range) -> bytes:
+            again.append(part[0])
+            return objects.get_ranges(sst.name, [part])[0]
+
+    (sst,) = BlockSource(objects, BlockCache()).open([info])
+    reader = sst.section(TABLE)
+    sst.held = lambda offset, length: None  # type: ignore[method-assign]  # small objects are read with the footer
+    request = BlockRequest(OpenSection(sst, reader), np.arange(0, len(reader), 2))
+    (units,) = BlockSource(objects, BlockCache(), Damaged(objects, None)).units([request], 30)
+    (expected,) = BlockSource(objects, BlockCache()).units([request], 30)
+    assert units == expected
+    assert again == [int(reader.offsets[2])]
 
 
 def test_few_blocks_are_decoded_and_texts_always(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
