@@ -17,12 +17,12 @@ from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
 from tests.statestore.hummock.test_compaction import outputs_here, task_of
 from tussock.statestore.hummock import compaction, merge, shared_buffer, sst_writer, wide_rows
+from tussock.statestore.hummock.block_source import Unit
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import plan_merge
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.hummock.sst_format import Packing
-from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, encode_blocks, encoded_parts
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.wide_rows import WideRows, WindowColumns, spans_of
@@ -293,15 +293,15 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
     keys = [storage_key(1, i % 4, b"%04d" % i) for i in range(3_200)]
     model.commit(1, [sealed(1, {key: {"n": i, "s": text[i % 200]} for i, key in enumerate(sorted(keys))})])
     most = 0
-    blocks = BufferedSource.blocks
+    blocks = BufferedSource.units
 
-    def counted(source: BufferedSource, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
+    def counted(source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
         nonlocal most
-        answer = blocks(source, requests)
+        answer = blocks(source, requests, until)
         most = max(most, sum(unit.nbytes for units in answer for unit in units))
         return answer
 
-    monkeypatch.setattr(BufferedSource, "blocks", counted)
+    monkeypatch.setattr(BufferedSource, "units", counted)
     wanted = sorted(keys)[::16]
     found, rows = HummockStore(model.objects, model.version, BlockCache(0)).multi_get(
         1, pa.array(wanted, pa.binary()), 1, columns=["s"]

@@ -176,14 +176,14 @@ def test_a_limit_and_a_range_read_the_blocks_of_their_rows(tmp_path: Path, monke
     table.insert_rows(pa.table([numbers, numbers], ["c0", "c1"]))
     store.ingest(table.seal(), 1)
     read: set[int] = set()
-    whole = block_source.BlockSource.blocks
+    whole = block_source.BlockSource.units
 
-    def counted(source: Any, requests: Any) -> Any:
+    def counted(source: Any, requests: Any, until: int) -> Any:
         for request in requests:
             read.update(int(block) for block in request.blocks)
-        return whole(source, requests)
+        return whole(source, requests, until)
 
-    monkeypatch.setattr(block_source.BlockSource, "blocks", counted)
+    monkeypatch.setattr(block_source.BlockSource, "units", counted)
     stored = StorageTable(schema, store.reader, 1, V)
 
     def blocks_of(*args: Any, **kwargs: Any) -> tuple[int, int]:
