@@ -204,7 +204,7 @@ class StoreModel:
                 self.rows.setdefault(key, {})[epoch] = value if op else None
         return ssts
 
-    def rewrite(self, target_rows: int) -> None:
+    def rewrite(self, target_rows: int, schema: pa.Schema = ROW_SCHEMA) -> None:
         """Put all versions of all rows into level 1, from the dict and without the store's merge."""
         ssts, entries = (
             [],
@@ -219,18 +219,19 @@ class StoreModel:
                 len(mine),
             ]
             for start, end in pairwise(cuts):
-                ssts.append(self._sst(mine[start:end]))
+                ssts.append(self._sst(mine[start:end], schema))
         self.version = msgspec.structs.replace(self.version, levels=((), tuple(ssts)))
 
-    def _sst(self, entries: list[tuple[bytes, int]]) -> SstInfo:
+    def _sst(self, entries: list[tuple[bytes, int]], schema: pa.Schema) -> SstInfo:
         values = [self.rows[key][epoch] for key, epoch in entries]
-        columns = [pa.array([None if row is None else row[f.name] for row in values], f.type) for f in ROW_SCHEMA]
+        columns = [pa.array([None if row is None else row[f.name] for row in values], f.type) for f in schema]
+        sizes = {len(key) for key, _ in entries}
         heads = [
-            pa.array([key for key, _ in entries], pa.binary()),
+            pa.array([key for key, _ in entries], pa.binary(sizes.pop()) if len(sizes) == 1 else pa.binary()),
             pa.array([epoch for _, epoch in entries], pa.uint64()),
             pa.array([row is not None for row in values]).cast(pa.uint8()),
         ]
-        rows = pa.table([*heads, *columns], names=["key", "epoch", "op", *ROW_SCHEMA.names])
+        rows = pa.table([*heads, *columns], names=["key", "epoch", "op", *schema.names])
         sst = build_sst([encode_blocks(int.from_bytes(entries[0][0][:4], "big"), rows)], "data/rewritten")
         self.objects.put(sst.info.name, sst.data)
         return sst.info

@@ -62,7 +62,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PACKED_AT_ONCE", 3)
 
 
-def _model(objects: ObjectStore, chance: random.Random, width: int = 9) -> StoreModel:
+def _model(objects: ObjectStore, chance: random.Random, width: int = 9, rewritten: int | None = None) -> StoreModel:
     """Epochs of puts and deletes. Some ranges of keys have equal vnodes, so their blocks store other planes."""
     model, nulls = StoreModel(objects), chance.choice([0, 0.01, 0.3])
     for epoch in (10, 20, 30):
@@ -72,6 +72,8 @@ def _model(objects: ObjectStore, chance: random.Random, width: int = 9) -> Store
             key = _key(vnode, chance.randrange(min(256**width, chance.choice([60, 500, 2**60]))), width)
             changes[key] = None if chance.random() < 0.1 else _row(chance, nulls)
         model.commit(epoch, [sealed(TABLE, changes, SCHEMA)], chance.choice([3_000, 1 << 20]))
+        if rewritten == epoch:  # blocks then hold several versions of a key
+            model.rewrite(400, SCHEMA)
     return model
 
 
@@ -108,7 +110,7 @@ def test_reads_of_packed_blocks_agree_with_a_dict(
     many = chance.choice([2, 64])
     for module in (hummock, prefix_scan):
         monkeypatch.setattr(module, "MANY_PROBES", many)
-    model = _model(objects, chance, width)
+    model = _model(objects, chance, width, (None, 20, 30)[seed % 3])
     cache = BlockCache(chance.choice([0, 1 << 30]))
     for epoch in (10, 20, 30):
         store = model.store(cache)
@@ -132,7 +134,7 @@ def test_reads_of_packed_blocks_agree_with_a_dict(
 
 def test_packed_blocks_decode_to_the_rows_of_the_same_blocks(objects: ObjectStore) -> None:
     for seed in range(4):
-        model = _model(objects, random.Random(seed))
+        model = _model(objects, random.Random(seed), rewritten=(None, 30)[seed % 2])
         source = BlockSource(objects, BlockCache())
         for sst in source.open([sst for level in model.version.levels for sst in level]):
             section = OpenSection(sst, sst.section(TABLE))
