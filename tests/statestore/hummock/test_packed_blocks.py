@@ -112,7 +112,7 @@ def test_reads_of_packed_blocks_agree_with_a_dict(
         monkeypatch.setattr(module, "MANY_PROBES", many)
     model = _model(objects, chance, width, (None, 20, 30)[seed % 3])
     cache = BlockCache(chance.choice([0, 1 << 30]))
-    for epoch in (10, 20, 30):
+    for epoch in (30, 10, 20):
         store = model.store(cache)
         for count in (1, 40, 400):
             keys = _probes(model, chance, count, width)

@@ -23,6 +23,7 @@ from tussock.statestore.hummock.compaction import plan_merge
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.hummock.sst_format import Packing
+from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, encode_blocks, encoded_parts
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.wide_rows import WideRows, WindowColumns, spans_of
