@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.sample import in_sample
 from tests.support.without_jvm import MARKS, RefusesJava, WithoutJvm
@@ -27,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A busy machine makes an example slow. Only timeouts of tests end slow ones.
+    settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
     folder = tempfile.TemporaryDirectory(prefix="tussock-no-java-")
     config.add_cleanup(folder.cleanup)
     config.pluginmanager.register(RefusesJava(Path(folder.name)))
