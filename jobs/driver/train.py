@@ -310,6 +310,7 @@ class Train:
         sealed = epoch.sealed or self._sealed(epoch)
         with Timed(epoch.seconds, "commit"):
             committed, mine = meta.commit_epoch(sealed)
+            settle()  # nobody is told of the commit before it is durable
         if not mine:
             raise LostRaceError(
                 f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows"

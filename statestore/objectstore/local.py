@@ -31,11 +31,12 @@ from tussock.statestore.objectstore.base import (
 )
 from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
-from tussock.statestore.objectstore.syncs import sync_soon, sync_together
+from tussock.statestore.objectstore.syncs import sync_if_possible, sync_soon, sync_together
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # per step when copying a file
 _serial = itertools.count()
+_Folders = list[Path]  # in a class with a method of the name `list`
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
@@ -189,9 +190,12 @@ class LocalObjectStore:
         On entry the file is synced, the folder `target` exists, and all earlier writes of this thread are durable.
         """
         folder = self._root / _TEMPORARY
-        changed = (*self._make_folder(folder), *self._make_folder(target))
-        path, handle = self._new_file(folder)
+        path: Path | None = None
+        changed: _Folders = []
         try:
+            self._make_folder(folder, changed)
+            self._make_folder(target, changed)
+            path, handle = self._new_file(folder)
             with os.fdopen(handle, "wb", buffering=0) as file:
                 if isinstance(data, Path):
                     with data.open("rb", buffering=0) as content:
@@ -199,9 +203,13 @@ class LocalObjectStore:
                 else:
                     _write(file, data)
                 sync_together(file.fileno(), changed)
+                changed.clear()
                 yield path  # The open file holds the lock.
         finally:
-            path.unlink(missing_ok=True)
+            if path is not None:
+                path.unlink(missing_ok=True)
+            # After a write that failed, the next one finds its folders there, and would not sync their parents.
+            sync_if_possible(changed)
 
     def _new_file(self, folder: Path) -> tuple[Path, int]:
         """Create a file for this writer only. `tempfile` would restrict its permissions and ignore the umask."""
@@ -217,17 +225,16 @@ class LocalObjectStore:
                 return path, handle
             os.close(handle)  # A sweep deleted it before we locked it.
 
-    def _make_folder(self, folder: Path) -> tuple[Path, ...]:
-        """Create `folder` and its missing parents. Return the folders that changed; the caller syncs them."""
+    def _make_folder(self, folder: Path, changed: _Folders) -> None:
+        """Create `folder` and its missing parents. Appends the folders that changed, which the caller syncs."""
         if folder.is_dir():
-            return ()
+            return
         if folder != self._root:
-            changed = self._make_folder(folder.parent)
+            self._make_folder(folder.parent, changed)
             folder.mkdir(exist_ok=True)
         else:
-            changed = ()
             folder.mkdir(parents=True, exist_ok=True)
-        return (*changed, folder.parent)
+        changed.append(folder.parent)
 
     def _walk(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()

@@ -12,7 +12,7 @@ visible that could survive an earlier one, and all are durable when the block en
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
@@ -116,6 +116,13 @@ def sync_together(file: int, folders: Sequence[Path]) -> None:
     _wait_for(syncs)
     if _of_thread.pending:
         _wait_for(_of_thread.pending)
+
+
+def sync_if_possible(folders: Sequence[Path]) -> None:
+    """Sync folders after an error, which the caller should see instead of those of the fsyncs."""
+    for folder in dict.fromkeys(folders):
+        with suppress(OSError):
+            _sync_folder(folder)
 
 
 def _wait_for(syncs: list[_Sync]) -> None:

@@ -23,6 +23,7 @@ from tussock.jobs.sources.files import files_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore import syncs
 
 pytestmark = pytest.mark.spark
 
@@ -166,3 +167,16 @@ def test_the_number_of_epochs_in_flight_has_the_requested_limit(
     assert max(under_way) <= 1
     assert len(train.done) == 5
     assert _counted(session) == 6
+
+
+def test_a_commit_is_reported_when_it_is_durable(tmp_path: Path) -> None:
+    meta = new_store(tmp_path)
+    append(meta, table("a"))
+    durable = list[bool]()
+
+    def progress(line: str) -> None:
+        if "committed version" in line:  # in the committing thread
+            durable.append(not syncs._of_thread.pending)
+
+    advance(LocalRunner(), meta, settings=EpochSettings(), progress=progress)
+    assert durable == [True]

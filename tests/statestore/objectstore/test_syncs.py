@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tussock.statestore.objectstore import local, syncs
-from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
+from tussock.statestore.objectstore.base import ObjectStoreFullError, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.syncs import settle, synced_in_order
 
@@ -152,3 +152,18 @@ def test_without_another_thread_a_write_waits(disk: Disk, monkeypatch: pytest.Mo
     with synced_in_order():
         store.put("a/x", b"1")
         assert disk.done[-1] == "sync store/a"
+
+
+def test_the_folders_of_a_write_that_failed_are_synced(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: object, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = LocalObjectStore(disk.root)
+    store.put("x", b"0")
+    disk.done.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "_write", full)
+        with pytest.raises(ObjectStoreFullError):
+            store.put("a/b/x", b"1")
+    store.put("a/b/x", b"1")  # finds the folders, so it does not sync their parents
+    assert {"sync store", "sync store/a", "sync store/a/b"} <= set(disk.done)
