@@ -63,7 +63,7 @@ _OF_VIEWS = (
         "Types and keys that cannot be stored",
         "A column of a view has one of these [types](#types). Strings under another collation cannot be stored, "
         "grouped or ordered.",
-        r"type .* is not supported\.|not on the list of expressions|fields of one struct",
+        r"type .* is not supported\.|not on the list of expressions|fields of one struct|adds intervals",
     ),
 )
 _OF_STATEMENTS = (

@@ -341,6 +341,8 @@ def literal(node: JavaObject) -> str:
     elif kind != "void":  # Spark writes NULL without a type for arrays, maps and structs
         return f"CAST(NULL AS {node.dataType().sql()})"
     text = str(node.sql())
+    if ("ARRAY()" in text or "MAP()" in text) and node.dataType().equals(node.dataType().asNullable()):
+        text = f"CAST({text} AS {node.dataType().sql()})"  # Spark's text has no type of their elements
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
 
 

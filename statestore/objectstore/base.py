@@ -7,6 +7,7 @@ from typing import Protocol
 from tussock.statestore.errors import DamagedError, InputError, RetryableError
 
 MAX_NAME_PART_BYTES = 255  # limit of file systems; S3 permits more
+_READS = ("list", "get", "get_ranges")  # operations that change nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class ObjectStoreUnavailableError(RetryableError):
         self.uri, self.operation, self.reason = uri, operation, reason
 
     def __str__(self) -> str:
+        if self.operation.partition(" ")[0] in _READS:
+            return (
+                f"{self.operation} failed at {self.uri}: {self.reason}. Check the endpoint, the disk and the network, "
+                "then run again."
+            )
         return (
             f"{self.operation} failed at {self.uri}: {self.reason}. Check the endpoint, the disk and the network, "
             "then run again. A commit whose answer was lost is recognised, and no work is done twice."

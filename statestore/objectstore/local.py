@@ -260,7 +260,11 @@ class LocalObjectStore:
                     around = inside
                     if inside or entry.is_symlink():
                         around = inside or self._ids_above(folder)
-                        if (own := _id_of(self._root / name)) in around:
+                        try:
+                            own = _id_of(self._root / name)
+                        except FileNotFoundError:  # deleted after the folder was read
+                            continue
+                        if own in around:
                             continue
                         around |= {own}
                     yield from self._walk(name, prefix, start_after, around)

@@ -305,6 +305,14 @@ def test_a_misspelt_collation_has_sparks_message(session: Session) -> None:
     assert type(raised.value) is SqlError, "no failure of Spark's own"
 
 
+@pytest.mark.parametrize(
+    "empty", ["array()", "CAST(array() AS array<int>)", "CAST(array(array()) AS array<array<int>>)[0]"]
+)
+def test_an_empty_array_may_have_a_type(session: Session, empty: str) -> None:
+    """Spark's text of such a constant has none."""
+    session.execute(f"EXPLAIN SELECT id, sort_array(array_union(array(n), {empty})) AS x FROM pages")
+
+
 @needs_spark("4.2")
 def test_a_constant_without_a_sql_text_is_refused_by_its_type(session: Session) -> None:
     point = "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')"

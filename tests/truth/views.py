@@ -31,6 +31,9 @@ VIEWS: dict[str, str] = {
     "CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
     "by_spark": "SELECT k, g, initcap(concat(s, ' ', s)) AS twice, transform(array(a, g), x -> x + 1)[0] AS next "
     "FROM t WHERE soundex(s) > 'A'",
+    "empty_by_spark": "SELECT k, sort_array(array_union(array(a, g), CAST(array() AS array<int>))) AS declared, "
+    "sort_array(array_union(array(a, g), array())) AS empty, map_concat(map(k, s), CAST(map() AS map<int,string>)) "
+    "AS mapped FROM t",
     "json_fields": "SELECT k, x, y, z FROM t LATERAL VIEW "
     'json_tuple(concat(\'{"x":\', k, \',"y":"\', s, \'","z":[{"u":\', a, '
     "'}]}'), 'x', 'y', 'z') AS x, y, z WHERE g > 0",

@@ -232,6 +232,13 @@ class _Call:
             raise self._walk.refuse(
                 self._node, "a RANGE frame over more than 250,000 years", "write UNBOUNDED PRECEDING or FOLLOWING"
             )
+        if value.type.startswith("interval"):
+            start = "DATE" if value.type in MONTH_INTERVALS else "TIMESTAMP_NTZ"
+            raise self._walk.refuse(
+                self._node,
+                f"RANGE with an offset over {value.type}",
+                f"no kernel adds intervals; order by {start} '1970-01-01' + the interval, which has the same order",
+            )
         match value.type, offset.type:
             case "date", "int":
                 return Call("DateAdd", "date", (value, offset))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,6 +129,28 @@ def test_a_process_killed_while_it_writes_leaves_whole_objects(tmp_path: Path) -
     for name in [*created, "replaced"]:
         data = store.get(name)
         assert data == data[:7] * 50_000
+
+
+def test_a_linked_folder_that_disappears_during_a_listing_is_skipped(tmp_path: Path) -> None:
+    """As those of processes below /dev and /proc do."""
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in "123":
+        (root / name).write_bytes(b"x")
+    for name in ("gone", "stays"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "4").write_bytes(b"x")
+        (root / name).symlink_to(tmp_path / name)
+    listed = LocalObjectStore(root).list("")
+    found = [next(listed).name]
+    shutil.rmtree(tmp_path / "gone")
+    assert [*found, *(info.name for info in listed)] == ["1", "2", "3", "stays/4"]
+
+
+def test_a_failed_read_does_not_speak_of_commits() -> None:
+    read, write = (ObjectStoreUnavailableError("s3://b", f"{what} 'x'", "timed out") for what in ("list", "put"))
+    assert str(read).endswith(": timed out. Check the endpoint, the disk and the network, then run again.")
+    assert "A commit whose answer was lost is recognised" in str(write)
 
 
 def test_a_link_that_leads_back_or_nowhere_is_skipped(tmp_path: Path) -> None:
