@@ -294,15 +294,16 @@ class LocalObjectStore:
                 raise ObjectNotFoundError(self.uri, name) from err
             if err.errno in _FULL:
                 raise ObjectStoreFullError(self.uri, f"{operation} {name!r}", size) from err
+            reason = os.strerror(err.errno) if err.errno else str(err)
+            if operation == "list" and err.filename is not None:  # any folder or file below
+                reason = f"{reason}: {os.fspath(err.filename)}"
             if err.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise AccessDeniedError(self.uri, f"{operation} {name!r}", os.strerror(err.errno)) from err
+                raise AccessDeniedError(self.uri, f"{operation} {name!r}", reason) from err
             if err.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
                 raise BadObjectNameError(
                     name, "in a local store, this path or a part of it already exists as a folder or an object"
                 ) from err
-            raise ObjectStoreUnavailableError(
-                self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)
-            ) from err
+            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", reason) from err
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

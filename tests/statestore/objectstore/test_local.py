@@ -147,6 +147,25 @@ def test_a_linked_folder_that_disappears_during_a_listing_is_skipped(tmp_path: P
     assert [*found, *(info.name for info in listed)] == ["1", "2", "3", "stays/4"]
 
 
+@pytest.mark.parametrize(
+    ("code", "error"), [(errno.EACCES, AccessDeniedError), (errno.EIO, ObjectStoreUnavailableError)]
+)
+def test_a_listing_that_fails_names_the_folder(
+    store: LocalObjectStore, monkeypatch: pytest.MonkeyPatch, code: int, error: type[TussockError]
+) -> None:
+    store.put("a/x", b"")
+    whole = os.scandir
+
+    def refuse(path: Path) -> object:
+        if path.name == "a":
+            raise OSError(code, os.strerror(code), str(path))
+        return whole(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(error, match=f"{os.strerror(code)}: /.*/a"):
+        list(store.list(""))
+
+
 def test_a_failed_read_does_not_speak_of_commits() -> None:
     read, write = (ObjectStoreUnavailableError("s3://b", f"{what} 'x'", "timed out") for what in ("list", "put"))
     assert str(read).endswith(": timed out. Check the endpoint, the disk and the network, then run again.")
