@@ -145,7 +145,9 @@ def _whole(path: Path) -> Iterator[Path]:
             yield Path(made.name)  # no writer of Parquet accepts a file without positions
             shutil.copyfileobj(made, out)
         return
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():  # to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield hidden

@@ -114,9 +114,10 @@ def test_a_parquet_file_replaces_neither_a_pipe_nor_a_link_nor_a_folder(run: Run
     link.symlink_to(file)
     assert run("read", "orders", "--parquet", str(link)) == f"3 rows in {link}\n"
     assert (link.is_symlink(), pq.read_table(file).num_rows) == (True, 3)
-    for folder in (str(tmp_path), ".", ".."):
-        assert f"error: {folder} cannot be written: " in run("read", "orders", "--parquet", folder, code=1)
-    assert sorted(tmp_path.iterdir()) == [file, link, pipe]
+    (loop := tmp_path / "loop").symlink_to(loop)
+    for other in (str(tmp_path), ".", "..", str(loop)):
+        assert f"error: {other} cannot be written: " in run("read", "orders", "--parquet", other, code=1)
+    assert sorted(tmp_path.iterdir()) == [file, link, loop, pipe]
 
 
 def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
