@@ -9,6 +9,8 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tussock", "jobs", "statestore", "plugins", "dags", "pipelines", "scripts")
 DEVELOPERS = "scripts"  # may also import packages of the groups for developers
@@ -129,3 +131,24 @@ def test_the_extra_all_contains_each_extra_without_a_reason_to_be_separate() -> 
     (every,) = optional["all"]
     apart = set(re.findall(r"Not in `all`: [^\n]+\n([a-z-]+) =", text))
     assert set(re.findall(r"[a-z0-9-]+", every.partition("[")[2])) == optional.keys() - {"all"} - apart
+
+
+def required() -> list[Requirement]:
+    """The requirements of users, of the core and of all extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [Requirement(text) for texts in lists for text in texts if not text.startswith("tussock")]
+
+
+def test_the_locked_versions_are_within_the_declared_ranges() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", lock, re.MULTILINE))
+    both = [(requirement, locked[requirement.name]) for requirement in required() if requirement.name in locked]
+    assert [f"{wanted} is locked as {version}" for wanted, version in both if version not in wanted.specifier] == []
+    assert len(both) > 20
+
+
+def test_releases_of_deltalake_that_fail_or_were_withdrawn_are_excluded() -> None:
+    (delta,) = [requirement for requirement in required() if requirement.name == "deltalake"]
+    assert [version for version in ("1.6.0", "1.6.4", "1.6.5") if version in delta.specifier] == []
+    assert "1.6.6" in delta.specifier

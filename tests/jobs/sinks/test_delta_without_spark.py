@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -113,6 +114,18 @@ def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_w
     with pytest.raises(EpochNotCommittedError):
         shop.publish(published + 1)
     assert not (shop.folder / "tables").exists()
+
+
+def test_one_publish_of_many_updates_merges_them_all(shop: Shop) -> None:
+    settings = PublishSettings(shop.settings.to, ("orders",))
+    for ratio in (0.0, 1.0):  # every row of the second epoch replaces one of the same file of the table
+        shop.session.insert("orders", pa.table({"id": np.arange(100_000), "ratio": np.full(100_000, ratio)}))
+        shop.commit()
+        publish_tables(shop.meta, settings, sinks_without_spark(settings), None)
+    table = DeltaTable(f"{shop.folder}/tables/orders")
+    assert table.history(1)[0]["operation"] == "MERGE"
+    rows = table.to_pyarrow_table()
+    assert (rows.num_rows, sum(rows["ratio"].to_pylist())) == (100_000, 100_000)
 
 
 def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(shop: Shop) -> None:
