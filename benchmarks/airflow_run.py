@@ -142,7 +142,7 @@ class Airflow:
         return {**{task: by_task.get(task, 0.0) for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
 
     def set_runner(self, runner: str | None) -> None:
-        """Set the runner of the next epochs; None: as in the checkout's pipeline."""
+        """Set the runner of the next epochs; None: leave that of the checkout's pipeline."""
         set_runner(self.home.folder, runner)
 
     def state(self, run_id: str) -> str:
@@ -152,11 +152,12 @@ class Airflow:
 
 
 def set_runner(folder: Path, runner: str | None) -> None:
-    """Set the runner of the flights in `folder`; None: the default."""
+    """Set the runner of the flights in `folder`; None: leave it."""
+    if runner is None:
+        return
     toml = folder / "pipelines/flights/pipeline.toml"
     lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
-    if runner is not None:
-        lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
+    lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
     toml.write_text("\n".join(lines) + "\n")
 
 

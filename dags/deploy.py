@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_deploy import PARAMS, apply, approve, plan
-from tussock_steps import definitions
+from tussock_steps import pipelines_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -32,5 +32,5 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
+for pipeline in pipelines_of("deploy"):  # broken_pipelines.py reports the others
     globals()[f"deploy_{pipeline.name}"] = deploy_dag(pipeline)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from tussock_defaults import store_note, tags_of, task_defaults
 from tussock_rebalance import approve, decide, measure, move, params, verify
-from tussock_steps import definitions
+from tussock_steps import pipelines_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -35,5 +35,5 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
+for pipeline in pipelines_of("rebalance"):  # broken_pipelines.py reports the others
     globals()[f"rebalance_{pipeline.name}"] = rebalance_dag(pipeline)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
 from tussock_defaults import store_note, tags_of, task_defaults
-from tussock_steps import definitions
+from tussock_steps import pipelines_of
 from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -40,5 +40,5 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
+for pipeline in pipelines_of("upkeep"):  # broken_pipelines.py reports the others
     globals()[f"upkeep_{pipeline.name}"] = upkeep_dag(pipeline)

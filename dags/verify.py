@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
 from tussock_defaults import store_note, tags_of, task_defaults
-from tussock_steps import definitions
+from tussock_steps import pipelines_of
 from tussock_verify import params, verify_views
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -34,5 +34,5 @@ def verify_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for pipeline in definitions().pipelines:  # broken_pipelines.py reports the others
+for pipeline in pipelines_of("verify"):  # broken_pipelines.py reports the others
     globals()[f"verify_{pipeline.name}"] = verify_dag(pipeline)

@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, get_parsing_context
 
 from tussock.jobs.operations.folder import FolderEntry, definition_in, named_folder
 from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline, pipeline_names
@@ -101,6 +101,20 @@ def definitions() -> Definitions:
     missing = () if folder.is_dir() else (NoPipelinesFolderError(str(folder)),)
     found = tuple(map(definition, pipeline_names(folder)))
     return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
+
+
+def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
+    """The pipelines whose DAGs `<kind>_<pipeline>` a DAG file must build.
+
+    The DAG processor needs all of them. A task parses the file again and needs only its own DAG.
+    """
+    if (dag := get_parsing_context().dag_id) is None:
+        return definitions().pipelines
+    asked = dag.removeprefix(f"{kind}_")
+    if asked == dag or asked not in pipeline_names(pipelines_folder()):
+        return ()
+    found = definition(asked).pipeline
+    return () if found is None else (found,)
 
 
 def _checked(found: FolderEntry) -> FolderEntry:

@@ -189,11 +189,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tussock-pictures-", ignore_cleanup_errors=True) as folder:
         home = AirflowHome.with_flights(Path(folder))
         toml = home.folder / "pipelines/flights/pipeline.toml"
-        text = (
-            toml.read_text()
-            .replace("[epoch]", '[epoch]\nrunner = "auto"')
-            .replace(".airflow/data_docs/flights", f"{folder}/docs")
-        )
+        text = toml.read_text().replace(".airflow/data_docs/flights", f"{folder}/docs")
         if given.views is not None:
             with (toml.parent / "views.sql").open("a") as file:
                 file.write(more_views(given.views - OWN_VIEWS))

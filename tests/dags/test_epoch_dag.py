@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 
+from tussock.jobs.operations import folder as folder_entries
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -262,6 +263,34 @@ def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> Non
         text=True,
     )
     assert run.stdout.strip() == "[]", run.stderr
+
+
+@pytest.mark.parametrize("kind", ["epoch", "upkeep", "deploy", "rebalance", "verify"])
+def test_a_task_reads_only_its_own_pipeline_and_the_dag_processor_all(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
+
+    read = list[str]()
+    load = folder_entries.load_pipeline
+
+    def counting(folder: Path, environment: str | None) -> Pipeline:
+        read.append(folder.name)
+        return load(folder, environment)
+
+    monkeypatch.setattr(folder_entries, "load_pipeline", counting)
+    write(tmp_path, monkeypatch, shop=SHOP, sales=SHOP.replace("shop", "sales"))
+    for dag_id, wanted in (
+        (None, ["sales", "shop"]),
+        (f"{kind}_shop", ["shop"]),
+        (f"{kind}_../shop", []),
+        ("other_shop", []),
+    ):
+        read.clear()
+        with _airflow_parsing_context_manager(dag_id=dag_id, task_id=None if dag_id is None else "task"):
+            built = [name for name in vars(parsed(kind)) if name.startswith(f"{kind}_") and name != f"{kind}_dag"]
+        assert read == wanted
+        assert sorted(built) == [f"{kind}_{name}" for name in wanted]
 
 
 DAY = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC))
