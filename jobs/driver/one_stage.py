@@ -7,7 +7,6 @@ A barrier stage starts only if all its tasks get a slot. If one of them fails, a
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Never
@@ -18,6 +17,7 @@ from pyspark import BarrierTaskContext, SparkContext
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.outside import world
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.session import ENCRYPTION, driver_address
 from tussock.jobs.task.level import CellFunction
@@ -90,12 +90,12 @@ class Slots:
         slot per unit, or until some slots and no new ones came for QUIET_S, or for EXECUTORS_S. If there is no slot
         then, the job waits in Spark (jobs/spark/executor_watch.py).
         """
-        found, changed = self._now(), time.monotonic()
+        found, changed = self._now(), world.now_s()
         ends = changed + EXECUTORS_S
-        while not self._settled and found < units and (now := time.monotonic()) < ends:
+        while not self._settled and found < units and (now := world.now_s()) < ends:
             if found and now - changed >= QUIET_S:
                 break
-            time.sleep(0.1)
+            world.sleep_s(0.1)
             if (later := self._now()) != found:
                 found, changed = later, now
         self._settled = True

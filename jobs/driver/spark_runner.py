@@ -8,7 +8,6 @@ that Spark reads, and after expressions that Spark computes. With files, each le
 The first level has no exchange unless Spark reads files for it: the driver sends its cells with the task.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
@@ -39,6 +38,7 @@ from tussock.jobs.driver.one_stage import (
 )
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.flow.failure import SourceFileError, carried_failure
+from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
 from tussock.jobs.task.flush import flush_function
@@ -141,7 +141,7 @@ class _Measuring:
 
     def __init__(self, spark: SparkSession) -> None:
         self._sum = spark.sparkContext.accumulator(NOTHING, _Sum())
-        self._lock = threading.Lock()
+        self._lock = world.Lock()
 
     @property
     def report(self) -> Report:

@@ -2,13 +2,13 @@
 
 import os
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
 
@@ -44,7 +44,7 @@ class Mailbox:
         """
         self._peers = frozenset(peers)
         self._folder, self._kept_bytes = folder, KEPT_BYTES if kept_bytes is None else kept_bytes
-        self._changed = threading.Condition()
+        self._changed = world.Condition()
         self._cells: dict[tuple[int, int], list[pa.RecordBatch | _Spooled]] = {}  # by level and unit
         self._ended: dict[int, dict[int, int]] = {}  # by level: the number in each peer's end mark
         self._gone: dict[int, Exception] = {}  # by rank: peers without a connection

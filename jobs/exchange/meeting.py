@@ -10,11 +10,8 @@ fails one more attempt, and nothing else: no cell is read before all of a level 
 """
 
 import hmac
-import secrets
 import socket
 import struct
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -22,6 +19,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from tussock.jobs.outside import world
 from tussock.statestore.errors import RetryableError
 
 PATIENCE_S = 60.0  # without a further process, while some wait
@@ -106,13 +104,13 @@ class Rendezvous:
             patience_s: as PATIENCE_S.
         """
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        self._socket = socket.create_server((bind, 0), family=family, backlog=max(64, count))
-        self.meeting = Meeting(host, self._socket.getsockname()[1], secrets.token_bytes(TOKEN_BYTES), count)
+        self._socket = world.create_server((bind, 0), family=family, backlog=max(64, count))
+        self.meeting = Meeting(host, self._socket.getsockname()[1], world.random_bytes(TOKEN_BYTES), count)
         self._units, self._settled, self._patience_s = units, settled, patience_s
         self._done: dict[int, int] = {}  # by rank
         self._here: dict[int, _Present] = {}  # by rank
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="tussock-meeting", daemon=True)
+        self._thread = world.Thread(target=self._serve, name="tussock-meeting", daemon=True)
 
     @property
     def done(self) -> int:
@@ -150,7 +148,7 @@ class Rendezvous:
                     here[rank] = found
                 if not here:
                     continue
-                arrivals, now = [present.arrived for present in here.values()], time.monotonic()
+                arrivals, now = [present.arrived for present in here.values()], world.now_s()
                 if len(here) == self.meeting.count:
                     if max(arrivals) - min(arrivals) <= _TOGETHER_S or now - max(arrivals) > _SETTLE_S:
                         self._answer(here, self._roll([here[rank].hello for rank in range(self.meeting.count)]))
@@ -170,7 +168,7 @@ class Rendezvous:
             data = _received(connection, self.meeting.token)
             message = None if data is None else msgspec.msgpack.decode(data, type=_Message)
             if isinstance(message, _Hello) and 0 <= message.rank < self.meeting.count:
-                return _Present(connection, message, time.monotonic())
+                return _Present(connection, message, world.now_s())
             if isinstance(message, _Progress):
                 self._done[message.rank] = message.done
         except (OSError, msgspec.MsgspecError):
@@ -237,7 +235,7 @@ def meet(meeting: Meeting, task: int, rank: int, address: Endpoint, units: Seque
     hello = msgspec.msgpack.encode(_Hello(task, rank, address, tuple(units)))
     place = f"{meeting.host}:{meeting.port}"
     try:
-        with socket.create_connection((meeting.host, meeting.port), PATIENCE_S) as connection:
+        with world.create_connection((meeting.host, meeting.port), PATIENCE_S) as connection:
             connection.settimeout(PATIENCE_S + 2 * _HELLO_S)
             connection.sendall(meeting.token + _LENGTH.pack(len(hello)) + hello)
             data = _received(connection)
@@ -257,7 +255,7 @@ def meet(meeting: Meeting, task: int, rank: int, address: Endpoint, units: Seque
 def report_progress(meeting: Meeting, rank: int, done: int) -> None:
     """Tell the driver how much this process has done. An error is ignored: the number is only shown."""
     message = msgspec.msgpack.encode(_Progress(rank, done))
-    with suppress(OSError), socket.create_connection((meeting.host, meeting.port), _HELLO_S) as connection:
+    with suppress(OSError), world.create_connection((meeting.host, meeting.port), _HELLO_S) as connection:
         connection.sendall(meeting.token + _LENGTH.pack(len(message)) + message)
 
 

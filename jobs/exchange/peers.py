@@ -11,13 +11,11 @@ silent for PATIENCE_S is lost: even a computing process sends H.
 """
 
 import hmac
-import selectors
 import socket
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from selectors import EVENT_READ, BaseSelector
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +24,7 @@ import pyarrow as pa
 
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, exactly, meet, report_progress
+from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
 
@@ -73,7 +72,7 @@ class Peers:
             report: receives the progress; see `report_progress`.
         """
         self.rank, self._mailbox, self._report = rank, mailbox, report
-        self._reported = time.monotonic()
+        self._reported = world.now_s()
         self._owners = np.array(owners)
         self._connections = {r: _Connection(r, *connection, mailbox) for r, connection in connections.items()}
         self._receiver = _Receiver(list(self._connections.values()), mailbox)
@@ -100,7 +99,7 @@ class Peers:
         Raises: PeerMissingError, PeerLostError.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening:
+        with world.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening:
             roll = meet(meeting, task, rank, Endpoint(host, listening.getsockname()[1]), units)
             connections: dict[int, socket.socket] = {}
             try:
@@ -161,7 +160,7 @@ class Peers:
 
     def report_progress(self, done: int) -> None:
         """Tell the driver how many levels this process has done, counted once per unit. At most every REPORT_S."""
-        if (now := time.monotonic()) - self._reported >= REPORT_S:
+        if (now := world.now_s()) - self._reported >= REPORT_S:
             self._reported = now
             self._report(done)
 
@@ -177,8 +176,8 @@ class _Connection:
         self.rank, self.socket, self._name, self._mailbox = rank, connection, name, mailbox
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SECONDS.pack(int(PATIENCE_S), 0))
-        self._sending = threading.Lock()
-        self.heard = self.beaten = time.monotonic()
+        self._sending = world.Lock()
+        self.heard = self.beaten = world.now_s()
         self._frame = _Frame()
 
     # --- out ---
@@ -233,7 +232,7 @@ class _Connection:
                 return True
             if not read:
                 return False
-            self.heard = time.monotonic()
+            self.heard = world.now_s()
             if (found := self._frame.grown(read)) is not None:
                 level, cells, number = found
                 if cells is None:
@@ -303,8 +302,8 @@ class _Receiver:
 
     def __init__(self, connections: Sequence[_Connection], mailbox: Mailbox) -> None:
         self._connections, self._mailbox = connections, mailbox
-        self._wake, self._woken = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="tussock-exchange", daemon=True)
+        self._wake, self._woken = world.create_pair()
+        self._thread = world.Thread(target=self._run, name="tussock-exchange", daemon=True)
 
     def start(self) -> None:
         """Begin to receive."""
@@ -320,16 +319,16 @@ class _Receiver:
 
     def _run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._woken, selectors.EVENT_READ)
+            with world.Selector() as selector:
+                selector.register(self._woken, EVENT_READ)
                 for connection in self._connections:
-                    selector.register(connection.socket, selectors.EVENT_READ, connection)
+                    selector.register(connection.socket, EVENT_READ, connection)
                 self._receive(selector)
         except Exception as err:  # any fault here must end the waits of the task
             self._mailbox.fail(err)
 
-    def _receive(self, selector: selectors.BaseSelector) -> None:
-        beat = time.monotonic() + BEAT_S
+    def _receive(self, selector: BaseSelector) -> None:
+        beat = world.now_s() + BEAT_S
         while True:
             for key, _ in selector.select(BEAT_S):
                 if key.data is None:
@@ -343,7 +342,7 @@ class _Receiver:
                     # A peer that has sent its last end mark ends when it likes.
                     selector.unregister(connection.socket)
                     self._mailbox.leave(connection.rank, connection.lost(reason))
-            if (now := time.monotonic()) >= beat:
+            if (now := world.now_s()) >= beat:
                 beat = now + BEAT_S
                 for key in list(selector.get_map().values()):
                     if key.data is not None:
@@ -354,7 +353,7 @@ class _Receiver:
 
 def _connected(meeting: Meeting, task: int, rank: int, other: int, address: Endpoint) -> socket.socket:
     try:
-        connection = socket.create_connection((address.host, address.port), _CONNECT_S)
+        connection = world.create_connection((address.host, address.port), _CONNECT_S)
         connection.sendall(meeting.token + _HELLO.pack(task, rank))
     except OSError as err:
         reason = f"cannot connect ({err.strerror or err})"
@@ -366,9 +365,9 @@ def _accept(
     listening: socket.socket, meeting: Meeting, roll: Roll, expected: set[int], connections: dict[int, socket.socket]
 ) -> None:
     """Accept the connections of the expected ranks. Others are closed. Raises PeerMissingError."""
-    deadline = time.monotonic() + _CONNECT_S
+    deadline = world.now_s() + _CONNECT_S
     while missing := expected - connections.keys():
-        listening.settimeout(max(0.01, deadline - time.monotonic()))
+        listening.settimeout(max(0.01, deadline - world.now_s()))
         try:
             connection, _ = listening.accept()
         except TimeoutError as err:

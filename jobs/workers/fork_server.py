@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple, NoReturn
 
+from tussock.jobs.outside import world
 from tussock.jobs.workers.budgets import budgets_here
 from tussock.jobs.workers.worker import serve
 from tussock.statestore.local_disk import LOCAL_DIRS, local_folder
@@ -56,7 +57,7 @@ def _watch(driver: Connection, workers: dict[int, _Worker]) -> None:
     while workers and (ready := wait([*workers], _EXIT_S)):  # they see the end of their own connections
         _ended(workers, ready)
     for worker in workers.values():
-        os.kill(worker.pid, signal.SIGKILL)
+        world.kill_process(worker.pid, signal.SIGKILL)
 
 
 def _ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:

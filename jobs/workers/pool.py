@@ -12,8 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
@@ -23,6 +21,7 @@ import pyarrow as pa
 
 from tussock.jobs.exchange import peers
 from tussock.jobs.flow.failure import TaskError, carried_failure
+from tussock.jobs.outside import world
 from tussock.jobs.wire.epoch_task import EpochTask, cells_in
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
@@ -63,11 +62,11 @@ class WorkerPool:
 
     def __init__(self, count: int) -> None:
         """Start `count` workers. Cost: a second, for imports. Raises WorkerLostError."""
-        self.count, self._pid, self._used = count, os.getpid(), time.monotonic()
-        own, theirs = zip(*(socket.socketpair() for _ in range(count + 1)), strict=True)
+        self.count, self._pid, self._used = count, world.process_id(), world.now_s()
+        own, theirs = zip(*(world.create_pair() for _ in range(count + 1)), strict=True)
         self._server, *self._workers = (Connection(end.detach()) for end in own)
         fds = [end.fileno() for end in theirs]
-        self._process = subprocess.Popen(
+        self._process = world.start_process(
             [sys.executable, "-c", _SERVER, *map(str, fds), json.dumps(sys.path)],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
@@ -89,8 +88,13 @@ class WorkerPool:
     @property
     def usable(self) -> bool:
         """Whether all workers live in this process's pool and will live for a while without work."""
-        idle = time.monotonic() - self._used
-        return self._pid == os.getpid() and not self._server.closed and not self._server.poll(0) and idle < IDLE_S / 2
+        idle = world.now_s() - self._used
+        return (
+            self._pid == world.process_id()
+            and not self._server.closed
+            and not self._server.poll(0)
+            and idle < IDLE_S / 2
+        )
 
     def run(
         self, task: EpochTask, workers: int, far: HowFar, report: Report, before: tuple[int, int] = (0, 0)
@@ -122,7 +126,7 @@ class WorkerPool:
         except BaseException:  # the others may be at work
             self.close(at_once=True)
             raise
-        self._used = time.monotonic()
+        self._used = world.now_s()
         if failed := [answer.text for answer in found.values() if isinstance(answer, Failed)]:
             raise cause_of_failures(failed)
         return cells_in(answer.cells for answer in found.values() if isinstance(answer, End))
@@ -133,7 +137,7 @@ class WorkerPool:
         kept: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
         for rank in range(work.count):
             for later in range(rank + 1, work.count):
-                kept[rank, later], kept[later, rank] = socket.socketpair()
+                kept[rank, later], kept[later, rank] = world.create_pair()
             ends = [kept.pop((rank, peer)) for peer in range(work.count) if peer != rank]
             try:
                 self._workers[rank].send_bytes(data)
@@ -174,12 +178,12 @@ class WorkerPool:
 
     def close(self, *, at_once: bool = False) -> None:
         """End the workers. `at_once`: even if they are at work."""
-        if self._pid != os.getpid():
+        if self._pid != world.process_id():
             return
         if at_once:
             for pid in self._pids:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    world.kill_process(pid, signal.SIGKILL)
         for connection in (*self._workers, self._server):
             connection.close()
         with suppress(subprocess.TimeoutExpired):
@@ -196,7 +200,7 @@ class _OfProcess:
     """The pool of this process, and a lock that is held while an epoch uses it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = world.Lock()
         self.pool: WorkerPool | None = None
 
 
@@ -217,9 +221,9 @@ def worker_pool(count: int) -> Iterator[WorkerPool | None]:
         if pool is None or pool.count < count or not pool.usable:
             if pool is not None:
                 pool.close()
-            started = time.monotonic()
+            started = world.now_s()
             pool = _of_process.pool = WorkerPool(count)
-            log.info("started %d worker processes in %.1f s", count, time.monotonic() - started)
+            log.info("started %d worker processes in %.1f s", count, world.now_s() - started)
         yield pool
     finally:
         _of_process.lock.release()
