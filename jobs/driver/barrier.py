@@ -21,9 +21,7 @@ from tussock.jobs.plan.alter_source import settled
 from tussock.jobs.plan.apply import Replayed, paused
 from tussock.jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from tussock.jobs.plan.move_source import moved_sources, moves_in
-from tussock.jobs.plan.source_zone import zoned
 from tussock.jobs.plan.statement_log import replay
-from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.kept import Keeper
@@ -242,7 +240,6 @@ class Pinning:
         )
         catalog = with_first_files(self.meta, self.base, replayed.catalog)
         catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
-        catalog = in_one_zone(version.catalog, catalog, self.meta.settings.time_zone, epoch)
         sources: dict[int, Pins] = {}
         holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes
@@ -326,14 +323,13 @@ def keeper_of(meta: MetaStore, base: Base) -> Keeper:
 def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
     """Return the catalog with the first file numbers of changed sources.
 
-    An altered source has its new columns from that file on. A source of text files uses the store's time zone from
-    that file on.
+    An altered source has its new columns from that file on.
     """
 
     def next_of(source: Relation) -> int:
         return next_number(taken_table(meta, base, source), statement_of(source).first_number)
 
-    return zoned(settled(catalog, next_of), meta.settings.time_zone, next_of)
+    return settled(catalog, next_of)
 
 
 def relation_in(catalog: Catalog, relation_id: int) -> Relation | None:

@@ -27,7 +27,6 @@ from tussock.jobs.logical.statements import computed_after
 from tussock.jobs.plan.apply import CannotPauseError, paused
 from tussock.jobs.plan.fed_tables import fed_by
 from tussock.jobs.plan.statement_log import replay, skip_arguments, statement_text, statements_of
-from tussock.jobs.plan.view_zone import in_one_zone
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
@@ -304,7 +303,7 @@ class _Superseding:
         now = with_first_files(self.meta, Base(version), replayed.catalog)
         catalog = dropped(now, (*self._dropped_before(now), *detour.drop), epoch)
         stopped = {**self._paused_before(catalog), **dict.fromkeys(detour.pause, ""), **self.reasons}
-        catalog = in_one_zone(version.catalog, paused(catalog, stopped, epoch), self.meta.settings.time_zone, epoch)
+        catalog = paused(catalog, stopped, epoch)
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)

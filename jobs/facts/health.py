@@ -553,17 +553,10 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
         names = ", ".join(found.different[:_NAMED]) + (
             f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else ""
         )
-        restate = " and ".join(f"`tussock restate {name} --time-zone`" for name in found.read_in_utc)
-        repair = (
+        do = (
             "The next epoch rebuilds them."
             if found.repair_waits
             else "`tussock verify --repair` makes the next epoch rebuild them."
-        )
-        do = (
-            f"Run {restate} first, to read files of an earlier release in the store's time zone; then run `tussock "
-            "verify`."
-            if restate
-            else repair
         )
         yield Trouble(
             TroubleKind.VIEW_DIFFERENT,

@@ -18,7 +18,6 @@ class VerifiedFacts(msgspec.Struct, frozen=True):
     views: dict[str, int]  # number of views per verdict
     different: tuple[str, ...] = ()  # views that differed and were not rebuilt since
     since: datetime | None = None  # when the first of these was found; None if no view differs
-    read_in_utc: tuple[str, ...] = ()  # sources of these views to restate first (ViewCheck.read_in_utc)
     repair_waits: bool = False  # the next epochs rebuild all of these
 
 
@@ -38,7 +37,6 @@ def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
         {str(verdict): n for verdict in Verdict if (n := sum(c.verdict is verdict for c in checks))},
         tuple(c.view for c in wrong),
         _at(min(c.finished_ms for c in wrong)) if wrong else None,
-        tuple(dict.fromkeys(source for c in wrong for source in c.read_in_utc)),
         bool(wrong) and all(c.view in logged or planned(version.catalog, c.view) is not None for c in wrong),
     )
 

@@ -81,8 +81,7 @@ class EarlierBase(msgspec.Struct, frozen=True):
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
-    `narrower` is set after columns were added: fewest columns first; unset is not stored. `zoned_from` is the number
-    of the first file whose times without an offset are in the pipeline's time zone (jobs/plan/source_zone.py).
+    `narrower` is set after columns were added: fewest columns first; unset is not stored.
     `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
     `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored. `relative`
     is unset if the path was written absolute, or if the store is in a bucket. `moved` is set after its folder moved:
@@ -95,7 +94,6 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     options: dict[str, str]
     if_not_exists: bool = False
     narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
-    zoned_from: int | msgspec.UnsetType = msgspec.UNSET
     earlier: tuple[EarlierOptions, ...] | msgspec.UnsetType = msgspec.UNSET
     earlier_columns: tuple[EarlierColumns, ...] | msgspec.UnsetType = msgspec.UNSET
     relative: RelativePath | msgspec.UnsetType = msgspec.UNSET
@@ -150,10 +148,9 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def first_number(self) -> int:
-        """The least number of a file that is read with the present columns, options and time zone."""
-        zoned_from = 0 if isinstance(self.zoned_from, msgspec.UnsetType) else self.zoned_from
+        """The least number of a file that is read with the present columns and options."""
         read = (*(n.below for n in self.widths), *(c.below for c in self.changes), *(c.below for c in self.reshapes))
-        return max(0, zoned_from, *read, *(m.below for m in self.moves))
+        return max((0, *read, *(m.below for m in self.moves)))
 
     @property
     def widths(self) -> tuple[Narrower, ...]:
@@ -163,14 +160,6 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     def width_of(self, file: int) -> int:
         """The number of columns by which the file with this number is read."""
         return next((n.columns for n in self.widths if file < n.below), len(self.fields))
-
-    def zone_of(self, file: int, time_zone: str) -> str:
-        """The time zone of times without an offset in the file with this number. `time_zone`: the store's."""
-        return "UTC" if isinstance(self.zoned_from, msgspec.UnsetType) or file < self.zoned_from else time_zone
-
-    def awaits_zone(self, file: int) -> bool:
-        """Whether the file with this number is still read in UTC although the store has another time zone."""
-        return not isinstance(self.zoned_from, msgspec.UnsetType) and file < self.zoned_from
 
 
 class Default(msgspec.Struct, frozen=True):

@@ -318,11 +318,11 @@ def _restate(chosen: argparse.Namespace) -> None:
         chosen.source,
         *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value),
     ]
-    asked += ["--time-zone"] if chosen.time_zone else ["--options"] if chosen.options else []
+    asked += ["--options"] if chosen.options else []
     restating = restate.look(
         at,
         chosen.source,
-        Restated(item, by, chosen.gone, interval, chosen.time_zone, chosen.options),
+        Restated(item, by, chosen.gone, interval, chosen.options),
         {"command": " ".join(asked)},
     )
     for line in restatement_lines(restating.found):
@@ -345,11 +345,6 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--file", metavar="OLD", help="replace the rows of this processed file with its current rows")
     interval = "replace the rows of all files of this data interval (ISO 8601) that changed, disappeared or came late"
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
-    zone = (
-        "read the recorded bytes of csv, json and xml files, which an earlier release read in UTC, again in the "
-        "store's time zone"
-    )
-    what.add_argument("--time-zone", action="store_true", help=zone)
     options = "read the recorded bytes of files that were read before the source's options changed again"
     what.add_argument("--options", action="store_true", help=options)
     instead = parser.add_mutually_exclusive_group()

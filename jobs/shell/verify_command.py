@@ -1,7 +1,6 @@
 """`tussock verify`: compare views with Spark's result, and rebuild views that differ."""
 
 import argparse
-import shlex
 import sys
 
 from tussock.jobs.shell.command import Command, opened
@@ -17,7 +16,6 @@ def _verify(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.verification import verification_text
 
     at = opened(chosen)
-    where = f"--pipeline {at.pipeline.argument}" if at.pipeline.name else f"--store {shlex.quote(at.pipeline.store)}"
     found = verify(
         at,
         *chosen.views,
@@ -26,7 +24,7 @@ def _verify(chosen: argparse.Namespace) -> int:
         repair=chosen.repair,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found, where))
+    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found))
     return VIEWS_DIFFER if found.different else 0 if found.proven else NOT_ALL_COMPARED
 
 

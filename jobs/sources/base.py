@@ -39,8 +39,6 @@ class Restated:
         by: the item that replaces it; empty: the item itself.
         gone: nothing replaces it.
         interval: the interval to restate if no item is named.
-        time_zone: restate the files whose times an earlier release read in UTC instead of the store's time zone. Their
-            taken bytes are read again.
         options: restate the files that were read with other options than the present ones. Their taken bytes are read
             again.
     """
@@ -49,13 +47,7 @@ class Restated:
     by: str = ""
     gone: bool = False
     interval: Interval | None = None
-    time_zone: bool = False
     options: bool = False
-
-    @property
-    def reads_again(self) -> bool:
-        """Whether the taken bytes are read again, in another way."""
-        return self.time_zone or self.options
 
 
 @dataclass(frozen=True, slots=True)

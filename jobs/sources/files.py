@@ -257,11 +257,11 @@ class FileSource:
 
     def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
-        listed = () if restated.item or restated.reads_again else self._listed(source, Asked(restated.interval))
+        listed = () if restated.item or restated.options else self._listed(source, Asked(restated.interval))
         goes, comes = restated_files(
             source, taken, restated, listed, retained=retains(source), by_name=self.reads_names(source)
         )
-        kept = comes if restated.reads_again else self._kept(source, with_content(comes), keeper)
+        kept = comes if restated.options else self._kept(source, with_content(comes), keeper)
         return _pins([*goes, *kept], [])
 
     def _to_restate(

@@ -124,7 +124,7 @@ class PlainTexts:
     def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
         """See PlainReader."""
         files = files_of(document)
-        parts = [PlainPart(file, source.zone_of(file.number, time_zone)) for file in files]
+        parts = [PlainPart(file, time_zone) for file in files]
         with ThreadPoolExecutor(16) as pool:
             reasons = list(pool.map(lambda part: self._reason(source, part), parts))
         plain = [part for part, reason in zip(parts, reasons, strict=True) if reason is None]

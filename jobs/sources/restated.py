@@ -1,7 +1,7 @@
 """Select the files of a `tussock restate`: those whose rows are taken back, and those whose rows are read."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -50,10 +50,8 @@ def restated_files(
         raise CannotRestateError(source.name, "no epoch has read anything from it yet")
     if restated.by == restated.item:
         restated = replace(restated, by="")
-    if restated.time_zone:
-        goes, comes = _again(source, taken, source.awaits_zone)
-    elif restated.options:
-        goes, comes = _again(source, taken, lambda file: _is_read_otherwise(source, file))
+    if restated.options:
+        goes, comes = _again(source, taken)
         if by_name:
             _require_same_names(source, goes)
     else:
@@ -120,14 +118,14 @@ def _of_interval(
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
 
 
-def _again(source: CreateSource, taken: StorageTable, read_otherwise: Callable[[int], bool]) -> _Files:
-    """Return the files that were read in another way than new ones are, such as with other options.
+def _again(source: CreateSource, taken: StorageTable) -> _Files:
+    """Return the files that were read with other options or narrower types than the present ones.
 
     Their current content is irrelevant: the taken bytes are taken back as they were read, and read again under new
     numbers.
     """
     first = next_number(taken, source.first_number)
-    was = [f for f in taken_files(taken) if f.rows and read_otherwise(f.number)]
+    was = [f for f in taken_files(taken) if f.rows and _is_read_otherwise(source, f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
     return goes, [msgspec.structs.replace(f, number=number, ingested=0) for number, f in enumerate(was, start=first)]
 

@@ -131,27 +131,27 @@ class SparkFiles(FileSource):
         from tussock.jobs.spark.session import zone_of
 
         zone = zone_of(spark)
-        alike: dict[tuple[int, str], list[PinnedFile]] = {}
+        alike: dict[int, list[PinnedFile]] = {}
         for file in files:
-            alike.setdefault((source.width_of(file.number), source.zone_of(file.number, zone)), []).append(file)
-        frames = [self._read(session, source, key, tuple(some), tuple(columns)) for key, some in sorted(alike.items())]
+            alike.setdefault(source.width_of(file.number), []).append(file)
+        frames = [
+            self._read(session, source, width, zone, tuple(some), tuple(columns))
+            for width, some in sorted(alike.items())
+        ]
         return handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
 
     def _read(
         self,
         session: "SparkSession",
         source: CreateSource,
-        alike: tuple[int, str],
+        width: int,
+        time_zone: str,
         files: tuple[PinnedFile, ...],
         columns: tuple[int, ...],
     ) -> "DataFrame":
-        """Read files by their first columns, the others NULL, with times in one zone.
-
-        `alike`: (number of columns, zone).
-        """
+        """Read files by their first `width` columns, the others NULL, with times in `time_zone`."""
         from pyspark.sql.functions import expr
 
-        width, time_zone = alike
         fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))

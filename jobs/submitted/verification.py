@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def job() -> int:
         at = open_pipeline(given_pipeline(chosen))
         found = verify(at, percent=chosen.percent, repair=chosen.repair, progress=say)
-        say(verification_text(found, f"--pipeline {at.pipeline.argument}"))
+        say(verification_text(found))
         if found.different:
             print(
                 f"error: these views differ from Spark's result: {', '.join(found.different)}",

@@ -8,12 +8,8 @@ from tussock.jobs.texts.table import text_table
 from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
 
-def verification_text(found: Verification, where: str) -> str:
-    """A table of the views, then the differences of each view that is not equal, then the repair.
-
-    Args:
-        where: the option of `tussock` that names the store.
-    """
+def verification_text(found: Verification) -> str:
+    """A table of the views, then the differences of each view that is not equal, then the repair."""
     if not found.views:
         return "the store has no views"
     columns = {
@@ -27,11 +23,6 @@ def verification_text(found: Verification, where: str) -> str:
     }
     lines = [text_table(pa.table(columns))]
     lines += [line for view in found.views for line in _lines(view)]
-    for name in dict.fromkeys(source for view in found.views for source in view.read_in_utc):
-        lines.append(
-            f"source {name} has files whose times an earlier release read in UTC. A repair does not correct the "
-            f"views that read it: run `tussock restate {name} --time-zone {where}` first."
-        )
     lines.append(_summary(found))
     if found.repair is not None:
         lines.append(

@@ -22,7 +22,6 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.jobs.plan.create import hidden_of
 from tussock.jobs.plan.definition import output_of, source_of
-from tussock.jobs.plan.source_zone import holds_files_in_utc
 from tussock.jobs.reading.query import with_lengths
 from tussock.jobs.reading.reader import open_table, relation_frame
 from tussock.jobs.sources.kept import Keeper
@@ -136,18 +135,6 @@ class Inputs:
         """
         found = [n for i in self._read_by(view.depends_on) if (n := self._largest_of(i)) is not None]
         return max(found, default=1.0)
-
-    def read_in_utc(self, view: Relation) -> tuple[str, ...]:
-        """The sources of a view with files whose times an earlier release read in UTC.
-
-        Cost: a scan of the taken files.
-        """
-        found, zone = [], self._meta.settings.time_zone
-        for relation in (self._relations[i] for i in sorted(self._read_by(view.depends_on))):
-            source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
-            if source is not None and holds_files_in_utc(source, zone, self._taken(relation)):
-                found.append(relation.name)
-        return tuple(found)
 
     def _named_in(self, sql: str) -> list[int]:
         """The relations whose name occurs in a text.

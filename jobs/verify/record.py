@@ -82,8 +82,6 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
         rounded: rows that are equal apart from the rounding of floats.
         open_columns: columns that were not compared, because Spark's own answer varies with the order of its input.
         below: views that it reads, directly or not, that differ or could not be verified.
-        read_in_utc: for a view that differs, the sources that it reads with files whose times an earlier release read
-            in UTC. Restate them first: a rebuilt view reads each file in the same way as before.
         seconds: the time to read the stored rows.
         spark_seconds: the time to compute Spark's answer.
     """
@@ -102,7 +100,6 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     rounded: int = 0
     open_columns: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
-    read_in_utc: tuple[str, ...] = ()
     seconds: float = 0.0
     spark_seconds: float = 0.0
 

@@ -29,9 +29,6 @@ def repaired(
 
     Logs nothing if there are none, or if all are already being rebuilt.
 
-    A view over files that an earlier release read in UTC is left unchanged, because a rebuild would read them in the
-    same way (ViewCheck.read_in_utc).
-
     Returns: the verification, with its repair.
     Raises: CannotFollowError if the SELECT of a view can no longer be bound. Nothing is logged then.
     """
@@ -56,8 +53,6 @@ def _still(verified: Catalog, catalog: Catalog, found: Verification) -> list[Rel
     """The views that differ, unless another view has their name now or a later statement already rebuilds them."""
     live, damaged = {r.id: r for r in catalog.live()}, []
     for check in found.with_verdict(Verdict.DIFFERENT):
-        if check.read_in_utc:
-            continue
         same = [r.id for r in verified.at(check.epoch) if r.name == check.view]
         damaged += [live[i] for i in same if i in live and planned(catalog, check.view) is None]
     return damaged

@@ -223,8 +223,6 @@ class _Verifying:
             seconds=ours.seconds,
             spark_seconds=spark.seconds,
         )
-        if made.verdict is Verdict.DIFFERENT:
-            made = msgspec.structs.replace(made, read_in_utc=self._inputs.read_in_utc(view))
         if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(
             answer._jdf.queryExecution().analyzed().toString()
         ):

@@ -148,17 +148,12 @@ def name_in_build(view: str) -> str:
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """All relations, including dropped ones that are still readable. Ids are assigned once and never reused.
-
-    `one_zone`: no live view has rows that an earlier release computed in another time zone (jobs/plan/view_zone.py). An
-    unset value is not stored.
-    """
+    """All relations, including dropped ones that are still readable. Ids are assigned once and never reused."""
 
     relations: tuple[Relation, ...] = ()
     next_relation_id: int = 1
     next_table_id: int = 1
     builds: tuple[Build, ...] = ()
-    one_zone: bool | msgspec.UnsetType = msgspec.UNSET
 
     def live(self) -> tuple[Relation, ...]:
         """Relations that are not dropped, in order of creation."""

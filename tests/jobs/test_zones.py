@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.sources.pinned import pinned
-from tussock.jobs.driver import barrier
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.moment import epoch_at
@@ -94,7 +93,7 @@ def test_texts_of_files_are_read_in_the_stores_zone(in_another_zone: SparkSessio
     fields = (Field("k", "int"), Field("at", "timestamp"), Field("n", nested))
     asked = {zone: (zone, {}) for zone in ZONES} | {"option": ("Europe/Berlin", {"TIMEZONE": "Asia/Tokyo"})}
     for zone, more in asked.values():
-        made = CreateSource("s", format, fields, {"path": str(tmp_path), **options, **more}, zoned_from=3)
+        made = CreateSource("s", format, fields, {"path": str(tmp_path), **options, **more})
         files = document_of([pinned(path, 3)])
         frame = reader_of(made).frame(epoch_session(in_another_zone, zone), made, files, (0, 1, 2))
         assert frame is not None
@@ -157,59 +156,6 @@ def test_spark_always_computes_in_the_stores_zone(in_another_zone: SparkSession,
         session.flush()
         assert found("vt") == expected(2)
         assert found("vs") == expected(3, 4)
-
-
-def test_a_file_is_removed_in_the_zone_in_which_it_was_read(
-    in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A release before read text in UTC, so its files' rows are removed in UTC. New files use the store's zone. One
-    command corrects old files.
-    """
-    zone, files = "America/St_Johns", tmp_path / "files"
-    files.mkdir()
-
-    def arrives(k: int) -> None:
-        (files / f"{k}.csv").write_text(f"{k},{WALL_CLOCKS[k]}\n")
-
-    with store(tmp_path, in_another_zone, zone) as session:
-
-        def require(**zones: str) -> None:
-            wanted = {(int(name[1:]), instant(WALL_CLOCKS[int(name[1:])], at)) for name, at in zones.items()}
-            for view in ("v", "late"):
-                assert {tuple(row.values()) for row in session.read(view).to_pylist()} == wanted, view
-
-        with monkeypatch.context() as before:
-            before.setattr(barrier, "zoned", lambda catalog, *_: catalog)
-            before.setattr(barrier, "in_one_zone", lambda _, catalog, *__: catalog)
-            for k in (0, 1, 2):
-                arrives(k)
-            session.execute(f"CREATE SOURCE s (k int, at timestamp) USING csv OPTIONS (path '{files}')")
-            session.execute("CREATE MATERIALIZED VIEW v AS SELECT k, at FROM s")
-            computed = "SELECT k, date_format(at, 'yyyy-MM-dd HH:mm XXX') AS f FROM s"
-            session.execute(f"CREATE MATERIALIZED VIEW mixed AS {computed}")
-            session.execute("CREATE MATERIALIZED VIEW of_no_zone AS SELECT soundex(CAST(k AS STRING)) AS f FROM s")
-            session.flush()
-        arrives(3)
-        session.execute("CREATE MATERIALIZED VIEW late AS SELECT k, at FROM s")
-        session.flush()
-        require(_0="UTC", _1="UTC", _2="UTC", _3=zone)
-        assert session.read("of_no_zone").num_rows == 4
-        assert session.read("mixed").num_rows == 3, "paused: nothing records the zone of its rows"
-        session.restate("s", Restated(str(files / "1.csv"), gone=True))
-        require(_0="UTC", _2="UTC", _3=zone)
-        (files / "2.csv").unlink()  # files may have been deleted since
-        (files / "3.csv").unlink()
-        assert session.restate("s", Restated(time_zone=True))
-        require(_0=zone, _2=zone, _3=zone)
-        assert not session.restate("s", Restated(time_zone=True)), "once is enough"
-        session.execute("CREATE OR REPLACE MATERIALIZED VIEW late AS SELECT k, at FROM s WHERE k >= 0")
-        session.execute(f"CREATE OR REPLACE MATERIALIZED VIEW mixed AS {computed}")
-        session.flush()
-        require(_0=zone, _2=zone, _3=zone)
-        session.restate("s", Restated(str(files / "3.csv"), gone=True))
-        require(_0=zone, _2=zone)
-        rows = {tuple(row.values()) for row in session.read("mixed").to_pylist()}
-        assert rows == {(k, shown(instant(WALL_CLOCKS[k], zone), zone)) for k in (0, 2)}
 
 
 #: Expressions over (k int, at timestamp, n timestamp_ntz, d date, s string): first with kernels, then computed by

@@ -353,7 +353,6 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
         msgspec.structs.replace(_CREATE_SOURCE, earlier_columns=(statements.EarlierColumns(_FIELDS, 2),)), 11
     ),
     "source_moved": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moved=(_MOVED,)), 11),
-    "source_zoned": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, zoned_from=2), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
     "table_of_rejects": TableDefinition(
@@ -455,7 +454,6 @@ CHANGES: dict[str, VersionChange] = {
     "publish_with_views_held_back": Published(8, (HeldBack(5, 7), HeldBack(6, 0))),
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
     "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
-    "epoch_of_one_zone": EpochCommitted(1, LAST, 0, (), 4, Catalog((_RELATION,), 6, 13, one_zone=True)),
     "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {

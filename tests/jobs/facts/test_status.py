@@ -5,7 +5,6 @@ Each number is compared with an independent one, and the test causes each kind o
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -139,8 +138,6 @@ def test_findings_of_the_last_verification_remain_until_the_views_are_rebuilt(sh
     assert (what.endswith(": per_g"), "verify --repair" in do, is_wrong) == (True, True, True)
     _, do, is_wrong = compared(equal, wrong, repair=Repair(("per_g",), shop.log_end()))
     assert ("next epoch" in do, "--repair" in do, is_wrong) == (True, False, True)
-    _, do, _ = compared(equal, msgspec.structs.replace(wrong, read_in_utc=("s",)))
-    assert re.match(r"Run `tussock restate s --time-zone --store \S+` first", do)
     _, _, is_wrong = compared(equal, msgspec.structs.replace(wrong, epoch=epoch_now - 1))
     assert not is_wrong, "the view is newer than the finding"
 

@@ -28,7 +28,7 @@ def source_of(
     """A source whose files are given later."""
     more = {"on_error": "quarantine"} if quarantine else {}
     fields = tuple(Field(name, kind) for name, kind in columns)
-    return CreateSource("s", format, fields, {"path": "/ignored", **options, **more}, zoned_from=0)
+    return CreateSource("s", format, fields, {"path": "/ignored", **options, **more})
 
 
 def written(folder: Path, contents: Sequence[bytes], suffix: str) -> list[PinnedFile]:

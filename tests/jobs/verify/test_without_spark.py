@@ -1,6 +1,4 @@
-"""Parts of verification that need no query: files that an earlier release read in UTC, and Delta tables read by the
-package.
-"""
+"""Parts of verification that need no query: Delta tables read by the package."""
 
 import json
 from pathlib import Path
@@ -12,43 +10,9 @@ from deltalake import write_deltalake
 
 from tussock.jobs.lake.delta_columns import NOTE
 from tussock.jobs.lake.delta_log import DeltaPlace
-from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.plan import source_zone
 from tussock.jobs.sources.delta_by_spark import _by_the_package
 from tussock.jobs.sources.listing import split_bucket
-from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.spark import collected
-from tussock.jobs.texts.verification import verification_text
-from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
-
-ZONE = "Europe/Berlin"
-
-
-@pytest.mark.parametrize(
-    ("format", "options", "marks", "zone", "found"),
-    [
-        ("csv", {}, {}, "UTC", False),
-        ("csv", {}, {}, ZONE, True),  # no epoch of this release has run yet
-        ("json", {}, {"zoned_from": 1}, ZONE, True),
-        ("xml", {}, {"zoned_from": 0}, ZONE, False),
-        ("csv", {"TIMEZONE": "UTC"}, {}, ZONE, False),
-        ("parquet", {}, {}, ZONE, False),
-    ],
-)
-def test_a_source_with_files_read_in_utc_is_known(
-    monkeypatch: pytest.MonkeyPatch, format: str, options: dict[str, str], marks: dict[str, int], zone: str, found: bool
-) -> None:
-    source = CreateSource("s", format, (Field("k", "int"),), {"path": "/x", **options}, **marks)
-    rows, without = PinnedFile("/x/0", 1, "e", 0, rows=1), PinnedFile("/x/0", 1, "e", 0, rows=0)
-    for taken, expected in (((rows,), found), ((without,), False)):
-        monkeypatch.setattr(source_zone, "taken_files", lambda _, taken=taken: taken)
-        assert source_zone.holds_files_in_utc(source, zone, cast(Any, None)) is expected
-
-
-def test_the_command_to_run_before_a_repair_is_named() -> None:
-    found = Verification((ViewCheck("v", Verdict.DIFFERENT, missing=1, read_in_utc=("s",)),))
-    assert "`tussock restate s --time-zone --store /x`" in verification_text(found, "--store /x")
 
 
 def test_the_package_reads_a_delta_table_as_spark_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
