@@ -31,10 +31,11 @@ from tussock.statestore.objectstore.base import (
 )
 from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
-from tussock.statestore.objectstore.syncs import sync_if_possible, sync_soon, sync_together
+from tussock.statestore.objectstore.syncs import sync_soon, sync_together
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # per step when copying a file
+_MOST_DURABLE = 4096  # folders to remember; forgetting one costs an fsync
 _serial = itertools.count()
 _Folders = list[Path]  # in a class with a method of the name `list`
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
@@ -45,6 +46,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
 class LocalObjectStore:
     """Objects as files in a directory, which the first write creates. Safe for concurrent threads and processes.
 
+    A write is durable together with every folder on its path. A folder that exists may be the work of a writer that
+    was killed before it synced the parent, so an object syncs the parents of each folder when it first writes there.
+
     Requires a file system with hard links and atomic renames.
     Cost of a write: the bytes, one fsync of the file, and one of each changed directory. A write waits for two of them
     after each other (statestore/objectstore/syncs.py).
@@ -52,6 +56,7 @@ class LocalObjectStore:
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow symbolic links
+        self._durable = set[Path]()  # folders whose parents we have synced
         self.uri = self._root.as_uri()
         self.requests = RequestCounter()
 
@@ -191,10 +196,9 @@ class LocalObjectStore:
         """
         folder = self._root / _TEMPORARY
         path: Path | None = None
-        changed: _Folders = []
         try:
-            self._make_folder(folder, changed)
-            self._make_folder(target, changed)
+            pending = self._prepare_folder(target)
+            folder.mkdir(exist_ok=True)
             path, handle = self._new_file(folder)
             with os.fdopen(handle, "wb", buffering=0) as file:
                 if isinstance(data, Path):
@@ -202,14 +206,12 @@ class LocalObjectStore:
                         shutil.copyfileobj(content, file, _COPIED_BYTES)
                 else:
                     _write(file, data)
-                sync_together(file.fileno(), changed)
-                changed.clear()
+                sync_together(file.fileno(), [made.parent for made in pending])
+                self._remember_durable(pending)
                 yield path  # The open file holds the lock.
         finally:
             if path is not None:
                 path.unlink(missing_ok=True)
-            # After a write that failed, the next one finds its folders there, and would not sync their parents.
-            sync_if_possible(changed)
 
     def _new_file(self, folder: Path) -> tuple[Path, int]:
         """Create a file for this writer only. `tempfile` would restrict its permissions and ignore the umask."""
@@ -225,16 +227,20 @@ class LocalObjectStore:
                 return path, handle
             os.close(handle)  # A sweep deleted it before we locked it.
 
-    def _make_folder(self, folder: Path, changed: _Folders) -> None:
-        """Create `folder` and its missing parents. Appends the folders that changed, which the caller syncs."""
-        if folder.is_dir():
-            return
-        if folder != self._root:
-            self._make_folder(folder.parent, changed)
+    def _prepare_folder(self, folder: Path) -> _Folders:
+        """Create `folder` and its missing parents. Returns the folders whose parents the caller must sync."""
+        exists = folder.is_dir()
+        if exists and (folder in self._durable or not _may_be_unsynced(folder)):
+            return []
+        pending = self._prepare_folder(folder.parent)
+        if not exists:
             folder.mkdir(exist_ok=True)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-        changed.append(folder.parent)
+        return [*pending, folder]
+
+    def _remember_durable(self, folders: _Folders) -> None:
+        if len(self._durable) > _MOST_DURABLE:
+            self._durable.clear()
+        self._durable.update(folders)
 
     def _walk(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
@@ -313,6 +319,14 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         if err.errno != errno.ELOOP:
             raise
         return False
+
+
+def _may_be_unsynced(folder: Path) -> bool:
+    """Whether a writer like us could have made an existing folder, and been killed before it synced the parent.
+
+    Not for mount points and the root of the file system. A parent that we may not read cannot be synced.
+    """
+    return os.access(folder.parent, os.R_OK) and not os.path.ismount(folder)
 
 
 def _id_of(path: Path) -> tuple[int, int]:

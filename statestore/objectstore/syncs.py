@@ -2,7 +2,7 @@
 
 A write is durable after an fsync of its file, and then one of each changed folder. Each takes milliseconds, mostly for
 the disk. Fsyncs that wait at the same time share a write of the file system's journal. So a write syncs its file
-together with the parents of folders that it has made.
+together with the parents of folders that are new, or that a killed writer may have made.
 
 In a block of `synced_in_order`, a write returns when it is visible, and its folder is synced in a thread. The next
 write of the thread waits for this fsync before it becomes visible, and the end of the block waits too. So no write is
@@ -12,7 +12,7 @@ visible that could survive an earlier one, and all are durable when the block en
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
@@ -116,13 +116,6 @@ def sync_together(file: int, folders: Sequence[Path]) -> None:
     _wait_for(syncs)
     if _of_thread.pending:
         _wait_for(_of_thread.pending)
-
-
-def sync_if_possible(folders: Sequence[Path]) -> None:
-    """Sync folders after an error, which the caller should see instead of those of the fsyncs."""
-    for folder in dict.fromkeys(folders):
-        with suppress(OSError):
-            _sync_folder(folder)
 
 
 def _wait_for(syncs: list[_Sync]) -> None:

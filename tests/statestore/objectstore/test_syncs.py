@@ -2,9 +2,14 @@
 
 import errno
 import os
+import shutil
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +33,7 @@ class Disk:
             assert self.held.wait(30)
             if self.error is not None:
                 raise self.error
-        name = str(path.relative_to(self.root.parent))
+        name = os.path.relpath(path, self.root.parent)
         self.done.append("sync file" if ".tmp/" in name else f"sync {name}")
 
     def named(self, path: Path) -> None:
@@ -154,6 +159,77 @@ def test_without_another_thread_a_write_waits(disk: Disk, monkeypatch: pytest.Mo
         assert disk.done[-1] == "sync store/a"
 
 
+class EntriesOnDisk:
+    """The names that a power failure leaves: those in a folder at its last fsync."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._entries, self._fsync = set[Path](), os.fsync
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def fsync(self, handle: int) -> None:
+        self._fsync(handle)
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if path.is_dir():
+            self._entries.update(path.iterdir())
+
+    def lost(self, path: Path, above: Path) -> list[str]:
+        """The parts of a path below the folder `above` that a power failure would remove."""
+        chain = [path, *path.parents]
+        return [str(part) for part in chain[: chain.index(above)] if part not in self._entries]
+
+
+def killed_after(steps: int, write: Callable[[], object]) -> bool:
+    """Run a writer in a process that is killed after some folders and fsyncs. False if it ended before."""
+    if (pid := os.fork()) == 0:
+        mkdir, fsync, left = os.mkdir, os.fsync, iter(range(steps))
+
+        def step(call: Callable[..., None], *args: Any) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            call(*args)
+
+        os.mkdir, os.fsync = partial(step, mkdir), partial(step, fsync)  # type: ignore[assignment]
+        write()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def test_the_next_writer_syncs_the_folders_of_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for steps in count():
+        root = tmp_path / str(steps) / "new" / "store"
+        killed = killed_after(steps, lambda root=root: LocalObjectStore(root).put_if_absent("data/77/one", b"x"))
+        with monkeypatch.context() as patched:
+            disk, store = EntriesOnDisk(patched), LocalObjectStore(root)
+            store.put_if_absent("data/77/one", b"x")
+            assert disk.lost(root / "data" / "77" / "one", tmp_path) == [], steps
+            store.put("data/78/two", b"x")
+            assert disk.lost(root / "data" / "78" / "two", tmp_path) == [], steps
+        if not killed:
+            break
+    assert steps > 10
+
+
+def test_a_folder_is_synced_once_and_again_if_it_is_made_again(disk: Disk) -> None:
+    store = LocalObjectStore(disk.root)
+    store.put("a/x", b"1")
+    disk.done.clear()
+    store.put("a/y", b"1")
+    assert disk.done == ["sync file", "name store/a/y", "sync store/a"]
+    shutil.rmtree(disk.root)
+    store.put("a/y", b"1")
+    assert {"sync .", "sync store"} <= set(disk.done)
+
+
+def test_a_parent_that_may_not_be_read_is_left_alone(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, access = LocalObjectStore(disk.root), os.access
+    disk.root.mkdir()
+    hidden = disk.root.parent
+    monkeypatch.setattr(os, "access", lambda path, mode: path != hidden and access(path, mode))
+    store.put("a/x", b"1")
+    assert "sync store" in disk.done
+    assert "sync ." not in disk.done
+
+
 def test_the_folders_of_a_write_that_failed_are_synced(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: object, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -165,5 +241,5 @@ def test_the_folders_of_a_write_that_failed_are_synced(disk: Disk, monkeypatch: 
         patched.setattr(local, "_write", full)
         with pytest.raises(ObjectStoreFullError):
             store.put("a/b/x", b"1")
-    store.put("a/b/x", b"1")  # finds the folders, so it does not sync their parents
+    store.put("a/b/x", b"1")
     assert {"sync store", "sync store/a", "sync store/a/b"} <= set(disk.done)
