@@ -121,6 +121,7 @@ def steps_of_flights(number: int) -> Iterator[Step]:
     yield Step("read", ("read", *of_flights, "carrier_delays"))
     select = "SELECT origin, max(avg_dep_delay) AS worst FROM weather_delays GROUP BY origin"
     yield Step("query, a SELECT", ("query", *of_flights, select))
+    yield Step("query --duckdb", ("query", *of_flights, "--duckdb", select))
     yield Step("check", ("check", "flights"))
     yield Step("plan, no change", ("plan", "flights"))
     view = (

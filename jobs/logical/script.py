@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.tokens import statement_spans
+from tussock.jobs.logical.tokens import statement_spans, tokens_of
+
+SELECT_BEGINS = {"SELECT", "WITH", "FROM", "VALUES"}
+"""The first words of a SELECT, in Spark's SQL and DuckDB's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,9 @@ def split_script(script: str) -> list[ScriptStatement]:
     """
     source = SourceText(script)
     return [ScriptStatement(script[begin:end], source.place(begin)) for begin, end in statement_spans(source)]
+
+
+def is_select(text: str) -> bool:
+    """Return whether a text begins like a SELECT. Raises: SqlError, as `split_script`."""
+    words = (token.text.upper() for token in tokens_of(SourceText(text)) if token.text not in "(;")
+    return next(words, "") in SELECT_BEGINS

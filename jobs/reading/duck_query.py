@@ -41,7 +41,7 @@ class DuckQueryError(InputError):
 class ScannedRows:
     """A relation as DuckDB reads it: each scan is a new stream of batches, and ends when no more rows are needed.
 
-    `failed`: receives the errors of scans, because DuckDB passes on only their texts. `columns`: names; None: all.
+    `failed`: receives the errors of scans, because DuckDB passes on only their texts.
     """
 
     objects: ObjectStore
@@ -49,11 +49,10 @@ class ScannedRows:
     relation: Relation
     epoch: int
     failed: list[TussockError]
-    columns: Sequence[str] | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         """Arrow's protocol for streams."""
-        rows = rows_at(self.objects, self.version, self.relation, self.epoch, self.columns)
+        rows = rows_at(self.objects, self.version, self.relation, self.epoch)
         scan = pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
         return scan.__arrow_c_stream__(requested_schema)
 

@@ -1,7 +1,7 @@
 """The prompt of `tussock shell`: reads statements, runs them, and prints their answers.
 
-DuckDB answers SELECT at the published epoch, in its SQL and without a JVM. A Session runs all other statements, in
-Spark's SQL, and starts Spark for the first one.
+A Session runs the statements in Spark's SQL, and the first one starts Spark. If DuckDB is chosen, it answers SELECT at
+the published epoch, in its SQL and without a JVM.
 """
 
 import time
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.show import hidden_columns, show
 from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.script import SELECT_BEGINS, is_select
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.logical.tokens import tokens_of
@@ -29,17 +30,17 @@ from tussock.statestore.types import arrow_type
 if TYPE_CHECKING:
     from tussock.jobs.session import Session
 
-BANNER = (
-    "SELECT is DuckDB's SQL over the published rows. All other statements are Spark's SQL, and the first one starts "
-    "Spark.\n\\? lists the commands."
+_BY_SPARK = "Spark runs the statements, and the first one starts it. \\duckdb lets DuckDB answer SELECT without Spark."
+_BY_DUCKDB = (
+    "DuckDB answers SELECT over the published rows, in its SQL. Spark runs all other statements. \\duckdb ends this."
 )
 HELP = """\
+\\duckdb    let DuckDB answer SELECT, in its SQL and without Spark, or stop it
 \\d         list sources, tables and views
 \\d NAME    list the columns of a relation, also hidden ones
 \\timing    print the time of each statement, or stop it
 \\q         end
 End each statement with ; and use the Tab key to complete names."""
-_BY_DUCKDB = {"SELECT", "WITH", "FROM", "VALUES"}
 _HISTORY_LINES = 1000
 
 
@@ -50,12 +51,14 @@ class Prompt:
     Args:
         session: opens the session that runs statements in Spark's SQL.
         out: receives answers and errors.
+        duckdb: whether DuckDB answers SELECT.
         failed: whether a statement or command of the run has failed or was cancelled.
     """
 
     meta: MetaStore
     session: "Callable[[], Session]"
     out: TextIO
+    duckdb: bool = False
     timing: bool = False
     failed: bool = False
     _opened: "Session | None" = None
@@ -63,6 +66,11 @@ class Prompt:
 
     def __post_init__(self) -> None:
         self._stored = StoredRows(self.meta)
+
+    @property
+    def banner(self) -> str:
+        """The first lines for a person."""
+        return f"{_BY_DUCKDB if self.duckdb else _BY_SPARK}\n\\? lists the commands."
 
     def run(self, lines: Iterator[str]) -> None:
         """Run the statements and commands of these lines until they end or \\q. Errors are printed."""
@@ -117,6 +125,9 @@ class Prompt:
         match words:
             case ["\\?"]:
                 print(HELP, file=self.out)
+            case ["\\duckdb"]:
+                self.duckdb = not self.duckdb
+                print(_BY_DUCKDB if self.duckdb else _BY_SPARK, file=self.out)
             case ["\\timing"]:
                 self.timing = not self.timing
             case ["\\d", *name] if len(name) <= 1:
@@ -128,11 +139,10 @@ class Prompt:
                 print(f"error: there is no command {text}\n{HELP}", file=self.out)
 
     def _statement(self, text: str) -> None:
-        tokens = [t for t in tokens_of(SourceText(text)) if t.text != ";"]
-        if not tokens:
+        if all(token.text == ";" for token in tokens_of(SourceText(text))):
             return
         zone = self.meta.settings.time_zone
-        if next((t.text.upper() for t in tokens if t.text != "("), "") in _BY_DUCKDB:
+        if self.duckdb and is_select(text):
             with duck_rows(self.meta.objects, self._stored, text, zone) as rows:
                 print(text_table(rows.read_all(), zone), file=self.out)
             return
@@ -179,7 +189,7 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
 
 def completions(text: str, names: Sequence[str]) -> list[str]:
     """The names and words that begin with a text. After `alias.`, the names that begin with the rest."""
-    if found := [n for n in chain(names, sorted(_BY_DUCKDB)) if n.lower().startswith(text.lower())]:
+    if found := [n for n in chain(names, sorted(SELECT_BEGINS)) if n.lower().startswith(text.lower())]:
         return found
     qualifier, dot, rest = text.partition(".")
     return [f"{qualifier}.{n}" for n in names if n.lower().startswith(rest.lower())] if dot else []

@@ -13,8 +13,6 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from tussock.statestore.meta.sight import Sight
     from tussock.statestore.meta.store import MetaStore
 
+
+STARTS_SPARK = "Spark starts for this SELECT. With --duckdb, DuckDB answers without Spark, in DuckDB's SQL."
 
 _LITTLE_BYTES = 64 * 2**20  # of SSTs
 
@@ -55,16 +55,22 @@ def _sql(argument: str) -> str:
 
 
 def _query(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.logical.script import is_select
     from tussock.jobs.reading.moment import moment_of
+    from tussock.jobs.reading.plain_select import plain_select
+    from tussock.jobs.reading.stored_rows import StoredRows
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     meta = chosen_meta(chosen)
-    if (stored := _without_spark(chosen, meta, sql)) is not None:
-        with stored as rows:
-            if rows is not None:
-                _write(chosen, rows)
-                return
-    with _session(chosen_store(chosen), brief=_keeps_little(meta)) as session:
+    if chosen.duckdb and not chosen.pending:
+        _write_answer_of_duckdb(chosen, meta, sql)
+        return
+    if not chosen.pending and (plain := plain_select(meta.latest().catalog, sql)) is not None:
+        stored = StoredRows(meta)
+        with plain.rows(stored, _epoch(chosen, stored)) as rows:
+            _write(chosen, rows)
+        return
+    with _session(chosen_store(chosen), brief=_keeps_little(meta), announced=is_select(sql)) as session:
         if chosen.epoch is not None or chosen.at is not None or chosen.pending:
             at = None if chosen.at is None else moment_of(chosen.at)
             _write_answer(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending))
@@ -77,14 +83,31 @@ def _query(chosen: argparse.Namespace) -> None:
         session.require_committed()
 
 
+def _write_answer_of_duckdb(chosen: argparse.Namespace, meta: "MetaStore", sql: str) -> None:
+    """Run a SELECT by DuckDB at the epoch of the command line, and write its rows."""
+    from tussock.jobs.reading.duck_query import duck_rows
+    from tussock.jobs.reading.stored_rows import StoredRows
+
+    stored = StoredRows(meta)
+    with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored)) as rows:
+        _write(chosen, rows)
+
+
 @contextmanager
-def _session(store: str, *, brief: bool) -> "Iterator[Session]":
-    """Open a session. `brief`: as for `build_spark`, because it only binds statements, or reads little."""
+def _session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[Session]":
+    """Open a session.
+
+    Args:
+        brief: as for `build_spark`, because it only binds statements, or reads little.
+        announced: print that Spark starts, and the other way to run a SELECT.
+    """
     from tussock.jobs.session import Session
 
     def started() -> "SparkSession":
         from tussock.jobs.spark.session import spark_session
 
+        if announced:
+            print(STARTS_SPARK, file=sys.stderr, flush=True)
         return stack.enter_context(spark_session(brief=brief))
 
     with ExitStack() as stack:
@@ -96,26 +119,6 @@ def _keeps_little(meta: "MetaStore") -> bool:
     from tussock.statestore.meta.pages import bytes_of
 
     return sum(map(bytes_of, meta.latest().levels)) <= _LITTLE_BYTES
-
-
-def _without_spark(
-    chosen: argparse.Namespace, meta: "MetaStore", sql: str
-) -> "AbstractContextManager[pa.RecordBatchReader | None] | None":
-    """The rows of a query that DuckDB or stored rows answer. None, or no rows, if Spark must run it."""
-    from tussock.jobs.reading.duck_query import duck_rows
-    from tussock.jobs.reading.plain_query import plain_rows
-    from tussock.jobs.reading.plain_select import plain_select
-    from tussock.jobs.reading.stored_rows import StoredRows
-
-    if chosen.pending:
-        return None
-    stored = StoredRows(meta)
-    if chosen.duckdb:
-        return duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
-    plain = plain_select(meta.latest().catalog, sql)
-    if plain is not None:
-        return plain.rows(stored, _epoch(chosen, stored))
-    return plain_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored))
 
 
 def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | None":
@@ -160,21 +163,32 @@ def _read(chosen: argparse.Namespace) -> None:
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
     meta = chosen_meta(chosen)
     stored = StoredRows(meta)
-    epoch = _epoch(chosen, stored)
     if chosen.where is not None:
-        from tussock.jobs.reading.duck_query import duck_name, duck_rows
-
         if chosen.since is not None:
             raise UnfilteredChangesError
-        names = "*" if columns is None else ", ".join(map(duck_name, columns))
-        sql = f"SELECT {names} FROM {duck_name(chosen.relation)} WHERE ({chosen.where}\n)"
-        with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, epoch) as rows:
-            _write(chosen, rows)
+        _read_where(chosen, meta, columns)
     elif chosen.since is not None:
-        _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
+        _write(chosen, stored.changes(chosen.relation, chosen.since, _epoch(chosen, stored), columns).to_reader())
     else:
-        with stored.reader(chosen.relation, columns, epoch) as rows:
+        with stored.reader(chosen.relation, columns, _epoch(chosen, stored)) as rows:
             _write(chosen, rows)
+
+
+def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[str] | None") -> None:
+    """Write the rows of a relation that satisfy a condition of the chosen dialect."""
+    from tussock.jobs.logical.quoting import quoted
+    from tussock.jobs.reading.duck_query import duck_name
+    from tussock.jobs.reading.moment import moment_of
+
+    name = duck_name if chosen.duckdb else quoted
+    names = "*" if columns is None else ", ".join(map(name, columns))
+    sql = f"SELECT {names} FROM {name(chosen.relation)} WHERE ({chosen.where}\n)"
+    if chosen.duckdb:
+        _write_answer_of_duckdb(chosen, meta, sql)
+        return
+    at = None if chosen.at is None else moment_of(chosen.at)
+    with _session(chosen_store(chosen), brief=_keeps_little(meta), announced=True) as session:
+        _write_answer(chosen, session.query(sql, chosen.epoch, at=at))
 
 
 def _write_answer(chosen: argparse.Namespace, rows: "pa.Table") -> None:
@@ -214,7 +228,10 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", type=int, metavar="E", help=since)
     _when_arguments(parser)
     parser.add_argument(
-        "--where", metavar="CONDITION", help="read only the rows that satisfy a condition in DuckDB's SQL"
+        "--where", metavar="CONDITION", help="read only the rows that satisfy a condition in Spark's SQL; starts Spark"
+    )
+    parser.add_argument(
+        "--duckdb", action="store_true", help="take the condition of --where in DuckDB's SQL; starts no Spark"
     )
     _form_arguments(parser)
 
@@ -267,13 +284,13 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _shell(chosen: argparse.Namespace) -> int:
     from tussock.jobs.session import Session
-    from tussock.jobs.shell.prompt import BANNER, Prompt, typed_lines
+    from tussock.jobs.shell.prompt import Prompt, typed_lines
 
     meta = chosen_meta(chosen)
-    prompt = Prompt(meta, lambda: Session(chosen_store(chosen), create=False), sys.stdout)
+    prompt = Prompt(meta, lambda: Session(chosen_store(chosen), create=False), sys.stdout, chosen.duckdb)
     try:
         if sys.stdin.isatty():
-            print(BANNER)
+            print(prompt.banner)
             prompt.run(typed_lines(prompt.names, Path.home() / ".local" / "state" / "tussock" / "history"))
             prompt.require_committed()
             return 0
@@ -282,6 +299,12 @@ def _shell(chosen: argparse.Namespace) -> int:
         return 1 if prompt.failed else 0
     finally:
         prompt.close()
+
+
+def _shell_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--duckdb", action="store_true", help="let DuckDB answer SELECT, in its dialect of SQL and without Spark"
+    )
 
 
 def _show(chosen: argparse.Namespace) -> None:
@@ -319,8 +342,9 @@ COMMANDS = (
         "changes of a relation. CREATE, DROP, INSERT, UPDATE, DELETE, MERGE and TRUNCATE are queued in the log and "
         "take effect with the next epoch. They see the effect of the queued statements before them, and so does a "
         "SELECT with --pending. BEGIN … COMMIT queues several statements as one. SHOW and DESCRIBE list relations "
-        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs. Many SELECTs over "
-        "little data are answered without Spark, and so is any with --duckdb; otherwise Spark starts.",
+        "and columns. EXPLAIN prints how a view is maintained and what an epoch costs. Spark runs a SELECT, and its "
+        "start takes seconds. With --duckdb, DuckDB runs it in its dialect, without Spark. SELECT columns FROM "
+        "relation LIMIT n needs neither.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
@@ -337,13 +361,13 @@ COMMANDS = (
         "read",
         "read a view's rows, or its changes since an epoch, without SQL",
         "Prints text, CSV, JSON or Parquet. Rows have the order of the view's ORDER BY; without one, their order is "
-        "undefined. Starts no Spark. Reads the published epoch, or another one. Read permission on the store is "
-        "sufficient.",
+        "undefined. Starts no Spark, except for --where without --duckdb. Reads the published epoch, or another one. "
+        "Read permission on the store is sufficient.",
         (
             "tussock read --store ./demo total",
             "tussock read --pipeline flights worst_routes --columns origin,dest --csv > routes.csv",
             "tussock read --pipeline flights worst_routes --parquet routes.parquet",
-            "tussock read --pipeline flights worst_routes --where \"origin = 'JFK'\" --limit 5",
+            "tussock read --pipeline flights worst_routes --duckdb --where \"origin = 'JFK'\" --limit 5",
             "tussock read --pipeline flights worst_routes --since 117659255334633472 --json",
         ),
         _read,
@@ -352,12 +376,14 @@ COMMANDS = (
     Command(
         "shell",
         "type SQL statements at a prompt",
-        "DuckDB answers SELECT over the published rows, in its dialect and without a JVM. All other statements are "
-        "Spark's SQL, as in `tussock query`, and the first one starts Spark. The prompt completes names and keeps a "
-        "history in ~/.local/state/tussock. \\d lists relations, and \\timing prints times. Without a terminal, the "
-        "command runs the statements of standard input, and its exit code is 1 if one of them fails.",
-        ("tussock shell --pipeline flights", "tussock shell --store ./demo < queries.sql"),
+        "The statements are Spark's SQL, as in `tussock query`, and the first one starts Spark. With --duckdb, DuckDB "
+        "answers SELECT over the published rows, in its dialect and without Spark. The prompt completes names and "
+        "keeps a history in ~/.local/state/tussock. \\d lists relations, \\duckdb starts or stops answers by DuckDB, "
+        "and \\timing prints times. Without a terminal, the command runs the statements of standard input, and its "
+        "exit code is 1 if one of them fails.",
+        ("tussock shell --pipeline flights", "tussock shell --store ./demo --duckdb < queries.sql"),
         _shell,
+        _shell_arguments,
     ),
     Command(
         "explain",

@@ -241,7 +241,6 @@ def test_nothing_but_the_kernel_computes_rows_by_duckdb() -> None:
         "jobs/kernels/kernel.py",
         "jobs/reading/duck_query.py",
         "jobs/reading/duck_syntax.py",
-        "jobs/reading/plain_query.py",
         "jobs/sinks/difference.py",
         "jobs/sources/preview.py",
     }

@@ -21,6 +21,7 @@ from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
 from tussock.jobs.shell.prompt import Prompt, completions, typed_lines
+from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -86,6 +87,18 @@ def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
     assert lines(run("query", "--duckdb", joined)) == ["7 2.98", "Shop total"]
 
 
+@pytest.mark.spark
+def test_a_select_by_spark_says_how_to_do_without_it(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["query", "SELECT id + 1 AS next FROM orders WHERE shop <=> NULL"],
+        ["read", "orders", "--columns", "id", "--where", "shop <=> NULL"],
+    ):
+        assert cli.main([arguments[0], "--store", store, *arguments[1:]]) == 0
+        printed = capfd.readouterr()
+        assert lines(printed.out) == (["4", "next"] if arguments[0] == "query" else ["3", "id"])
+        assert "With --duckdb, DuckDB answers without Spark" in printed.err
+
+
 def test_instants_are_shown_in_the_time_zone_of_the_store(run: Run) -> None:
     expected = ["1970-01-01 01:00:00+01:00", "at"]
     assert lines(run("query", "--duckdb", 'SELECT "at" FROM orders WHERE id = 1')) == expected
@@ -121,11 +134,13 @@ def test_a_parquet_file_replaces_neither_a_pipe_nor_a_link_nor_a_folder(run: Run
 
 
 def test_rows_are_read_by_a_condition_and_up_to_a_limit(run: Run) -> None:
-    assert run("read", "orders", "--where", "price > 0 -- positive", "--columns", "id", "--csv") == '"id"\n1\n'
+    assert (
+        run("read", "orders", "--duckdb", "--where", "price > 0 -- positive", "--columns", "id", "--csv") == '"id"\n1\n'
+    )
     assert len(run("read", "orders", "--limit", "2", "--json").splitlines()) == 2
-    assert lines(run("read", "ORDERS", "--where", "id > 1 OR false", "--limit", "1", "--columns", "shop"))[1:] == [
-        "Shop"
-    ]
+    assert lines(run("read", "ORDERS", "--duckdb", "--where", "id > 1 OR false", "--limit", "1", "--columns", "shop"))[
+        1:
+    ] == ["Shop"]
     message = run("read", "orders", "--where", "id = 1", "--since", "0", code=1)
     assert "--where reads rows, not changes" in message
 
@@ -180,7 +195,7 @@ def test_statements_of_standard_input_fail_with_an_exit_code(run: Run, monkeypat
         ("BEGIN;\n\\q\n", 1, "the statements end within a transaction"),
     ):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        assert says in run("shell", code=code), text
+        assert says in run("shell", "--duckdb", code=code), text
 
 
 def test_a_person_who_leaves_within_a_transaction_is_told_so(
@@ -213,9 +228,9 @@ def test_a_limit_stops_the_scan(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def typed(store: str, text: str) -> list[str]:
-    """The lines that the prompt prints."""
+    """The lines that the prompt prints if DuckDB answers SELECT."""
     out, meta = io.StringIO(), open_store(Path(store))
-    Prompt(meta, lambda: Session(store, create=False), out).run(iter(text.splitlines(keepends=True)))
+    Prompt(meta, lambda: Session(store, create=False), out, duckdb=True).run(iter(text.splitlines(keepends=True)))
     return lines(out.getvalue())
 
 
@@ -256,6 +271,19 @@ def test_other_statements_run_in_one_session_of_spark_sql(store: str) -> None:
         "nothing to commit",
         "transaction begun; COMMIT logs its statements as one entry",
     ]
+
+
+def test_the_prompt_changes_who_answers_a_select(store: str) -> None:
+    def spark() -> Session:
+        raise InputError("Spark was started")
+
+    out = io.StringIO()
+    prompt = Prompt(open_store(Path(store)), spark, out)
+    assert "Spark runs the statements" in prompt.banner
+    prompt.run(iter(["SELECT 1 AS one;\n", "\\duckdb\n", "SELECT 2 AS two;\n", "\\duckdb\n", "SELECT 3 AS three;\n"]))
+    answers = {"one", "two", "three", "error: Spark was started"}
+    printed = [line for line in lines(out.getvalue()) if line in answers]
+    assert printed == ["error: Spark was started", "error: Spark was started", "two"]
 
 
 def test_typed_lines_are_kept_and_names_are_completed(
