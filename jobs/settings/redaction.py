@@ -52,7 +52,7 @@ _OWN_SHAPE = re.compile(
 # --- credentials by their place ---------------------------------------------------------------------------------------
 
 _ADDRESS = re.compile(
-    r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<user>[^\s/:'\"<>\[\]]{0,200}):"
+    r"(?P<scheme>\b[A-Za-z][\w+.-]{0,30}://)(?P<user>[^\s/:'\"<>\[\]]{0,200}):"
     r"(?!\d{1,5}(?:[/?#,\s'\"]|$))"  # a port
     # The second form has a slash or a question mark in its password, which should have been escaped.
     r"(?:[^\s/?#'\"<>]{1,500}|[^\s'\"<>]{1,500})(?=@)"

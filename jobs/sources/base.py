@@ -159,6 +159,8 @@ _FIXED = {
 class SourceDescriber(Protocol):
     """The methods that CREATE SOURCE and the planner use."""
 
+    login: ClassVar[str]  # how to give credentials, since options may contain none; a sentence without its full stop
+
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options that a new source gets besides those of its statement.
 

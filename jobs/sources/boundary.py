@@ -24,6 +24,7 @@ from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import Divided, PlainReader, ReadPart, SourceReader
+from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
@@ -58,7 +59,7 @@ class SourceTroubleError(SourceFileError):
         )
 
 
-_AT_CREATION = ("check", "describe")
+_AT_CREATION = ("describe",)
 
 
 class BoundedPlain:
@@ -97,6 +98,11 @@ class BoundedReader:
 
     def __init__(self, reader: SourceReader) -> None:
         self._reader = reader
+
+    def check(self, source: CreateSource) -> None:
+        """See SourceDescriber. Raises CredentialInOptionError too."""
+        refuse_credentials(source, self._reader.login)
+        _guarded(self._reader.check, waits=False)(source)
 
     @property
     def plain(self) -> PlainReader | None:

@@ -50,6 +50,7 @@ from tussock.jobs.sources.base import (
     RowPlace,
 )
 from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
@@ -125,6 +126,7 @@ class DeltaTables:
     """Delta tables, read without Spark."""
 
     needs_spark: ClassVar[Literal[False]] = False
+    login: ClassVar[str] = FILES_LOGIN
     lists_deletes: ClassVar[bool] = True
 
     def append_only(self, source: CreateSource) -> bool:

@@ -358,6 +358,20 @@ class NeedsHadoopAwsError(InputError):
         )
 
 
+class CredentialInOptionError(InputError):
+    """An option of a source contains a password, a key or a token. The message omits it."""
+
+    def __init__(self, source: str, option: str, login: str) -> None:
+        super().__init__(source, option, login)
+        self.source, self.option, self.login = source, option, login
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}, option {self.option}: it contains a credential. Options are stored and shown, so "
+            f"they may contain none. {self.login}."
+        )
+
+
 class BadOptionError(InputError):
     """A source has an option that cannot be honoured."""
 

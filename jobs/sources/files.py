@@ -24,6 +24,7 @@ from tussock.jobs.sources.base import (
     Restated,
     RowPlace,
 )
+from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import (
     BadOptionError,
     ChangedFileError,
@@ -130,6 +131,7 @@ class FileSource:
     of the file and the position in it.
     """
 
+    login: ClassVar[str] = FILES_LOGIN
     lists_deletes: ClassVar[bool] = False
     # Values of the option `missing` that the format supports for a column that a file lacks.
     missing_columns: ClassVar[tuple[str, ...]]

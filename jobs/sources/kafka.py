@@ -40,7 +40,14 @@ from tussock.jobs.sources.base import (
 )
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT, OUTPUT_DDL, as_declared
-from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
+from tussock.jobs.sources.kafka_cluster import (
+    CLIENT,
+    SERVERS,
+    PartitionNow,
+    client_settings,
+    partitions_now,
+    starting_offsets,
+)
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
     CompactedTopicError,
@@ -104,6 +111,10 @@ class KafkaTopics:
     """Kafka topics, read by Spark."""
 
     needs_spark: ClassVar[Literal[True]] = True
+    login: ClassVar[str] = (
+        "Write ${env:NAME} for a variable of the environment, ${file:/path/to.properties:key} for a key of a "
+        "properties file, or ${directory:/path:file} for a file. The driver and the executors need it"
+    )
     plain: PlainReader | None = None
     lists_deletes: ClassVar[bool] = False
 
@@ -450,7 +461,8 @@ def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: i
 
 def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str, str]:
     """Return the options with which Spark's reader reads exactly these ranges."""
-    kept = {k: v for k, v in source.options.items() if k.startswith("kafka.") or k in _PASSED}
+    kept = {k: v for k, v in source.options.items() if k in _PASSED}
+    kept |= {f"{CLIENT}{name}": value for name, value in client_settings(source).items()}
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

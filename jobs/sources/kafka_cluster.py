@@ -5,6 +5,7 @@ Spark's `kafka.…`, serves both. The calls are those of `org.apache.kafka.clien
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,12 @@ from typing import Any
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
 
-SERVERS = "kafka.bootstrap.servers"
+CLIENT = "kafka."
+"""The prefix of options for the Kafka client."""
+SERVERS = f"{CLIENT}bootstrap.servers"
+_PROVIDERS = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "directory": "DirectoryConfigProvider"}
+_VARIABLE = re.compile(rf"\$\{{({'|'.join(_PROVIDERS)}):")
+_PACKAGE = "org.apache.kafka.common.config.provider"
 _ANSWER_MS = 30_000  # time limit for brokers, unless the options set another
 
 _LISTED: ContextVar[dict[str, dict[tuple[str, int], "PartitionNow"]] | None] = ContextVar("listed", default=None)
@@ -124,14 +130,27 @@ def _isolation(source: CreateSource, jvm: Any) -> Any:
     return jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(named)
 
 
+def client_settings(source: CreateSource) -> dict[str, str]:
+    """Return the settings of the Kafka client.
+
+    A value may name a variable or a file instead of containing a credential: `${env:NAME}`. The client replaces it, by
+    Kafka's own providers, in each process.
+    """
+    own = {k[len(CLIENT) :]: v for k, v in source.options.items() if k.lower().startswith(CLIENT)}
+    used = sorted({found for value in own.values() for found in _VARIABLE.findall(value)})
+    if not used or "config.providers" in own:
+        return own
+    classes = {f"config.providers.{name}.class": f"{_PACKAGE}.{_PROVIDERS[name]}" for name in used}
+    return {**own, "config.providers": ",".join(used), **classes}
+
+
 @contextmanager
 def _admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
     settings = jvm.java.util.HashMap()
     settings.put("default.api.timeout.ms", str(_ANSWER_MS))
     settings.put("request.timeout.ms", str(_ANSWER_MS // 2))
-    for name, value in source.options.items():
-        if name.lower().startswith("kafka."):
-            settings.put(name[len("kafka.") :], value)
+    for name, value in client_settings(source).items():
+        settings.put(name, value)
     with _translated(source):
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
     try:

@@ -115,9 +115,15 @@ def numbered(first: int, count: int) -> list[tuple[int, str, str]]:
 
 
 def main(root: Path) -> None:
-    with Broker(root / "broker") as broker, spark_session(settings={"spark.jars.packages": PACKAGE}) as spark:
-        records_that_are_not_there(root, broker, spark)
-        story(root, broker, spark)
+    with Broker(root / "broker") as broker, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TUSSOCK_TEST_BROKERS", broker.servers)
+        with spark_session(settings={"spark.jars.packages": PACKAGE}) as spark:
+            run(root, broker, spark)
+
+
+def run(root: Path, broker: Broker, spark: SparkSession) -> None:
+    records_that_are_not_there(root, broker, spark)
+    story(root, broker, spark)
 
 
 def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) -> None:
@@ -208,7 +214,9 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
     cluster = Cluster(spark, broker.servers)
     cluster.create("events", 3)
     cluster.produce("events", *numbered(0, 50))
-    options = f"kafka.bootstrap.servers '{broker.servers}', subscribe 'events', kafka.isolation.level 'read_committed'"
+    # The client replaces the variable, as it does for a password.
+    servers = "kafka.bootstrap.servers '${env:TUSSOCK_TEST_BROKERS}'"
+    options = f"{servers}, subscribe 'events', kafka.isolation.level 'read_committed'"
     with Session(str(root / "store"), spark) as session:
         session.execute(f"CREATE SOURCE s USING kafka OPTIONS ({options}, includeHeaders 'true')")
         session.execute("CREATE MATERIALIZED VIEW copy AS SELECT * FROM s")

@@ -105,7 +105,7 @@ RAW = msgspec.Raw(b"{}")
 
 def call(reader: SourceReader, method: str, of: CreateSource) -> object:
     """Call a method of a reader with the source `of`, at its place among the arguments."""
-    arguments = {"frame": (None, of, RAW, ()), "by_spark": (None, of, RAW)}.get(method, (of, RAW, None))
+    arguments = {"check": (of,), "frame": (None, of, RAW, ()), "by_spark": (None, of, RAW)}.get(method, (of, RAW, None))
     return getattr(reader, method)(*arguments)
 
 
