@@ -16,6 +16,7 @@ PARSERS = {
     "statestore/objectstore/s3.py": "addresses of stores",
     "jobs/sources/listing.py": "file: paths of sources",
     "jobs/lake/delta_log.py": "paths in a Delta log",
+    "jobs/lake/named_files.py": "all readings of a path in a table, for the check that it is inside",
     "jobs/sources/spark_files.py": "errors of Spark, which quote paths",
     "jobs/sources/spark_paths.py": "paths that Spark reports",
     "jobs/sources/object_gateway.py": "requests of Hadoop's client",

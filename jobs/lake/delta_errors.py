@@ -17,3 +17,19 @@ class DeltaLogError(InputError):
             "wait for it. If a copy of the table is incomplete, copy the folder _delta_log again. DESCRIBE HISTORY of "
             "the table in Spark shows its last changes."
         )
+
+
+class OutsideFileError(InputError):
+    """A table names a file outside of its folder, which its writer might not be allowed to read."""
+
+    def __init__(self, table: str, name: str, option: str) -> None:
+        super().__init__(table, name, option)
+        self.table, self.name, self.option = table, name, option
+
+    def __str__(self) -> str:
+        return (
+            f"the table {self.table} names the file {self.name}, which is outside of the table's folder. Nothing was "
+            "read from it: whoever writes the table could read any file of this process in this way. If the table is a "
+            f"shallow clone, set the option {self.option} of the source to the folder of the table that has the file. "
+            "If it is not, ask its writer."
+        )

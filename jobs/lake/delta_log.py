@@ -34,9 +34,11 @@ import pyarrow.compute as pc
 from tussock.jobs.lake.delta_columns import Mapped, columns_of
 from tussock.jobs.lake.delta_errors import DeltaLogError
 from tussock.jobs.lake.delta_mirror import mirrored
+from tussock.jobs.lake.delta_vectors import LOG, unlisted_files
+from tussock.jobs.lake.named_files import require_inside
 from tussock.statestore.decoding import decoded
 from tussock.statestore.extras import extras_named
-from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_s3
 
@@ -45,7 +47,8 @@ if TYPE_CHECKING:  # processes without Delta sources do not load the package
 
     from deltalake import DeltaTable
 
-LOG = "_delta_log"
+CLONE_OF = "clone_of"
+"""The option of a source that names the folders of other tables, whose files the table may name."""
 #: Features of tables that this reader supports, or that concern only writers.
 KNOWN_FEATURES = frozenset(
     {
@@ -81,11 +84,17 @@ class Piece(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeltaPlace:
-    """The location of a table. An empty `bucket` means this machine. `options`: the server options of the bucket."""
+    """The location of a table. An empty `bucket` means this machine.
+
+    Args:
+        options: the server options of the bucket.
+        others: folders of other tables, whose files its log may name.
+    """
 
     bucket: str
     name: str
     options: Mapping[str, str]
+    others: tuple[str, ...] = ()
 
     @cached_property
     def root(self) -> str:
@@ -93,7 +102,22 @@ class DeltaPlace:
         return f"s3://{self.bucket}/{self.name}" if self.bucket else f"/{self.name}"
 
     def file(self, path: str) -> str:
-        """Return the path of a file of the table in the form of source files. `path`: a name, as in `Piece.path`."""
+        """Return the path of a file of the table in the form of source files.
+
+        Args:
+            path: a name, as in `Piece.path`.
+
+        Raises: OutsideFileError.
+        """
+        self.require_inside(path)
+        return self.located(path)
+
+    def require_inside(self, path: str) -> None:
+        """Raise OutsideFileError for a name that leads out of the table and of the other tables."""
+        require_inside(path, self.root, self.others, CLONE_OF)
+
+    def located(self, path: str) -> str:
+        """Return what `file` returns, for a path that is only compared."""
         if path.startswith("file:/"):
             return "/" + path.removeprefix("file:").lstrip("/")
         if path.startswith(("s3://", "s3a://")):
@@ -137,12 +161,16 @@ class DeltaPlace:
 
         return location_in(open_s3(self.bucket, self.name, self.options)).delta_options
 
+    @property
+    def log(self) -> ObjectStore:
+        """The folder of the table's log."""
+        folder = f"{self.name}/{LOG}"
+        return open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
+
     def commit(self, version: int) -> "Commit | None":
         """Return the changes of a version; None if its log entry is gone. Raises DeltaLogError."""
-        folder = f"{self.name}/{LOG}"
-        log = open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
         try:
-            lines = log.get(f"{version:020}.json").splitlines()
+            lines = self.log.get(f"{version:020}.json").splitlines()
         except ObjectNotFoundError:
             return None
         try:
@@ -186,7 +214,7 @@ class Snapshot:
         return unknown[0] if unknown else None
 
     def pieces(self) -> list[Piece]:
-        """Return the files with the rows."""
+        """Return the files with the rows. Raises OutsideFileError."""
         with translated(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
         masked = self._masks
@@ -197,6 +225,8 @@ class Snapshot:
             if "partition" in adds.column_names
             else [{}] * adds.num_rows
         )
+        for path in adds["path"].to_pylist():
+            self.place.require_inside(path)
         found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
         return [
             Piece(unquote(path), size, partition, ((1, self.version if self._key(path) in masked else None),))
@@ -215,15 +245,21 @@ class Snapshot:
         """
         while (plain := unquote(path)) != path:
             path = plain
-        found = self.place.file(path)
+        found = self.place.located(path)
         if self.mirror is not None and found.startswith(f"{self.mirror.name}/"):
-            return self.place.file(found.removeprefix(f"{self.mirror.name}/"))
+            return self.place.located(found.removeprefix(f"{self.mirror.name}/"))
         return found
+
+    def _actions_of(self, version: int) -> Iterator[dict[str, Any]]:
+        commit = self.place.commit(version)
+        return iter(() if commit is None else commit.actions)
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
         if "deletionVectors" not in (self.table.protocol().reader_features or ()):
             return {}
+        for name in unlisted_files(self.place.log, self.version, self._actions_of):
+            self.place.require_inside(name)
         with translated(self.place.root, "read the deletion vectors of the table"):
             rows = pa.table(self.table.deletion_vectors())
         return {
@@ -249,8 +285,10 @@ def translated(place: str, what: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=8)
-def _opened(bucket: str, name: str, options: tuple[tuple[str, str], ...], table: str, version: int) -> Snapshot | None:
-    return DeltaPlace(bucket, name, dict(options)).snapshot(version)
+def _opened(
+    bucket: str, name: str, options: tuple[tuple[str, str], ...], others: tuple[str, ...], table: str, version: int
+) -> Snapshot | None:
+    return DeltaPlace(bucket, name, dict(options), others).snapshot(version)
 
 
 def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
@@ -261,7 +299,8 @@ def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
 
     Raises: LookupError if the version, or the mask in it, cannot be read.
     """
-    if (snapshot := _opened(place.bucket, place.name, tuple(sorted(place.options.items())), table, version)) is None:
+    options = tuple(sorted(place.options.items()))
+    if (snapshot := _opened(place.bucket, place.name, options, place.others, table, version)) is None:
         raise LookupError(f"version {version} of the table is gone")
     if (mask := snapshot.mask(path)) is None:
         raise LookupError(f"version {version} of the table has no deletion vector of {path}")

@@ -24,7 +24,7 @@ from tussock.jobs.flow.failure import SourceFileError
 from tussock.jobs.lake.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
 from tussock.jobs.lake.delta_log import (
     CHANGE_TYPE,
-    LOG,
+    CLONE_OF,
     Commit,
     DeltaPlace,
     Piece,
@@ -34,6 +34,7 @@ from tussock.jobs.lake.delta_log import (
     partition_column,
     summed,
 )
+from tussock.jobs.lake.delta_vectors import LOG
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KEY = "key"
-OPTIONS = ("path", _KEY, *STORE_OPTIONS)
+OPTIONS = ("path", _KEY, CLONE_OF, *STORE_OPTIONS)
 Positions = npt.NDArray[np.int64]
 _INSERTS = pa.array(["insert", "update_postimage"])
 
@@ -148,7 +149,7 @@ class DeltaTables:
     def effect_of(self, option: str) -> OptionEffect:
         if option == _KEY:
             return OptionEffect.IDENTITY
-        return OptionEffect.AT_ONCE if option in STORE_OPTIONS else OptionEffect.POSITION
+        return OptionEffect.AT_ONCE if option in (CLONE_OF, *STORE_OPTIONS) else OptionEffect.POSITION
 
     def check(self, source: CreateSource) -> None:
         path = source.options["path"]
@@ -163,6 +164,10 @@ class DeltaTables:
                     value,
                     f"a delta source has no such option; its options are {', '.join(OPTIONS)}",
                 )
+        for folder in _others(source):
+            if not folder.startswith(("/", "s3://")):
+                reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
+                raise BadOptionError(source.name, CLONE_OF, source.options[CLONE_OF], reason)
         if _KEY in source.options and not _key_columns(source):
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
@@ -516,7 +521,12 @@ def _key_columns(source: CreateSource) -> tuple[str, ...]:
 
 def _place(source: CreateSource) -> DeltaPlace:
     path = source.options["path"]
-    return DeltaPlace(*split_bucket(path), server_options(path, source.options))
+    return DeltaPlace(*split_bucket(path), server_options(path, source.options), _others(source))
+
+
+def _others(source: CreateSource) -> tuple[str, ...]:
+    """Return the folders of other tables, whose files the table may name."""
+    return tuple(folder.strip() for folder in source.options.get(CLONE_OF, "").split(",") if folder.strip())
 
 
 def _reading(source: CreateSource) -> Mapping[str, str]:

@@ -612,7 +612,7 @@ NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadDeltaKeyError BadInsertTextError BadKafkaColumnError BadOptionError BadPathError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
-        CredentialInOptionError
+        CredentialInOptionError OutsideFileError
         DuckQueryError FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError
         MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError
         NullKeyError PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError

@@ -8,6 +8,8 @@ import json
 import random
 import shutil
 import struct
+import uuid
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +30,8 @@ from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
+from tussock.jobs.plan.definition import SourceDefinition, definition_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.delta import DeltaTables
@@ -456,16 +459,104 @@ def commit(place: Path, version: int, *actions: dict[str, Any]) -> None:
     (place / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
 
 
+@pytest.mark.parametrize(
+    "form", ["../secret/{}", "%2E%2E/secret/{}", "{folder}/secret/{}", "file://{folder}/secret/{}"]
+)
+@pytest.mark.parametrize("later", [False, True], ids=["at first", "later"])
+def test_a_log_that_names_a_file_outside_of_the_table_holds_its_source(tmp_path: Path, form: str, later: bool) -> None:
+    write_deltalake(str(tmp_path / "secret"), table((7, 7.0, "card number")))
+    write_deltalake(str(tmp_path / "t"), table((1, 1.0, "a")))
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "t"), COPY)
+    if later:
+        advance(LocalRunner(), meta)
+    (add,) = [json.loads(line)["add"] for line in log_lines(tmp_path / "secret") if '"add"' in line]
+    commit(tmp_path / "t", 1, {"add": add | {"path": form.format(add["path"], folder=tmp_path)}})
+    advance(LocalRunner(), meta)
+    with pytest.raises(HeldSourcesError, match=r"outside of the table's folder.*set the option clone_of"):
+        require_not_held(meta.latest().catalog)
+    assert rows(meta, "copy") == ([(1, 1.0, "a")] if later else [])
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["log", "checkpoint"])
+@pytest.mark.parametrize("kind", ["absolute", "prefix"])
+def test_a_deletion_vector_outside_of_the_table_holds_its_source(tmp_path: Path, kind: str, checkpoint: bool) -> None:
+    write_deltalake(str(tmp_path / "t"), table((1, 1.0, "a"), (2, 2.0, "b")))
+    lines = [json.loads(line) for line in log_lines(tmp_path / "t")]
+    (metadata,) = [line["metaData"] for line in lines if "metaData" in line]
+    (add,) = [line["add"] for line in lines if "add" in line]
+    vector = stored_vector(tmp_path / "secret", 1)
+    if kind == "absolute":
+        vector |= {"storageType": "p", "pathOrInlineDv": f"file://{tmp_path}/secret/deletion_vector_{ID}.bin"}
+    else:
+        vector |= {"storageType": "u", "pathOrInlineDv": f"../secret/{z85(ID.bytes)}"}
+    commit(tmp_path / "t", 0, protocol(), {"metaData": metadata}, {"add": add | {"deletionVector": vector}})
+    assert pa.table(DeltaTable(str(tmp_path / "t")).deletion_vectors()).num_rows == 1, "the package reads it"
+    if checkpoint:
+        DeltaTable(str(tmp_path / "t")).create_checkpoint()
+        (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "t"), COPY)
+    advance(LocalRunner(), meta)
+    with pytest.raises(HeldSourcesError, match="outside of the table's folder"):
+        require_not_held(meta.latest().catalog)
+    append(meta, changed_options(meta, clone_of=str(tmp_path / "secret")))
+    advance(LocalRunner(), meta)
+    assert rows(meta, "copy") == [(1, 1.0, "a")]
+
+
+def changed_options(meta: MetaStore, **more: str) -> SetSourceOptions:
+    (relation,) = [r for r in meta.latest().catalog.live() if r.name == "s"]
+    definition = definition_of(relation)
+    assert isinstance(definition, SourceDefinition)
+    known = definition.statement.options
+    return SetSourceOptions("s", known, {**known, **more})
+
+
+def log_lines(place: Path) -> list[str]:
+    return (place / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+
+
+def protocol() -> dict[str, Any]:
+    features = ["deletionVectors"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {"protocol": {**versions, "readerFeatures": features, "writerFeatures": features}}
+
+
+ID = uuid.UUID("0badc0de-0000-4000-8000-00000000cafe")
+
+
+def stored_vector(folder: Path, *positions: int) -> dict[str, Any]:
+    """Write a deletion vector as a file of its own. Returns its descriptor without its place."""
+    data = bitmap(*positions)
+    folder.mkdir()
+    stored = b"\1" + struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    (folder / f"deletion_vector_{ID}.bin").write_bytes(stored)
+    return {"offset": 1, "sizeInBytes": len(data), "cardinality": len(positions)}
+
+
 def deletion_vector(*positions: int) -> dict[str, Any]:
     """An inline deletion vector: a roaring bitmap of one container, in Z85."""
+    data = bitmap(*positions)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": z85(data + b"\0" * (-len(data) % 4)),
+        "sizeInBytes": len(data),
+        "cardinality": len(positions),
+    }
+
+
+def bitmap(*positions: int) -> bytes:
     container = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16) + struct.pack(
         f"<{len(positions)}H", *positions
     )
-    data = struct.pack("<IQI", 1681511377, 1, 0) + container
+    return struct.pack("<IQI", 1681511377, 1, 0) + container
+
+
+def z85(data: bytes) -> str:
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-    numbers = struct.unpack(f">{-(-len(data) // 4)}I", data + b"\0" * (-len(data) % 4))
-    text = "".join(digits[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(positions)}
+    numbers = struct.unpack(f">{len(data) // 4}I", data)
+    return "".join(digits[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
 
 
 @pytest.mark.parametrize("form", ["file:", "file://"])
@@ -473,7 +564,7 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
     write_deltalake(str(tmp_path / "t"), table((1, 1.0, "a"), (2, 2.0, "b"), (3, 3.0, "c")))
     add = clone_of(tmp_path / "t", tmp_path / "clone", form)
     meta = new_store(tmp_path / "store")
-    append(meta, source(tmp_path / "clone"), COPY)
+    append(meta, source(tmp_path / "clone", clone_of=str(tmp_path / "t")), COPY)
     advance(LocalRunner(), meta)
     remove = {
         "path": add["path"],
