@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from tussock.jobs.driver import run_record
 from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
 
 SILENT = timedelta(seconds=6 * run_record.EVERY_S)
@@ -80,14 +80,11 @@ def overdue(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: d
     Args:
         seen: the last sign of any run; None if the pipeline has never run, so that its DAG may not be switched on yet.
     """
-    from croniter import croniter
-
     if seen is None:
         return None
-    zone = ZoneInfo(time_zone)
-    due: datetime = croniter(schedule.cron, (now - GRACE).astimezone(zone)).get_prev(datetime)
+    ticks = Ticks(schedule.cron, time_zone)
+    (due,) = ticks.latest(now - GRACE, 1)
     if schedule.end is not None:  # the last interval begins at `end` or before
-        last: datetime = croniter(schedule.cron, schedule.end.astimezone(zone)).get_next(datetime)
-        due = min(due, last)
-    first: datetime = croniter(schedule.cron, schedule.start.astimezone(zone)).get_next(datetime)
-    return due.astimezone(UTC) if due >= first and seen < due else None
+        due = min(due, ticks.following(*ticks.latest(schedule.end, 1)))
+    first = ticks.following(ticks.first(schedule.start))  # a run begins when its interval ends
+    return due if due >= first and seen < due else None

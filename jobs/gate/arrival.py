@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pyarrow.compute as pc
@@ -30,6 +31,7 @@ from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.tables import ArrivalRule
+from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval, has_interval, named_by_interval
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
@@ -175,24 +177,17 @@ def _after(intervals: Sequence[Interval]) -> Interval:
 
 def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: int) -> list[Interval]:
     """Return the newest intervals of a schedule that have ended, newest first."""
-    from croniter import croniter  # a dependency of Airflow that Spark's workers do not need
-
+    ticks = Ticks(schedule.cron, time_zone)
+    ends = ticks.latest(now, most + 1)
+    if schedule.end is not None and (begins := ticks.latest(schedule.end, most)) and begins[-1] < ends[-2]:
+        ends = [*begins, ticks.following(begins[-1])]
     zone = ZoneInfo(time_zone)
-    ticks = croniter(schedule.cron, now.astimezone(zone))
-    found: list[Interval] = []
-    end: datetime = ticks.get_prev(datetime)
-    while len(found) < most:
-        start: datetime = ticks.get_prev(datetime)
-        if start < schedule.start:
-            break
-        if schedule.end is None or start <= schedule.end:
-            found.append(Interval(start, end))
-        else:  # jump to the last interval
-            ticks = croniter(schedule.cron, schedule.end.astimezone(zone) + timedelta(microseconds=1))
-            start = ticks.get_prev(datetime)
-            found.append(Interval(start, croniter(schedule.cron, start).get_next(datetime)))
-        end = start
-    return found
+    found = [
+        Interval(start.astimezone(zone), end.astimezone(zone))
+        for start, end in pairwise(ends)
+        if start >= schedule.start
+    ]
+    return found[::-1]
 
 
 def judge_arrivals(
