@@ -34,8 +34,8 @@ from tussock.jobs.catalog.selects import Selects
 from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
 from tussock.jobs.catalog.statement_runner import StatementRunner, noted
 from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
-from tussock.jobs.driver.barrier import ALL, Wish, micros_of
 from tussock.jobs.driver.epoch import epochs_of_call
+from tussock.jobs.driver.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restatement, Restating
@@ -309,7 +309,7 @@ class Session:
         self,
         interval: Interval | None = None,
         *,
-        moment: datetime | None = None,
+        moment: datetime | Literal["now"] | None = None,
         max_epoch_bytes: int | None = None,
         progress: Progress = no_progress,
     ) -> EpochSummary:
@@ -320,16 +320,18 @@ class Session:
 
         Args:
             interval: take only this data interval's files from sources with a path template.
-            moment: the value of now() in views, with a time zone; None: the interval's end, or else the clock. It never
-                goes back.
+            moment: the value of now() in views, with a time zone; or "now", the clock. None: the interval's end.
+                Without an interval, None means the clock, or in a store that runs by intervals its last moment. now()
+                never goes back.
             max_epoch_bytes: limit on source files; the rest waits for the next epoch. None: no limit.
             progress: receives one line per step.
 
+        Raises: IntervalsNotRunError if the interval is not the next one, and no `moment` allows to leave out others.
         Warns: HeldSourceWarning for each failing source: its new files wait, and everything else was taken.
             PausedViewWarning for each view that this epoch paused.
         """
         with self._at_work(), self._statement_runner.alone("flush"):
-            at = None if moment is None else micros_of(moment)
+            at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
             return self._published(epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)

@@ -82,6 +82,13 @@ PARAMS: Mapping[str, Param] = {
         title="Interval end",
         description="The first moment after the interval (exclusive end).",
     ),
+    "moment": Param(
+        None,
+        type=["null", "string"],
+        title="Value of now()",
+        description="The value of now() in views: an ISO 8601 time, or now for the clock. If empty, it is the end of "
+        "the interval. It allows the run to pass over intervals that have not run. now() never goes back.",
+    ),
     "pause": Param(
         [],
         type="array",
@@ -374,6 +381,10 @@ class RunActors(SubmitJob):
         arguments = ["--run", *(f"{name}={value}" for name, value in run.items())]
         if interval is not None:
             arguments += ["--interval", *(moment.isoformat() for moment in interval)]
+        if (asked := _moment_param(context)) is not None:
+            arguments += ["--moment", asked]
+        if _is_scheduled(context):
+            arguments += ["--scheduled"]
         with recorded_in_job(at, run):
             self.submit(context, arguments)
 
@@ -677,9 +688,20 @@ def _opened(name: str) -> "PipelineStore":
 
 def _wish(at: "PipelineStore", context: Any) -> "Wish":
     """The input that the run requests."""
-    from tussock.jobs.operations.epochs import Wish, interval_between
+    from tussock.jobs.operations.epochs import interval_between, wish_of
 
-    return Wish(interval_between(at, run_interval(context)), run=run_of(context))
+    interval = interval_between(at, run_interval(context))
+    return wish_of(at, interval, _moment_param(context), run_of(context), is_scheduled=_is_scheduled(context))
+
+
+def _moment_param(context: Any) -> str | None:
+    """The value of now() in views that a user set in the trigger form."""
+    return context["params"].get("moment") or None
+
+
+def _is_scheduled(context: Any) -> bool:
+    """Whether the scheduler chose the run's interval. With `catchup = false`, it leaves out intervals."""
+    return bool(context["dag_run"].run_type == "scheduled")
 
 
 def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":

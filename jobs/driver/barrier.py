@@ -6,7 +6,6 @@ supersede.py replaces a barrier whose input blocks the epoch.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -14,12 +13,13 @@ from xxhash import xxh3_64_hexdigest
 from tussock.jobs.driver.builds import Building
 from tussock.jobs.driver.detour import Detour, dropped
 from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.driver.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
 from tussock.jobs.driver.source_holds import hold_of, wanted_holds, with_holds
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.alter_source import settled
 from tussock.jobs.plan.apply import Replayed, paused
-from tussock.jobs.plan.definition import SourceDefinition, definition_of, follows_moment
+from tussock.jobs.plan.definition import SourceDefinition, definition_of
 from tussock.jobs.plan.move_source import moved_sources, moves_in
 from tussock.jobs.plan.statement_log import replay
 from tussock.jobs.settings.tables import EpochSettings
@@ -49,24 +49,6 @@ class TakenIn:
     replayed: Replayed | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The input that a run requests.
-
-    Args:
-        interval: take only this data interval's files from sources with a path template; None: files of any interval.
-        moment: the value of now() in views, in Unix microseconds; None: the interval's end, or else the clock. It never
-            goes back.
-        run: the run that an injected barrier belongs to; stored with it.
-    """
-
-    interval: Interval | None = None
-    moment: int | None = None
-    run: Mapping[str, str] = field(default_factory=dict)
-
-
-ALL = Wish()
-"""All waiting input."""
 UNBOUNDED = EpochSettings(max_bytes=None)
 """The settings of an embedded session: one epoch takes all input."""
 
@@ -91,8 +73,8 @@ def take_in(
             rest. `units` of epochs from this barrier on; None: unchanged. An open barrier keeps its units.
         resting: sources that stay held without another attempt.
 
-    Raises: SettingError if the store cannot have this number of units; errors of the object store. No barrier is in
-        force then.
+    Raises: SettingError if the store cannot have this number of units; IntervalsNotRunError; errors of the object
+        store. No barrier is in force then.
     Cost: one listing per source, and one scan of its taken files. No LIST in the store itself.
     """
     version = meta.latest()
@@ -153,23 +135,8 @@ def draft(
 
 
 def _pinning(meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]) -> "Pinning":
-    moment = moment_of(meta, wish.interval, wish.moment)
+    moment = next_moment(base.version, wish, meta.moment_now())
     return Pinning(meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting)
-
-
-def moment_of(meta: MetaStore, interval: Interval | None, moment: int | None = None) -> int:
-    """Return now() of a run's epochs in Unix microseconds: the given moment, or the interval's end, or the clock."""
-    if moment is not None:
-        return moment
-    return meta.moment_now() if interval is None else micros_of(interval.end)
-
-
-def micros_of(moment: datetime) -> int:
-    """Return Unix microseconds. Requires: the moment has a time zone."""
-    return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)
-
-
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _log_barrier(done: str, barrier: Barrier) -> None:
@@ -195,7 +162,7 @@ class Pinning:
     interval: Interval | None
     max_epoch_bytes: int | None  # None: no limit
     run: dict[str, str]
-    moment: int = 0  # now() in views; 0: unchanged
+    moment: Moment = UNMOVED
     mapping_before: VnodeMapping | None = None  # set if this barrier is the first on the version's mapping
     resting: frozenset[str] = (
         frozenset()
@@ -224,9 +191,7 @@ class Pinning:
     def moves_rows(self) -> bool:
         """Return whether the moment differs from the previous epoch's, and rows of a view change with it."""
         version = self.version
-        return self.moment > version.moment and any(
-            follows_moment(r) for r in version.catalog.live() if r.paused is None
-        )
+        return self.moment.at > version.moment and bool(following_views(version.catalog))
 
     def intake(self, barrier: Barrier) -> TakenIn:
         """Return the barrier in force, of this or another process, with the replay if it is this one's."""
@@ -263,7 +228,9 @@ class Pinning:
             skipped=(*detour.notes(), *rejected(replayed)),
             unread=documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
-            moment=self.moment,
+            moment=self.moment.at,
+            by_intervals=self.moment.by_intervals,
+            passed_over=self.moment.passed_over,
         )
 
     def building(self, catalog: Catalog, epoch: int) -> Catalog:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from tussock.jobs.driver.barrier import ALL, UNBOUNDED, Wish, moment_of
+from tussock.jobs.driver.barrier import UNBOUNDED
+from tussock.jobs.driver.moment import ALL, Wish
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import EpochSummary, barrier_text
@@ -103,7 +104,7 @@ def advance(
 
     Args:
         wish: a run with an interval is complete when all files of the interval are committed. All epochs have the
-            same moment; None: the interval's end, or else the clock at the start.
+            same clock.
         settings: `max_bytes` and `units` as in `take_in`. Up to `in_flight` epochs run concurrently; with 1, each is
             committed before the next starts. With `on_error` "pause", a view whose rows raise is paused, with the
             views that read it. A new view has no rows to keep, and always stops the epoch.
@@ -113,10 +114,8 @@ def advance(
 
     Raises: as Train.run and Train.next_barrier; epochs before the failing one are committed.
     """
-    moment = moment_of(
-        meta, wish.interval, wish.moment
-    )  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
-    wish = replace(wish, moment=moment)
+    if wish.clock is None:  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
+        wish = replace(wish, clock=meta.moment_now())
     done: list[EpochSummary] = []
     met, resting, corrected = set[tuple[str, str]](), set[str](), set[tuple[str, str]]()
     superseded = True
@@ -220,15 +219,37 @@ def interval_of(start: str, end: str, time_zone: str) -> Interval:
 
     Raises BadIntervalError.
     """
-    zone = ZoneInfo(time_zone)
     try:
-        first, last = (datetime.fromisoformat(text) for text in (start, end))
+        first, last = (_time_of(text, time_zone) for text in (start, end))
     except ValueError as err:
         raise BadIntervalError(start, end, str(err)) from err
-    first, last = (m.replace(tzinfo=zone) if m.tzinfo is None else m.astimezone(zone) for m in (first, last))
     if first >= last:
         raise BadIntervalError(start, end, "the end is not after the start")
     return Interval(first, last)
+
+
+def time_of(text: str, time_zone: str) -> datetime:
+    """Parse an ISO 8601 time, which is in the time zone if it has no offset. Raises BadTimeError."""
+    try:
+        return _time_of(text, time_zone)
+    except ValueError as err:
+        raise BadTimeError(text, str(err)) from err
+
+
+def _time_of(text: str, time_zone: str) -> datetime:
+    zone, time = ZoneInfo(time_zone), datetime.fromisoformat(text)
+    return time.replace(tzinfo=zone) if time.tzinfo is None else time.astimezone(zone)
+
+
+class BadTimeError(InputError):
+    """A text is no valid time."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text, reason)
+        self.text, self.reason = text, reason
+
+    def __str__(self) -> str:
+        return f"time {self.text}: {self.reason}; expected an ISO 8601 time, such as 2013-01-01T00:00:00Z, or now"
 
 
 class BadIntervalError(InputError):

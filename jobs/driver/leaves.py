@@ -146,7 +146,7 @@ class LeafCells:
         statement, barrier = scheduled.source.statement, self.plan.barrier
         if scheduled.source.hidden or quarantines(statement):
             (taken,) = scheduled.tables
-            document = reader_of(statement).as_recorded(taken, document, barrier.epoch, barrier.moment)
+            document = reader_of(statement).as_recorded(taken, document, barrier.epoch)
         with SourceFileError.met_in(statement.name):
             return reader_of(statement).located(statement, document, keeper_of(self.meta, self.plan.base))
 
@@ -170,7 +170,7 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
         if moves := moves_in(relation_in(base.version.catalog, relation.id), relation):
             # Its pins are empty, unless a person superseded the barrier.
             pins = Pins(*(None if d is None else in_new_folder(d, moves) for d in (pins.read, pins.unread)))
-        rows = reader_of(statement).taken_rows(table, pins, barrier.epoch, barrier.moment)
+        rows = reader_of(statement).taken_rows(table, pins, barrier.epoch)
         if moves:
             taken = open_table(meta.objects, base.version, table, buffer=base.buffer)
             rows = renamed_rows(table, taken, moves, rows)

@@ -15,13 +15,13 @@ from tussock.jobs.driver.barrier import (
     Pinned,
     Pinning,
     keeper_of,
-    moment_of,
     statement_of,
     taken_table,
     with_first_files,
 )
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.driver.moment import Pace, Wish, next_moment
 from tussock.jobs.flow.chunk import WEIGHT, decode
 from tussock.jobs.flow.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
@@ -82,8 +82,19 @@ class Restating:
         copy if the restatement is not run.
     """
 
-    def __init__(self, meta: MetaStore, source: str, restated: Restated, run: Mapping[str, str] | None = None) -> None:
-        """`run`: the run that the barrier belongs to; stored with it."""
+    def __init__(
+        self,
+        meta: MetaStore,
+        source: str,
+        restated: Restated,
+        run: Mapping[str, str] | None = None,
+        pace: Pace = Pace(),  # noqa: B008  frozen
+    ) -> None:
+        """
+        Args:
+            run: the run that the barrier belongs to; stored with it.
+            pace: that of the pipeline.
+        """
         version = meta.latest()
         if (held := meta.barrier_after(version.epoch)) is not None:
             raise EpochUnderWayError(held.epoch)
@@ -91,7 +102,7 @@ class Restating:
             reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
             raise CannotRestateError(source, reason)
         relation = find(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
-        moment = max(version.moment, moment_of(meta, None))
+        moment = next_moment(version, Wish(pace=pace), meta.moment_now())
         self._pinning = _PinningRestated(
             meta, Base(version), Detour(), None, None, dict(run or {}), moment, source=relation, restated=restated
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from tussock.jobs.driver.moment import following_views, moment_text, passed_over_text
 from tussock.jobs.driver.source_holds import holds_text
 from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.fed_tables import fed_by_source
@@ -40,6 +41,7 @@ class EpochSummary:
     # Number of unreadable records of earlier files that were removed with the files' other rows, by source.
     withdrawn: Mapping[str, int] = field(default_factory=dict)
     restated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # items whose old rows left, by source
+    moment: str = ""  # the value of now() in views that follow it, if the store runs by intervals
 
 
 def summary_of(
@@ -71,7 +73,15 @@ def summary_of(
         sealed.skipped,
         withdrawn,
         restated,
+        _moment_of(sealed, catalog),
     )
+
+
+def _moment_of(sealed: SealedManifest, catalog: Catalog) -> str:
+    if not (sealed.by_intervals or sealed.passed_over) or not following_views(catalog):
+        return ""
+    passed = "" if sealed.passed_over is None else f"; it passed over {passed_over_text(sealed.passed_over)}"
+    return f"{moment_text(sealed.moment)}{passed}"
 
 
 def _signed(counts: RowCounts) -> tuple[int, int]:
@@ -235,6 +245,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
         for name, holds in summary.held.items()
         for hold in holds
     ]
+    lines += [f"  {summary.moment}"] if summary.moment else []
     lines += [f"  {note}" for note in summary.notes if note not in {f"paused {view}" for view in summary.paused}]
     lines += [
         f"  {shown_name(name)} is paused from this epoch on{because(reason)}" for name, reason in summary.paused.items()

@@ -321,6 +321,8 @@ class _Superseding:
             unread=documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
             moment=held.moment,
+            by_intervals=held.by_intervals,
+            passed_over=held.passed_over,
         )
 
     def require_known(self) -> None:

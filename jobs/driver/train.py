@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.driver.barrier import ALL, UNBOUNDED, TakenIn, Wish, draft, take_in
+from tussock.jobs.driver.barrier import UNBOUNDED, TakenIn, draft, take_in
 from tussock.jobs.driver.epoch_plan import Base, plan_epoch
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
+from tussock.jobs.driver.moment import ALL, Wish
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import (
     EpochSummary,
@@ -399,7 +400,8 @@ class Train:
         for one in self._in_flight_after(base):
             barrier = one.barrier
             ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
-            change = EpochCommitted(*ids, one.uploaded, barrier.log_end, barrier.catalog, barrier.moment)
+            taken = one.uploaded, barrier.log_end, barrier.catalog
+            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals)
             version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from tussock.jobs.driver.moment import time_of_micros
 from tussock.jobs.facts.moment import moment
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.catalog import RelationKind
@@ -46,6 +47,8 @@ class EpochFacts(msgspec.Struct, frozen=True):
     units: tuple[UnitWork, ...] = ()  # work per parallel unit; empty: as for `seconds`, or the epoch had no work
     requests: Requests | None = None  # to the bucket since the previous manifest; None: as for `seconds`
     ran: str = ""  # where its levels ran and why; empty: as for `units`
+    now: datetime | None = None  # the value of now() in views; None: the epoch had none
+    passed_over: tuple[datetime, datetime] | None = None  # the time before `now` whose intervals have not run
 
     @property
     def rows_in(self) -> int:
@@ -110,4 +113,6 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sealed.units,
         sealed.requests,
         sealed.ran or "",
+        time_of_micros(sealed.moment) if sealed.moment else None,
+        None if (span := sealed.passed_over) is None else (time_of_micros(span.start), time_of_micros(span.end)),
     )

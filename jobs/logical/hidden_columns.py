@@ -2,7 +2,7 @@
 
     _metadata      struct, as in Spark: file_path, file_name, file_size, file_block_start, file_block_length,
                    file_modification_time, and row_index for Parquet
-    _ingested_at   timestamp: the moment of the epoch that took the file
+    _ingested_at   timestamp: when an epoch took the file, by the clock
 
 `SELECT *` omits them, as in Spark, and a column that the source declares under the same name wins. A scan reads each
 field of `_metadata` as a column of its own, so a view stores only the fields that it names. The binder makes the struct

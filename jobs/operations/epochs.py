@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from tussock.jobs.driver import barrier as barriers
 from tussock.jobs.driver import epoch as driver
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
 from tussock.jobs.driver.run_record import error_text, record_end, recorded, recorded_elsewhere
 from tussock.jobs.driver.runner import SparkWantedError
@@ -20,6 +20,7 @@ from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.process import clock_ms
+from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.barrier import Barrier
@@ -49,6 +50,7 @@ __all__ = [
     "require_no_view_paused",
     "require_none_paused_by_run",
     "spark_must_ask",
+    "wish_of",
 ]
 
 
@@ -106,6 +108,41 @@ def interval_between(at: PipelineStore, moments: tuple[datetime, datetime] | Non
     return Interval(*(moment.astimezone(zone) for moment in moments))
 
 
+def pace_of(at: PipelineStore) -> Pace:
+    """Return how the pipeline's runs advance."""
+    if (schedule := at.pipeline.schedule) is None:
+        return Pace()
+    first = Ticks(schedule.cron, at.pipeline.time_zone).first(schedule.start)
+    return Pace(micros_of(first), schedule.catchup)
+
+
+def wish_of(
+    at: PipelineStore,
+    interval: Interval | None,
+    moment: str | None = None,
+    run: Mapping[str, str] | None = None,
+    *,
+    is_scheduled: bool = False,
+) -> Wish:
+    """Return the input that a run of the pipeline requests.
+
+    Args:
+        moment: the requested value of now() in views, ISO 8601, in the pipeline's time zone if it has no offset; or
+            `now` for the clock.
+        is_scheduled: the scheduler chose the interval.
+
+    Raises: BadTimeError.
+    """
+    asked = None if moment is None else _asked_moment(at, moment)
+    return Wish(interval, asked, dict(run or {}), replace(pace_of(at), is_scheduled=is_scheduled))
+
+
+def _asked_moment(at: PipelineStore, text: str) -> int | Clock:
+    if text == "now":
+        return Clock.NOW
+    return micros_of(driver.time_of(text, at.pipeline.time_zone))
+
+
 def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
@@ -140,9 +177,9 @@ def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no
 
 def _advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress) -> Advanced:
     if where is Where.AS_SET:
-        if (barrier := inject(at, wish)) is None:
+        wish = replace(wish, clock=at.meta.moment_now())
+        if inject(at, wish) is None:
             return Advanced((), at.meta.latest().epoch)
-        wish = replace(wish, moment=barrier.moment)
     try:
         with runner_of(at, where, "epoch", progress) as runner:
             done = driver.advance(runner, at.meta, wish, at.pipeline.epoch, progress)

@@ -9,7 +9,7 @@ import msgspec
 from tussock.jobs.driver.epoch import next_epoch
 from tussock.jobs.driver.restate import Restatement, Restating
 from tussock.jobs.driver.run_record import recorded
-from tussock.jobs.operations.epochs import Advanced
+from tussock.jobs.operations.epochs import Advanced, pace_of, wish_of
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sources.base import Restated
@@ -30,7 +30,7 @@ class Begun:
 
 def look(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
     """Return the changes that restating a source would make. Changes nothing. Raises as Restating."""
-    return Restating(at.meta, source, restated, run)
+    return Restating(at.meta, source, restated, run, pace_of(at))
 
 
 def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def restate(at: PipelineStore, restating: Restating, progress: Progress = no_pro
     what = f"restate {restating.found.source}"
     with recorded(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
         restating.begin()
-        done = next_epoch(runner, at.meta, settings=whole, progress=progress)
+        done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
     return Advanced(() if done is None else (done,), at.meta.latest().epoch)
 
 

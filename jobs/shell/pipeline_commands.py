@@ -209,18 +209,18 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 def _epoch(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.epochs import (
         Where,
-        Wish,
         advance,
         interval_of,
         recorded_to_its_end,
         require_all_taken_in,
         require_arrived,
+        wish_of,
     )
 
     at = opened(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     with recorded_to_its_end(at, "epoch"):
-        done = advance(at, Wish(interval), Where.AS_SET, say)
+        done = advance(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say)
         checks = [
             lambda: require_all_taken_in(at, done.summaries, interval),
             lambda: require_arrived(at, done.summaries, interval),
@@ -284,6 +284,12 @@ def _release(
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     interval = "take only this data interval's files (ISO 8601) of sources with {start:…} or {end:…} in their path"
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    moment = (
+        "the value of now() in views (ISO 8601), or now for the clock; allows the epoch to pass over intervals that "
+        "have not run (default: the end of the interval; without an interval, the previous value if the pipeline runs "
+        "by intervals, else the clock)"
+    )
+    parser.add_argument("--moment", metavar="TIME", help=moment)
     _release_arguments(parser, "epoch")
 
 

@@ -273,10 +273,10 @@ class SourceHistory(Protocol):
     def taken_schema(self, name: str) -> TableSchema:
         """Return the schema of the state table of taken input. Its id is 0 until the catalog assigns one."""
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """Return the rows that record a barrier's pins as taken. `schema` has the table's id."""
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
         """Return a document with the facts that `taken_rows` records, from which hidden columns are computed."""
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:

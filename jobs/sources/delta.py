@@ -356,10 +356,10 @@ class DeltaTables:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
         return document
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
             return None
         pinned = _versions.decode(pins.read)

@@ -380,12 +380,12 @@ class FileSource:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         files = (*files_of(pins.read), *files_of(pins.unread))
-        return taken_rows(schema, files, epoch, moment) if files else None
+        return taken_rows(schema, files, epoch) if files else None
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
-        return document_of(as_recorded(schema, files_of(document), epoch, moment))
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
+        return document_of(as_recorded(schema, files_of(document), epoch))
 
     def kept(self, taken: StorageTable) -> Collection[str]:
         return {f.kept for f in taken_files(taken)}

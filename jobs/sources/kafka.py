@@ -301,10 +301,10 @@ class KafkaTopics:
 
     # --- taken input --------------------------------------------------------------------------------------------------
 
-    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int, moment: int) -> msgspec.Raw:
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
         return document
 
-    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int, moment: int) -> SealedBatch | None:
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
         found: dict[int, Offsets] = {}
         for pinned in sorted((*_decoded(pins.read), *_decoded(pins.unread)), key=lambda p: p.offsets.next):

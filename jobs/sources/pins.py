@@ -38,7 +38,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     accepted: str = ""  # `mark_of` the changed content that was accepted; empty: no change is accepted
     store: str = ""  # during a read: the store that contains `kept`, which is read instead of `path`
     modified: int = 0  # of an object: its last change when it was pinned, Unix ms; 0: unknown, or in the ETag
-    # The moment of the epoch that took these bytes, Unix microseconds; 0: the epoch of the barrier that pins the file.
+    # When an epoch took these bytes, Unix microseconds; 0: the epoch of the barrier that pins the file takes them.
     ingested: int = 0
     taken_as: str = ""  # during a read: its path when it was taken, if its folder has moved since
     served: str = ""  # in a task: the address under which the driver serves the bytes (object_gateway.py)

@@ -8,8 +8,8 @@ a file is read again. It also decides how a file is read (CreateSource.as_of), s
 `CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread` and
 `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first releases lack these three.
 `modified` and `ingested` are those of PinnedFile too; sources of releases up to c560332 lack them. The rows of such a
-source get the time of the number in `epoch` instead of the moment, and no modification time of an object. So if such a
-row is written again without a read of the file, `epoch` keeps that time.
+source get the time of the number in `epoch`, and no modification time of an object. So if such a row is written again
+without a read of the file, `epoch` keeps that time.
 The table is a singleton: only the driver reads and writes it.
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.sources.file_facts import modified_ms
 from tussock.jobs.sources.listing import ListedFile
 from tussock.jobs.sources.pins import LOCAL_ETAG, PinnedFile, is_accepted, is_as_recorded, recorded_etag
 from tussock.statestore.hummock.key import encode_keys
@@ -186,19 +187,22 @@ def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
 
 
-def as_recorded(schema: TableSchema, files: Sequence[PinnedFile], epoch: int, moment: int) -> list[PinnedFile]:
+def as_recorded(schema: TableSchema, files: Sequence[PinnedFile], epoch: int) -> list[PinnedFile]:
     """Return the files with the facts that the table records, or has recorded, about them.
 
     So the epoch that takes a file gives its rows the values that a later read derives from the table.
 
     Args:
-        epoch, moment: of the barrier that pins the files.
+        epoch: of the barrier that pins the files.
     """
     known = {c.name for c in schema.columns}
-    now = moment if "ingested" in known and moment else time_of_epoch(epoch)
+    now = time_of_epoch(epoch)
     return [
         msgspec.structs.replace(
-            f, ingested=f.ingested or now, modified=f.modified if f.ingested or "modified" in known else 0
+            f,
+            # The clock of the file's host may be ahead.
+            ingested=f.ingested or (max(now, (modified_ms(f) or 0) * 1000) if "ingested" in known else now),
+            modified=f.modified if f.ingested or "modified" in known else 0,
         )
         for f in files
     ]
@@ -214,14 +218,14 @@ def _epoch_at(time: int, epoch: int) -> int:
     return epoch if time_of_epoch(epoch) == time else time // 1000 << 16
 
 
-def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int, moment: int) -> SealedBatch:
+def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
     """Return the rows that record pins in `epoch`, ready for ingest. `schema` has the table's id.
 
     A file whose rows are taken back (weight -1) is recorded as unread if it still exists, and deleted from the table
     otherwise. If its path is read again in the same epoch, that read is recorded.
     """
     last = {f.path: f for f in sorted(pinned, key=lambda f: f.weight)}
-    files = as_recorded(schema, [last[path] for path in sorted(last, key=str.encode)], epoch, moment)
+    files = as_recorded(schema, [last[path] for path in sorted(last, key=str.encode)], epoch)
     known = {c.name for c in schema.columns}
     has_all = "accepted" in known
     values = {

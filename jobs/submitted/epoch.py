@@ -1,6 +1,6 @@
 """The epoch job: finish the open barrier or inject one, run its actors, seal, and commit.
 
-    python -m tussock.jobs.submitted.epoch --pipeline FOLDER [--env NAME] [--interval START END]
+    python -m tussock.jobs.submitted.epoch --pipeline FOLDER [--env NAME] [--interval START END] [--moment TIME]
 
 Safe to kill at any point, and to run twice concurrently: all work before the commit can be repeated with the same
 result, and only one of two commits succeeds. Under spark-submit, spark-submit sets the master and the memory; otherwise
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from tussock.jobs.driver.summary import show_summary
-from tussock.jobs.operations.epochs import Where, Wish, advance, interval_of
+from tussock.jobs.operations.epochs import Where, advance, interval_of, wish_of
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.settings.printed_commands import addressed
 from tussock.jobs.submitted.exits import exit_code, say
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="store with the injected barriers"
     )
+    parser.add_argument("--moment", metavar="TIME", help="the value of now() in views (ISO 8601), or now for the clock")
+    parser.add_argument("--scheduled", action="store_true", help="the scheduler chose the interval")
     chosen = parser.parse_args(arguments)
     return exit_code(lambda: _advance(chosen), chosen)
 
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _advance(chosen: argparse.Namespace) -> None:
     at = open_pipeline(given_pipeline(chosen))
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
-    done = advance(at, Wish(interval, run=dict(chosen.run)), Where.SPARK, say)
+    done = advance(
+        at, wish_of(at, interval, chosen.moment, dict(chosen.run), is_scheduled=chosen.scheduled), Where.SPARK, say
+    )
     for summary in done.summaries:
         say(addressed(show_summary(summary), pipeline=at.pipeline.argument))
     if not done.summaries:

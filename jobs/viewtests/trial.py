@@ -22,8 +22,8 @@ import pyarrow.types as pt
 
 from tussock.jobs.catalog.insert import rows_for_table
 from tussock.jobs.catalog.statement_writer import StatementWriter
-from tussock.jobs.driver.barrier import Wish, micros_of
 from tussock.jobs.driver.epoch import next_epoch
+from tussock.jobs.driver.moment import Wish, micros_of
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.source_holds import require_not_held
@@ -51,6 +51,7 @@ from tussock.jobs.viewtests.values import Columns, moment_of_value, named_column
 from tussock.statestore.errors import InputError, TussockError, did_you_mean
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.months import given_rows
 from tussock.statestore.types import arrow_type
 
 _VNODES = 16  # of a test's store: few rows, one unit
@@ -300,7 +301,8 @@ class _Running:
             for _, alike in groupby(rows, lambda row: {column.lower() for column in row.names}):
                 given = list(alike)
                 with _at(given[0].place):
-                    table = rows_for_table(relation, typed_rows(given, _columns(relation), self.time_zone))
+                    typed = typed_rows(given, _columns(relation), self.time_zone)
+                    table = rows_for_table(relation, given_rows(typed))
                 self._writer.logged(self._writer.insert(relation.name, table))
         self._put_files(step)
         if step.now is not None:

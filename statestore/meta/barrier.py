@@ -31,6 +31,13 @@ class Mutation(msgspec.Struct, frozen=True):
     relations: tuple[int, ...] = ()  # ids of the affected relations, in order
 
 
+class Span(msgspec.Struct, frozen=True):
+    """A time span in Unix microseconds, end exclusive."""
+
+    start: int
+    end: int
+
+
 class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a barrier that the driver decides. Meta assigns the rest."""
 
@@ -46,6 +53,8 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     skipped_entries: tuple[int, ...] = ()  # log positions that are not replayed
     # Unix microseconds: the value of now() in views, at least the previous version's. 0: the previous version's.
     moment: int = 0
+    by_intervals: bool = False  # epochs without an interval keep the moment; ignored if `moment` is 0
+    passed_over: Span | None = None  # the time before the moment whose intervals have not run
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):
@@ -62,5 +71,7 @@ def barrier_of(plan: BarrierPlan, version: HummockVersion, *, epoch: int, attemp
     """Complete `plan` to the barrier of one attempt at the epoch after `version`. Its moment never goes back."""
     decided = {name: getattr(plan, name) for name in BarrierPlan.__struct_fields__}
     decided["moment"] = max(plan.moment, version.moment)
+    if not plan.moment:
+        decided["by_intervals"] = version.by_intervals
     prev_epoch, log_start = version.epoch, version.log_end
     return Barrier(**decided, prev_epoch=prev_epoch, epoch=epoch, attempt=attempt, writer=writer, log_start=log_start)

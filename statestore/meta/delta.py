@@ -43,6 +43,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     catalog: Catalog | None = None
     moment: int = 0  # the barrier's; 0: written by a release without moments
     net: dict[int, int] | None = None  # by relation id: rows gained or lost, if any; None: not counted
+    by_intervals: bool = False  # the barrier's
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
@@ -223,6 +224,7 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         levels=((*change.ssts, *version.levels[0]), *version.levels[1:]),
         catalog=catalog,
         moment=max(version.moment, change.moment),
+        by_intervals=change.by_intervals,
         retired=(),
         rows=_rows_after(version, catalog, change),
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tussock.statestore.meta.barrier import Barrier, Mutation
+from tussock.statestore.meta.barrier import Barrier, Mutation, Span
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.requests import Requests
@@ -68,6 +68,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: StepSeconds | None = None  # None: sealed by a release that did not record it, like `mutation`
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
+    by_intervals: bool = False  # the barrier's
+    passed_over: Span | None = None  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
     units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
@@ -99,6 +101,8 @@ def manifest_of(
         seconds=seconds,
         mutation=barrier.mutation,
         moment=barrier.moment,
+        by_intervals=barrier.by_intervals,
+        passed_over=barrier.passed_over,
         skipped=barrier.skipped,
         units=units,
         requests=requests,

@@ -236,7 +236,8 @@ class MetaStore:
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
             ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
             net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
-            return EpochCommitted(*ids, manifest.ssts, manifest.log_end, manifest.catalog, manifest.moment, net)
+            taken = manifest.ssts, manifest.log_end, manifest.catalog
+            return EpochCommitted(*ids, *taken, manifest.moment, net, manifest.by_intervals)
 
         return self._versions.append(decide)
 

@@ -111,6 +111,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
     retired: tuple[str, ...] = ()  # SSTs that compactions removed after `epoch`; the next epoch's run may read them
     moment: int = 0  # Unix microseconds: the value of now() in the views of `epoch`; 0: no epoch had one
+    by_intervals: bool = False  # epochs without an interval keep the moment
     held: tuple[HeldBack, ...] = ()  # relations of the published epoch; see tussock.statestore.meta.sight
     # Row counts at `epoch` by relation id; of a source, the rows taken. Omits relations that were not always counted.
     rows: dict[int, int] = {}

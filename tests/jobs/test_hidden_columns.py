@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.runners import here
-from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.moment import micros_of
 from tussock.jobs.session import Session
 from tussock.jobs.verify.record import Verdict
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner

@@ -33,10 +33,12 @@ from tussock.jobs.logical.nodes import (
     Aggregate,
     Call,
     Column,
+    Comparison,
     Field,
     Literal,
     Plan,
     Scan,
+    TemporalFilter,
 )
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
 from tussock.jobs.plan.apply import apply_statement
@@ -209,6 +211,15 @@ def restated_too_early(shop: Shop) -> str:
     write_rows(shop.files / "2.parquet", (4, 2, 4))
     inject(shop.meta)
     return shop.fails("restate", "s", "--file", str(shop.files / "1.parquet"), "--pipeline", "shop")
+
+
+def an_interval_left_out(shop: Shop) -> str:
+    """A view over the rows until now(), and a run of the day after the next one."""
+    rows = Scan("s", (0, 2), (FIELDS[0], FIELDS[2]))
+    time = Call("SecondsToTimestamp", "timestamp", (Column(1, "int"),))
+    a_taken_file(shop, view("v", TemporalFilter(rows, time, Comparison.LESS_OR_EQUAL, Column(0, "timestamp"), True)))
+    assert shop.run("epoch", "--pipeline", "shop", "--interval", "2030-01-01", "2030-01-02")[0] == 0
+    return shop.fails("epoch", "--pipeline", "shop", "--interval", "2030-01-03", "2030-01-04")
 
 
 # --- rows of views ----------------------------------------------------------------------------------------------------
@@ -449,6 +460,7 @@ SITUATIONS = (
         ("TooFineTimeError",), nanoseconds, ("barrier abandon --skip-file", "barrier abandon --repin-file"), rewritten
     ),
     Situation(("ChangedFileError",), changed_after_it_was_taken, ("restate s --file", "barrier abandon --skip-file")),
+    Situation(("IntervalsNotRunError",), an_interval_left_out, ("epoch --interval",)),
     Situation(("EpochUnderWayError",), restated_too_early, ("epoch",)),
     Situation(
         ("ViewRowError",),
@@ -623,8 +635,9 @@ NOT_RUN = {
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
-        BadPipelineNameError BadShareError BadStoreError CannotPreviewError CannotRestateError EpochExpiredError
-        EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError NoPipelineError
+        BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
+        EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
+        NoPipelineError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
         UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",

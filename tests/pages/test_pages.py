@@ -17,8 +17,8 @@ from tests.jobs.facts.test_status import FIELDS, write
 from tests.jobs.plan.catalogs import table
 from tests.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by

@@ -16,9 +16,9 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, view
 from tests.plugins import by_name as steps
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Field, Scan

@@ -12,8 +12,8 @@ import pytest
 
 from tests.plugins import by_name as steps
 from tussock.jobs.driver import runner
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.pauses import PausedViewsError
 from tussock.jobs.driver.restate import EpochUnderWayError
 from tussock.jobs.driver.runner import LocalRunner

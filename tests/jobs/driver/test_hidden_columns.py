@@ -1,10 +1,10 @@
 """Hidden columns: each row has the values of its file's record, whenever the file is read. No Spark.
 
-The expected values are those of `os.stat` and of the moments of the epochs.
+The expected values are those of `os.stat` and of the clock in the epochs' numbers, not of now() in views.
 """
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -16,9 +16,9 @@ import pytest
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.s3_servers import BUCKET, credentials, moto_process
 from tests.support.faulty_store import stores_after_deaths
-from tussock.jobs.driver.barrier import Wish, micros_of
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.moment import Wish, micros_of
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.supersede import abandon
@@ -50,7 +50,7 @@ def source(path: object, format: str = "parquet", **options: str) -> CreateSourc
     return CreateSource("s", format, FIELDS, {"path": str(path), "retain": "files", **options})
 
 
-def write(file: Path, *ids: int, modified: float = 1_700_000_000.25) -> os.stat_result:
+def write(file: Path, *ids: int, modified: float = 1_690_000_000.25) -> os.stat_result:
     """Write one row per id. `modified`: the file's time, Unix seconds."""
     file.parent.mkdir(exist_ok=True)
     if file.suffix == ".parquet":
@@ -69,8 +69,10 @@ def expected(file: Path, stat: os.stat_result, moment: datetime, *ids: int, inde
     ]
 
 
-def run(meta: MetaStore, moment: datetime) -> None:
+def run(meta: MetaStore, moment: datetime) -> datetime:
+    """Run to the end; return when the newest epoch began."""
     advance(LocalRunner(), meta, Wish(None, micros_of(moment)))
+    return datetime.fromtimestamp((meta.latest().epoch >> 16) / 1000, UTC)
 
 
 def require(meta: MetaStore, *found: list[Row], at: datetime = MOMENTS[-1]) -> None:
@@ -85,20 +87,20 @@ def require(meta: MetaStore, *found: list[Row], at: datetime = MOMENTS[-1]) -> N
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_rows_have_the_facts_of_their_file_and_the_moment_of_their_epoch(tmp_path: Path, suffix: str) -> None:
+def test_rows_have_the_facts_of_their_file_and_the_time_of_their_epoch(tmp_path: Path, suffix: str) -> None:
     meta, files = new_store(tmp_path / "store"), tmp_path / "in"
     hidden = HIDDEN if suffix == "parquet" else OF_TEXTS
     append(meta, source(files, suffix, may_be_missing="true"), view("v", hidden))
     a = write(files / f"a.{suffix}", 1, 2, 3)
-    run(meta, MOMENTS[0])
+    first = run(meta, MOMENTS[0])
     b = write(files / f"b.{suffix}", 4, modified=1_600_000_000)
-    run(meta, MOMENTS[1])
+    second = run(meta, MOMENTS[1])
     append(meta, view("late", hidden))
     run(meta, MOMENTS[2])
     index = suffix == "parquet"
     both = [
-        *expected(files / f"a.{suffix}", a, MOMENTS[0], 1, 2, 3, index=index),
-        *expected(files / f"b.{suffix}", b, MOMENTS[1], 4, index=index),
+        *expected(files / f"a.{suffix}", a, first, 1, 2, 3, index=index),
+        *expected(files / f"b.{suffix}", b, second, 4, index=index),
     ]
     assert rows(meta, "v") == rows(meta, "late") == sorted(both, key=repr)
 
@@ -107,36 +109,45 @@ def test_a_file_that_is_touched_renamed_or_gone_keeps_the_facts_of_its_record(tm
     meta, file = new_store(tmp_path / "store"), tmp_path / "in" / "a.parquet"
     stat = write(file, 1, 2)
     append(meta, source(file.parent), view("v"))
-    run(meta, MOMENTS[0])
+    at = run(meta, MOMENTS[0])
     os.utime(file)
-    require(meta, expected(file, stat, MOMENTS[0], 1, 2))
+    require(meta, expected(file, stat, at, 1, 2))
     file.unlink()
-    require(meta, expected(file, stat, MOMENTS[0], 1, 2))
+    require(meta, expected(file, stat, at, 1, 2))
 
 
-def test_a_corrected_file_is_taken_again_at_the_moment_of_its_restatement(tmp_path: Path) -> None:
+def test_a_corrected_file_is_taken_again_at_the_time_of_its_restatement(tmp_path: Path) -> None:
     meta, files = new_store(tmp_path / "store"), tmp_path / "in"
     a, b = write(files / "a.parquet", 1, 2), write(files / "b.parquet", 3)
     append(meta, source(files), view("v"))
-    run(meta, MOMENTS[0])
-    now = write(files / "a.parquet", 7, modified=1_700_000_001)
+    first = run(meta, MOMENTS[0])
+    now = write(files / "a.parquet", 7, modified=1_690_000_001)
     assert Restating(meta, "s", Restated(str(files / "a.parquet"))).begin() is not None
     next_epoch(LocalRunner(), meta)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=meta.latest().moment)
+    second = run(meta, MOMENTS[0])
     assert a != now
-    require(meta, expected(files / "a.parquet", now, moment, 7), expected(files / "b.parquet", b, MOMENTS[0], 3))
+    require(meta, expected(files / "a.parquet", now, second, 7), expected(files / "b.parquet", b, first, 3))
+
+
+def test_a_file_whose_time_is_ahead_of_the_clock_is_ingested_at_its_own_time(tmp_path: Path) -> None:
+    meta, file = new_store(tmp_path / "store"), tmp_path / "in" / "a.parquet"
+    ahead = 1_900_000_000.5
+    stat = write(file, 1, modified=ahead)
+    append(meta, source(file.parent), view("v"))
+    assert run(meta, MOMENTS[0]).timestamp() < ahead
+    require(meta, expected(file, stat, datetime.fromtimestamp(ahead, UTC), 1))
 
 
 def test_a_change_that_a_person_accepts_moves_no_facts(tmp_path: Path) -> None:
     meta, file = new_store(tmp_path / "store"), tmp_path / "in" / "a.parquet"
     stat = write(file, 1, 2)
     append(meta, source(file.parent), view("v"))
-    run(meta, MOMENTS[0])
+    at = run(meta, MOMENTS[0])
     write(file, 3, 4, 5)
     run(meta, MOMENTS[1])
     abandon(meta, Detour(skip_files=(str(file),)))
     run(meta, MOMENTS[2])
-    require(meta, expected(file, stat, MOMENTS[0], 1, 2))
+    require(meta, expected(file, stat, at, 1, 2))
 
 
 def test_a_source_of_an_earlier_release_has_the_time_of_the_epochs_number(
@@ -175,11 +186,11 @@ def test_an_object_has_the_time_at_which_it_was_uploaded_and_an_address_as_in_sp
         (listed,) = client.list_objects_v2(Bucket=BUCKET, Prefix="in/")["Contents"]
         meta = new_store(tmp_path / "store")
         append(meta, source(f"s3://{BUCKET}/in?endpoint={endpoint}&path_style=true"), view("v"))
-        run(meta, MOMENTS[0])
+        at = run(meta, MOMENTS[0])
         client.delete_object(Bucket=BUCKET, Key="in/a b.parquet")
         address, time = f"s3a://{BUCKET}/in/a%20b.parquet", listed["LastModified"]
         facts = (address, "a%20b.parquet", len(body), time)
-        require(meta, [(i, *facts, n, MOMENTS[0]) for n, i in enumerate((1, 2))])
+        require(meta, [(i, *facts, n, max(at, time)) for n, i in enumerate((1, 2))])
 
 
 def test_rejects_have_the_facts_of_their_file(tmp_path: Path) -> None:
@@ -188,11 +199,11 @@ def test_rejects_have_the_facts_of_their_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array([1, 2**40, 3], pa.int64())}), file)
     stat = file.stat()
     append(meta, source(file.parent, on_error="quarantine"), view("v"))
-    run(meta, MOMENTS[0])
-    assert rows(meta, "v") == [row for row in expected(file, stat, MOMENTS[0], 1, 2, 3) if row[0] != 2]
+    at = max(run(meta, MOMENTS[0]), datetime.fromtimestamp(stat.st_mtime_ns // 1_000_000 / 1000, UTC))
+    assert rows(meta, "v") == [row for row in expected(file, stat, at, 1, 2, 3) if row[0] != 2]
     ((path, position, _, raw, metadata, moment),) = rows(meta, "s__rejects")
     time = datetime.fromtimestamp(stat.st_mtime_ns // 1_000_000 / 1000, UTC)
-    assert (path, position, raw, moment) == (str(file), 2, None, MOMENTS[0])
+    assert (path, position, raw, moment) == (str(file), 2, None, at)
     assert metadata == {
         "file_path": f"file:{file}",
         "file_name": "a.parquet",
@@ -228,5 +239,5 @@ def test_a_run_killed_at_any_request_gives_the_same_facts(tmp_path: Path) -> Non
     calls: list[tuple[str, str]] = []
     for store in stores_after_deaths(template, lambda meta: run(meta, MOMENTS[1]), calls):
         meta = MetaStore(open_object_store(str(store)), "another", lambda: next(clocks))
-        run(meta, MOMENTS[1])
-        assert rows(meta, "v") == expected(files / "a.parquet", a, MOMENTS[1], 1, 2), calls
+        at = run(meta, MOMENTS[1])
+        assert rows(meta, "v") == expected(files / "a.parquet", a, at, 1, 2), calls

@@ -18,9 +18,9 @@ from tests.jobs.driver.embedded import append, insert, new_store, open_store, ro
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
 from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LocalRunner

@@ -18,9 +18,9 @@ from tests.jobs.driver.embedded import append, epoch, new_store, open_store, row
 from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
 from tests.s3_servers import BUCKET, credentials, moto_process
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.restate import EpochUnderWayError, Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held

@@ -16,9 +16,9 @@ import pytest
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.support.faulty_store import stores_after_deaths
 from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.detour import Detour
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
 from tussock.jobs.driver.summary import EpochSummary, show_summary

@@ -14,8 +14,8 @@ import pytest
 from tests.jobs.driver.embedded import append
 from tests.jobs.driver.test_rejects import FIELDS, Record, source, view, write
 from tests.jobs.shell.test_quality_commands import Shop, shop
-from tussock.jobs.driver.barrier import Wish
 from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.gate.arrival import judge_arrivals, past_intervals

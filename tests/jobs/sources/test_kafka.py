@@ -188,7 +188,7 @@ def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
     first = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 0)]
     store.ingest(taken_rows(schema, first, 1), 1)
     read = msgspec.Raw(msgspec.json.encode([PinnedOffsets(Offsets(0, "t", 0, "A", 9, 12), 3, 0)]))
-    batch = READER.taken_rows(schema, Pins(read), 2, 0)
+    batch = READER.taken_rows(schema, Pins(read), 2)
     assert batch is not None
     store.ingest(batch, 2)
     table = StorageTable(schema, store.reader, 2, 1)

@@ -54,12 +54,12 @@ def pin_files(listed: Sequence[ListedFile], before: StorageTable | None, most: i
 def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[..., StorageTable]) -> None:
     first = pin_files(files("b", "c"), None, 1 << 30)
     assert first == (PinnedFile("/data/b", 100, "etag of b", 0), PinnedFile("/data/c", 100, "etag of c", 1))
-    before = taken(taken_rows(SCHEMA, first, 1 << 62, 0))
+    before = taken(taken_rows(SCHEMA, first, 1 << 62))
     second = pin_files(files("a", "b", "c", "d"), before, 1 << 30)
     assert second == (PinnedFile("/data/a", 100, "etag of a", 2), PinnedFile("/data/d", 100, "etag of d", 3))
     assert pin_files(files("b"), before, 1 << 30) == ()
     assert pin_files([], before, 1 << 30) == ()
-    before = taken(taken_rows(SCHEMA, first, 1 << 62, 0), taken_rows(SCHEMA, second, (1 << 62) + 1, 0))
+    before = taken(taken_rows(SCHEMA, first, 1 << 62), taken_rows(SCHEMA, second, (1 << 62) + 1))
     assert [f.number for f in pin_files(files("a", "b", "c", "d", "x"), before, 1 << 30)] == [4]
 
 
@@ -69,7 +69,7 @@ def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_c
     now = [*files("a"), *files("b", size=0)]
     first = pin_files(now, None, 1 << 30)
     assert [f.path for f in first] == ["/data/a"]
-    before = taken(taken_rows(SCHEMA, first, 1, 0))
+    before = taken(taken_rows(SCHEMA, first, 1))
     assert pin_files(now, before, 1 << 30) == ()
     assert [(f.path, f.number) for f in pin_files(files("a", "b"), before, 1 << 30)] == [("/data/b", 1)]
     (emptied,) = compare(files("a", size=0), before, 0).changed
@@ -85,7 +85,7 @@ def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | Non
 def test_a_changed_taken_file_is_returned_with_its_old_and_new_state(
     now: ListedFile, taken: Callable[..., StorageTable]
 ) -> None:
-    before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1, 0))
+    before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
     found = compare([*files("a"), now, *files("c")], before, 0)
     (change,) = found.changed
     assert change.was == PinnedFile("/data/b", 100, "etag of b", 1)
@@ -99,7 +99,7 @@ def test_further_fields_of_a_taken_file_are_read_back(taken: Callable[..., Stora
         PinnedFile("/data/b", 2, "y", 1, rows=False),
         PinnedFile("/data/c", 3, "z", 2, accepted="4 w", modified=5, ingested=6),
     )
-    before = taken(taken_rows(SCHEMA, pinned, 1, 0))
+    before = taken(taken_rows(SCHEMA, pinned, 1))
     assert taken_files(before) == pinned
     assert compare([ListedFile("/data/c", 4, "w")], before, 0).changed == ()
 
@@ -114,7 +114,7 @@ def test_a_removed_file_is_forgotten_or_recorded_as_unread(
         msgspec.structs.replace(first[2], weight=-1),
         PinnedFile("/data/c", 5, "new", 3),
     )
-    after = taken(taken_rows(SCHEMA, first, 1, 0), taken_rows(SCHEMA, goes, 2, 0))
+    after = taken(taken_rows(SCHEMA, first, 1), taken_rows(SCHEMA, goes, 2))
     assert taken_files(after) == (
         msgspec.structs.replace(first[1], rows=False, accepted="9 now"),
         PinnedFile("/data/c", 5, "new", 3),
@@ -123,7 +123,7 @@ def test_a_removed_file_is_forgotten_or_recorded_as_unread(
 
 def test_a_source_of_the_first_releases_records_the_columns_that_it_has(taken: Callable[..., StorageTable]) -> None:
     old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:5])
-    rows = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0, accepted="7 now")], 5, 0).rows
+    rows = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0, accepted="7 now")], 5).rows
     assert rows.drop_columns(["key", "op"]).to_pylist() == [
         {"path": "/data/a", "size": 7, "etag": "now", "epoch": 5, "number": 0}
     ]
@@ -133,18 +133,19 @@ def test_a_source_of_the_first_releases_records_the_columns_that_it_has(taken: C
 def test_a_file_that_is_only_accepted_keeps_its_time_without_a_column_for_it(columns: int) -> None:
     old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:columns])
     first, later = 1_700_000_000_000 << 16 | 3, 1_800_000_000_000 << 16 | 5
-    taken_now = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0)], first, 9).rows
+    taken_now = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0)], first).rows
     assert taken_now["epoch"].to_pylist() == [first]
     was = PinnedFile("/data/a", 1, "x", 0, accepted="1 y", ingested=1_700_000_000_000_000)
-    (again,) = taken_rows(old, [was], later, 9).rows["epoch"].to_pylist()
+    (again,) = taken_rows(old, [was], later).rows["epoch"].to_pylist()
     assert again >> 16 == 1_700_000_000_000
-    read_again = taken_rows(old, [PinnedFile("/data/a", 1, "z", 1)], later, 9).rows
+    read_again = taken_rows(old, [PinnedFile("/data/a", 1, "z", 1)], later).rows
     assert read_again["epoch"].to_pylist() == [later]
 
 
 def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
     pinned = [PinnedFile("/data/é", 1, "x", 1), PinnedFile("/data/z", 2, "y", 0)]
-    rows = taken_rows(SCHEMA, pinned, 5, 7).rows
+    epoch = 7 << 16
+    rows = taken_rows(SCHEMA, pinned, epoch).rows
     keys = rows["key"].to_pylist()
     assert keys == sorted(keys)
     assert rows["op"].to_pylist() == [1, 1]
@@ -153,25 +154,25 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "path": "/data/z",
             "size": 2,
             "etag": "y",
-            "epoch": 5,
+            "epoch": epoch,
             "number": 0,
             "kept": "",
             "unread": False,
             "accepted": "",
             "modified": 0,
-            "ingested": 7,
+            "ingested": 7_000,
         },
         {
             "path": "/data/é",
             "size": 1,
             "etag": "x",
-            "epoch": 5,
+            "epoch": epoch,
             "number": 1,
             "kept": "",
             "unread": False,
             "accepted": "",
             "modified": 0,
-            "ingested": 7,
+            "ingested": 7_000,
         },
     ]
 
