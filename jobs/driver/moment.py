@@ -18,7 +18,7 @@ from enum import Enum, auto
 from tussock.jobs.plan.definition import follows_moment
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.barrier import Span
+from tussock.statestore.meta.barrier import TimeSpan
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.version import HummockVersion
 
@@ -84,7 +84,7 @@ class Moment:
 
     at: int = 0
     by_intervals: bool = False
-    passed_over: Span | None = None
+    passed_over: TimeSpan | None = None
 
 
 UNMOVED = Moment()
@@ -113,7 +113,7 @@ def next_moment(version: HummockVersion, wish: Wish, clock: int) -> Moment:
     return Moment(at, by_intervals, _passed_over(version, wish, at))
 
 
-def _passed_over(version: HummockVersion, wish: Wish, at: int) -> Span | None:
+def _passed_over(version: HummockVersion, wish: Wish, at: int) -> TimeSpan | None:
     """Return the time that the epoch passes over, if views follow the moment. Raises IntervalsNotRunError."""
     end = at if wish.interval is None else micros_of(wish.interval.start)
     start = version.moment
@@ -122,7 +122,7 @@ def _passed_over(version: HummockVersion, wish: Wish, at: int) -> Span | None:
     if wish.moment is None and not wish.pace.may_pass_over(start):
         interval = () if wish.interval is None else (wish.interval.start.isoformat(), wish.interval.end.isoformat())
         raise IntervalsNotRunError(start, end, at, views, interval)
-    return Span(start, end)
+    return TimeSpan(start, end)
 
 
 def following_views(catalog: Catalog) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def time_of_micros(micros: int) -> datetime:
     return _UNIX_EPOCH + timedelta(microseconds=micros)
 
 
-def passed_over_text(span: Span) -> str:
+def passed_over_text(span: TimeSpan) -> str:
     """Describe the time that an epoch passed over."""
     return f"the intervals from {_utc(span.start)} to {_utc(span.end)}, which have not run"
 
@@ -166,7 +166,7 @@ class IntervalsNotRunError(InputError):
 
     def __str__(self) -> str:
         of = f"--interval {' '.join(self.interval)} " if self.interval else ""
-        passed = passed_over_text(Span(self.start, self.end))
+        passed = passed_over_text(TimeSpan(self.start, self.end))
         return (
             f"this epoch would move now() in {', '.join(self.views)} over {passed}. now() never goes back, so their "
             "rows would come late. Nothing was changed. Run these intervals first. To leave them out, run "

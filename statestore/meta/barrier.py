@@ -31,7 +31,7 @@ class Mutation(msgspec.Struct, frozen=True):
     relations: tuple[int, ...] = ()  # ids of the affected relations, in order
 
 
-class Span(msgspec.Struct, frozen=True):
+class TimeSpan(msgspec.Struct, frozen=True):
     """A time span in Unix microseconds, end exclusive."""
 
     start: int
@@ -54,7 +54,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     # Unix microseconds: the value of now() in views, at least the previous version's. 0: the previous version's.
     moment: int = 0
     by_intervals: bool = False  # epochs without an interval keep the moment; ignored if `moment` is 0
-    passed_over: Span | None = None  # the time before the moment whose intervals have not run
+    passed_over: TimeSpan | None = None  # the time before the moment whose intervals have not run
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tussock.statestore.meta.barrier import Barrier, Mutation, Span
+from tussock.statestore.meta.barrier import Barrier, Mutation, TimeSpan
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.requests import Requests
@@ -69,7 +69,7 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
     by_intervals: bool = False  # the barrier's
-    passed_over: Span | None = None  # the barrier's
+    passed_over: TimeSpan | None = None  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
     units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
