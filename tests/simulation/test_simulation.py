@@ -1,0 +1,100 @@
+"""Seeds of the simulation, and what makes their results true: equal histories, and no way around the simulation."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SEEDS, DEEP_SEEDS = 2_000, 200_000
+PARTS, DEEP_PARTS = 4, 40  # processes, one after another or side by side
+
+#: The rooms that run inside the simulation.
+ROOMS = ("statestore", "jobs/exchange", "jobs/workers", "jobs/outside", "jobs/task", "jobs/driver", "jobs/upkeep")
+#: Modules of the standard library that reach the clock, the disk, other processes, threads or chance.
+OUTSIDE = frozenset(
+    """os io time socket select selectors threading _thread queue subprocess multiprocessing signal fcntl random secrets
+    uuid tempfile shutil pathlib concurrent asyncio socketserver http urllib ssl mmap gc sched ctypes resource
+    """.split()  # noqa: SIM905
+)
+#: Those that the simulation does not have, by module of the engine, with the reason.
+EXCUSED = {
+    "statestore/allocator.py: ctypes": "memory of the C library",
+    "statestore/hummock/cache_file.py: mmap": "the disk cache, which no simulated process configures",
+    "statestore/table/memory_file.py: mmap": "rows in shared memory between Spark's workers; switched off",
+    "statestore/objectstore/open.py: urllib": "urllib.parse: text only",
+    "statestore/objectstore/s3.py: urllib": "urllib.parse: text only",
+    "jobs/exchange/channel.py: ssl": "encryption in memory (MemoryBIO)",
+    "jobs/exchange/sealing.py: ssl": "encryption in memory (MemoryBIO)",
+}
+
+
+def run(*arguments: str) -> str:
+    """The output of the command. Fails if a seed does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done.stdout
+
+
+def run_seeds(part: int, parts: int, seeds: int) -> None:
+    """Run a part of the first `seeds` seeds."""
+    run("--known", "--seeds", str(seeds // parts), "--first", str(part * seeds // parts))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_history_breaks_a_promise(part: int) -> None:
+    run_seeds(part, PARTS, SEEDS)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("part", range(DEEP_PARTS))
+def test_no_history_of_many_breaks_a_promise(part: int) -> None:
+    run_seeds(part, DEEP_PARTS, DEEP_SEEDS)
+
+
+def test_a_seed_has_the_same_history_in_every_process() -> None:
+    def digests(first: int, seeds: int) -> dict[str, str]:
+        output = run("--known", "--digests", "--first", str(first), "--seeds", str(seeds))
+        return dict(re.findall(r"^(\d+) ([0-9a-f]{24})$", output, re.MULTILINE))
+
+    together = digests(0, 24)
+    assert len(set(together.values())) == 24
+    assert digests(12, 12) == {seed: digest for seed, digest in together.items() if int(seed) >= 12}
+
+
+def outside_modules(text: str) -> Iterator[str]:
+    """The modules of OUTSIDE that a module imports."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                found = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(module), level=0):
+                found = [module]
+            case _:
+                continue
+        yield from (name for name in found if name.partition(".")[0] in OUTSIDE)
+
+
+def test_the_engine_reaches_the_outside_through_simulated_modules_only() -> None:
+    simulated = set(run("--list-modules").split())
+    found = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for room in ROOMS
+        for file in sorted((ROOT / room).rglob("*.py"))
+        for name in outside_modules(file.read_text())
+        if name not in simulated
+    }
+    excused = {entry for entry in found if entry.replace(".parse", "") in EXCUSED}
+    assert found - excused == set()
+
+
+def test_an_import_of_a_module_that_is_not_simulated_is_noticed() -> None:
+    text = "import asyncio\nfrom http.server import HTTPServer\ndef f():\n    import sched, re"
+    assert list(outside_modules(text)) == ["asyncio", "http.server", "sched"]
