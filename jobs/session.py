@@ -57,6 +57,7 @@ from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
+from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
@@ -82,7 +83,7 @@ class TwoThreadsError(InputError):
         return (
             "this session is in use by another thread, and serves one thread at a time. Nothing was done. Open a "
             "session for each thread (Session(store, spark=session.spark) shares its Spark), or call again when the "
-            "other call has ended."
+            "other call has ended. In a process that was forked during the call, open another session."
         )
 
 
@@ -130,6 +131,7 @@ class Session:
         self.time_zone = self.meta.settings.time_zone
         self._on_error = OnError(on_error)
         self._spark: SparkSession | None = None if callable(spark) else spark
+        self._spark_process = OwnProcess()  # the process that has started it
         self._start_spark = spark if callable(spark) else None
         self._leaves_spark = self._spark is not None and self._joined_spark()
         if workers is not None and workers < 1:
@@ -149,11 +151,14 @@ class Session:
     @property
     def spark(self) -> "SparkSession":
         """The Spark session, started on first use."""
-        if self._spark is None:
+        if self._spark is not None:
+            self._spark_process.check(USED_SPARK, OPEN_SESSION)
+        else:
             if self._start_spark is not None:
                 self._spark = self._start_spark()
             else:
                 self._leaves_spark = self._joined_spark()
+            self._spark_process = OwnProcess()
         assert self._spark is not None
         return self._spark
 
@@ -593,7 +598,7 @@ class Session:
             if frames is not None:
                 frames.close()
         finally:
-            if self._leaves_spark and self._spark is not None:
+            if self._leaves_spark and self._spark is not None and self._spark_process.is_here:
                 from tussock.jobs.spark.session import leave_spark
 
                 leave_spark(self._spark)

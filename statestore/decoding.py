@@ -11,9 +11,12 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from tussock.statestore.forks import wait_before_fork
+
 T = TypeVar("T")
 
 _making = threading.RLock()
+wait_before_fork(_making)
 _made: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 

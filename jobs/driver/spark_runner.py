@@ -50,6 +50,7 @@ from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import NOTHING, Measurement, MeasurementSum, Report, together
 from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
 from tussock.statestore.decoding import decoded
+from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
 from tussock.statestore.meta.version import SstInfo
 
 #: The Spark type of a cell. A DDL string would be parsed in the JVM for each level of each epoch.
@@ -72,9 +73,11 @@ class SparkRunner:
         self._measuring = _Measuring(spark)
         self._slots = Slots(spark.sparkContext)
         self._why_files = reason_for_files(spark.sparkContext)
+        self._process = OwnProcess()
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """See LevelRunner."""
+        """See LevelRunner. Raises InheritedError in a forked child."""
+        self._process.check(USED_SPARK, OPEN_SESSION)
         spark = epoch_session(self.spark, levels.time_zone)
         with active(spark):
             return self._run(spark, levels)

@@ -21,6 +21,7 @@ import msgspec
 
 from tussock.jobs.outside import world
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.forks import close_in_child
 
 PATIENCE_S = 60.0  # without a further process, while some wait
 _HELLO_S = 5.0  # for one process to introduce itself
@@ -160,7 +161,7 @@ class Rendezvous:
 
     def _next(self) -> "_Present | None":
         try:
-            connection, _ = self._socket.accept()
+            connection = close_in_child(self._socket.accept()[0])
         except OSError:  # no process came, or the meeting is closed
             return None
         connection.settimeout(_HELLO_S)

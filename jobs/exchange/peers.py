@@ -27,6 +27,7 @@ from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, R
 from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.forks import close_in_child
 
 PATIENCE_S = 120.0  # without a sign of life from a peer
 BEAT_S = 5.0
@@ -369,7 +370,7 @@ def _accept(
     while missing := expected - connections.keys():
         listening.settimeout(max(0.01, deadline - world.now_s()))
         try:
-            connection, _ = listening.accept()
+            connection = close_in_child(listening.accept()[0])
         except TimeoutError as err:
             raise PeerMissingError(f"tasks {sorted(missing)} did not connect within {_CONNECT_S:.0f} s") from err
         rank = _rank_of(connection, meeting, roll)

@@ -14,12 +14,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 
 from tussock.statestore.extras import extras_named
+from tussock.statestore.forks import new_lock
 
 _ENGINES = frozenset({"pyspark", "sqlalchemy", "boto3", "botocore", "google", "azure"})
 _WHEN_USED = frozenset({"altair", "scipy", "scipy.stats"})
 _GX = "great_expectations"
 _spark_was_left_out = False
-_importing = threading.Lock()
+_importing = new_lock()
 
 
 class _Finder(MetaPathFinder):

@@ -9,7 +9,6 @@ Every result has one row per input row, in the same order, because callers pair 
 """
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -37,6 +36,7 @@ from tussock.jobs.logical.expression_tree import columns_of, conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
 from tussock.statestore.errors import TussockError
+from tussock.statestore.forks import OwnProcess
 from tussock.statestore.local_disk import local_folder
 from tussock.statestore.months import shown_at
 from tussock.statestore.nested import is_nested, relabelled
@@ -521,10 +521,10 @@ class _Kept:
     """A kernel and its spill folder. Both are closed when the last reference is dropped or the process ends."""
 
     def __init__(self, memory_limit: str) -> None:
-        self.pid = os.getpid()
+        self.process = OwnProcess()
         folder = spill_folder()
         self.kernel = Kernel(memory_limit, folder)
-        finalize(self, _end, self.pid, self.kernel, folder)
+        finalize(self, _end, self.process, self.kernel, folder)
 
 
 _of_thread = _OfThread()
@@ -540,7 +540,7 @@ def thread_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
     Threads do not share a kernel, because it can hold the rows of only one query at a time.
     """
     kept = _of_thread.kept
-    if kept is None or kept.pid != os.getpid():
+    if kept is None or not kept.process.is_here:
         kept = _of_thread.kept = _Kept(memory_limit)
     return kept.kernel
 
@@ -554,8 +554,8 @@ def spill_folder() -> str:
     return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local_folder())
 
 
-def _end(pid: int, kernel: Kernel, folder: str) -> None:
-    if os.getpid() == pid:
+def _end(process: OwnProcess, kernel: Kernel, folder: str) -> None:
+    if process.is_here:
         kernel.close()
         shutil.rmtree(folder, ignore_errors=True)
     else:  # a forked child must not close its parent's connection: a thread of the parent may have held its locks

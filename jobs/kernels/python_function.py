@@ -29,6 +29,7 @@ from tussock.jobs.logical.nodes import PYTHON, Call
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
+from tussock.statestore.forks import new_rlock
 from tussock.statestore.months import given_array, given_type, kept_array
 from tussock.statestore.nested import is_nested, rebuilt, relabelled
 from tussock.statestore.types import arrow_type
@@ -83,9 +84,7 @@ class LoadedFunction:
 
 
 _installed: dict[str, CreateFunction] = {}  # by digest
-_loading = (
-    threading.RLock()
-)  # while another thread runs a module for the first time, `sys.modules` has an incomplete module
+_loading = new_rlock()  # while another thread runs a module for the first time, `sys.modules` has an incomplete module
 
 
 class _Faults(threading.local):

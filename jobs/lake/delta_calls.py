@@ -1,26 +1,38 @@
 """Calls of the deltalake package, for sources and sinks."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError
 
 from tussock.jobs.settings.cause import cause_of, is_panic
+from tussock.statestore.forks import OwnProcess, new_lock
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
 # Some calls of the package wait for its own threads while they hold Python's lock (set_table_properties, history).
 # During a write, those threads read batches from Python and need that lock. Two threads of this process in such calls
 # would deadlock.
-_ONE_CALL_AT_A_TIME = threading.Lock()
+_ONE_CALL_AT_A_TIME = new_lock()
+
+
+class _Use:
+    """The process that first called the package; None before that. The package's threads do not survive a fork."""
+
+    process: OwnProcess | None = None
+
+
+_use = _Use()
 
 
 @contextmanager
 def one_call(place: str, what: str) -> Iterator[None]:
     """Run a call of the package; only one runs in a process at a time.
 
-    Raises ObjectStoreUnavailableError, and the package's errors about the table.
+    Raises ObjectStoreUnavailableError, and the package's errors about the table; InheritedError in a forked child of a
+    process that has used the package.
     """
+    _use.process = _use.process or OwnProcess()
+    _use.process.check("The parent process used Delta tables", "Use them only in the children")
     try:
         with _ONE_CALL_AT_A_TIME:
             yield

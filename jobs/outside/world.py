@@ -12,6 +12,27 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from typing import ParamSpec
+
+from tussock.statestore.forks import close_in_child
+
+P = ParamSpec("P")
+
+
+def _closed_in_child(create: Callable[P, socket.socket]) -> Callable[P, socket.socket]:
+    """Close the sockets in a forked child, which would hide from the peers that its parent has died."""
+
+    def created(*args: P.args, **kwargs: P.kwargs) -> socket.socket:
+        return close_in_child(create(*args, **kwargs))
+
+    return created
+
+
+def _new_pair() -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair()
+    return close_in_child(one), close_in_child(other)
+
 
 # --- time, in seconds of a clock that never goes back ---
 now_s = time.monotonic
@@ -24,9 +45,9 @@ Condition = threading.Condition
 
 # --- sockets ---
 Selector = selectors.DefaultSelector
-create_server = socket.create_server
-create_connection = socket.create_connection
-create_pair = socket.socketpair
+create_server = _closed_in_child(socket.create_server)
+create_connection = _closed_in_child(socket.create_connection)
+create_pair = _new_pair
 
 # --- processes ---
 start_process = subprocess.Popen

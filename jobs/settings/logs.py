@@ -18,6 +18,7 @@ from functools import cache
 
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.statestore.errors import InputError
+from tussock.statestore.forks import new_lock
 
 VARIABLE = "TUSSOCK_LOG"
 ROOT = "tussock"
@@ -69,7 +70,7 @@ class RedactingFormatter(logging.Formatter):
         return without_secrets(super().format(record))
 
 
-_configuring = threading.Lock()
+_configuring = new_lock()
 
 
 def configure_logging() -> None:

@@ -28,6 +28,7 @@ from tussock.jobs.settings.object_ticket import SCHEME, VALID_S, Ticket, suffix_
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.spark.session import ENCRYPTION, driver_address
 from tussock.statestore.errors import TussockError
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.open import as_s3, open_s3
 
@@ -42,23 +43,21 @@ _BLOCK_BYTES = 8 << 20
 _IDLE_S = 60  # a connection without a request ends
 _STALLED_S = 60 * 60  # one whose reader takes nothing ends; a task may compute between two reads
 
-_lock = threading.Lock()
-_decided: "WeakKeyDictionary[SparkContext, tuple[int, ObjectGateway | None]]" = WeakKeyDictionary()
+_lock = new_lock()
+_decided: "WeakKeyDictionary[SparkContext, ObjectGateway | None]" = WeakKeyDictionary()
+renew_in_child(_decided.clear)  # the threads of its servers are the parent's
 
 
 def gateway_of(spark: "SparkSession") -> "ObjectGateway | None":
     """Return the gateway of a Spark application; None if it has Hadoop's module for S3 and reads the objects itself.
 
-    A forked child is another process, and does not use the gateway of its parent.
-
     Raises NeedsHadoopAwsError. Cost: a few calls of the JVM, once per application.
     """
-    context, process = spark.sparkContext, os.getpid()
+    context = spark.sparkContext
     with _lock:
-        known = _decided.get(context)
-        if known is None or known[0] != process:
-            known = _decided[context] = process, _gateway_for(spark)
-        return known[1]
+        if context not in _decided:
+            _decided[context] = _gateway_for(spark)
+        return _decided[context]
 
 
 def _gateway_for(spark: "SparkSession") -> "ObjectGateway | None":

@@ -25,6 +25,7 @@ from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
 from tussock.jobs.spark.executor_watch import watch_executors
+from tussock.statestore.forks import new_rlock, renew_in_child
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,23 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 NOISE = re.compile(rb"WARNING: Using incubator modules: ")
 
 
-_application_lock = threading.RLock()  # held while an application starts or stops, and while its users are counted
+def _leave_to_parent() -> None:
+    """Forget the JVM in a forked child, which cannot share the parent's connections and may start another one."""
+    if (gateway := SparkContext._gateway) is None:
+        return
+    _users.context, _users.count = None, 0
+    _of_parent.append(gateway)
+    if (started := getattr(gateway, "proc", None)) is not None and started.stdin is not None:
+        with suppress(OSError):
+            started.stdin.close()  # the parent's JVM ends with the last copy
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+renew_in_child(_leave_to_parent)
+_of_parent: list[JavaGateway] = []  # its finalizers would speak to the parent's JVM
+
+_application_lock = new_rlock()  # held while an application starts or stops, and while its users are counted
 
 
 class _Users:

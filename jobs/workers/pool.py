@@ -26,6 +26,7 @@ from tussock.jobs.wire.epoch_task import EpochTask, cells_in
 from tussock.jobs.wire.measured import Report
 from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.forks import close_in_child, new_lock, renew_in_child
 from tussock.statestore.meta.work import HowFar
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ class WorkerPool:
         """Start `count` workers. Cost: a second, for imports. Raises WorkerLostError."""
         self.count, self._pid, self._used = count, world.process_id(), world.now_s()
         own, theirs = zip(*(world.create_pair() for _ in range(count + 1)), strict=True)
-        self._server, *self._workers = (Connection(end.detach()) for end in own)
+        # A forked child must not hold these ends: the workers end with the last of them.
+        self._server, *self._workers = (close_in_child(Connection(end.detach())) for end in own)
         fds = [end.fileno() for end in theirs]
         self._process = world.start_process(
             [sys.executable, "-c", _SERVER, *map(str, fds), json.dumps(sys.path)],
@@ -200,11 +202,16 @@ class _OfProcess:
     """The pool of this process, and a lock that is held while an epoch uses it."""
 
     def __init__(self) -> None:
-        self.lock = world.Lock()
+        self.lock = new_lock()
         self.pool: WorkerPool | None = None
+
+    def forget(self) -> None:
+        """Leave the pool to the parent, in a forked child."""
+        self.pool = None
 
 
 _of_process = _OfProcess()
+renew_in_child(_of_process.forget)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tussock.jobs.facts.health import verdict
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
+from tussock.statestore.forks import renew_in_child
 from tussock.statestore.meta.catalog import shown_name
 from tussock_pages.remembered import Remembered, key_of
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
@@ -140,6 +141,7 @@ def age(now: datetime, at: datetime | None) -> str:
 
 
 _parts = Remembered(PARTS)
+renew_in_child(_parts.forget)
 _templates = Environment(
     loader=FileSystemLoader(FOLDER / "templates"),
     autoescape=True,

@@ -6,8 +6,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from threading import Lock
 from typing import Any, TypeVar, cast
+
+from tussock.statestore.forks import new_lock
 
 T = TypeVar("T")
 
@@ -18,7 +19,11 @@ class Remembered:
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[Hashable, Future[Any]] = OrderedDict()
-        self._lock = Lock()
+        self._lock = new_lock()
+
+    def forget(self) -> None:
+        """Forget all values. In a forked child, no thread would end those that were being computed."""
+        self._values.clear()
 
     def get(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return the value of a key: the known one, or that of `find`, whose errors are not kept."""

@@ -18,6 +18,7 @@ from tussock.jobs.settings.arrow import leave_pandas
 from tussock.jobs.settings.pipeline import FILE, Pipeline, pipeline_names
 from tussock.jobs.settings.process import clock_ms, new_writer, store_address
 from tussock.statestore.errors import InputError
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.manifest import SealedManifest
@@ -289,8 +290,21 @@ _ASKING = ThreadPoolExecutor(128, "tussock-stores")  # a silent store holds up t
 _stores: dict[str, tuple[str, Store]] = {}  # with its address, by pipeline
 _locks: dict[str, Lock] = {}  # held while a store is opened, by pipeline
 _silent: dict[str, "Future[SeenStore]"] = {}  # a request that outlasted its page, by pipeline
-_opening = Lock()
+_opening = new_lock()
 _definitions = Remembered(REMEMBERED)
+
+
+def _renew() -> None:
+    """Begin anew in a forked worker of the server, which has none of its parent's threads."""
+    global _POOL, _TURNS, _ASKING
+    _POOL, _ASKING = ThreadPoolExecutor(128, "tussock-pages"), ThreadPoolExecutor(128, "tussock-stores")
+    _TURNS = Turns(2)
+    for inherited in (_stores, _locks, _silent):
+        inherited.clear()
+    _definitions.forget()
+
+
+renew_in_child(_renew)
 
 
 def pipelines() -> tuple[FolderEntry, ...]:

@@ -4,12 +4,12 @@ SSTs are named by a hash of their bytes, so entries never become stale.
 """
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.memory import whole_memory
 
 DEFAULT_CAPACITY_BYTES = 512 << 20
@@ -51,7 +51,7 @@ class BlockCache:
         self.counts = CacheCounts()
         self._entries: OrderedDict[Hashable, tuple[Sized, int]] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def nbytes(self) -> int:
@@ -138,3 +138,6 @@ class BlockCache:
 def process_cache() -> BlockCache:
     """The default cache of all stores in this process."""
     return BlockCache(block_cache_bytes(whole_memory()))
+
+
+renew_in_child(process_cache.cache_clear)

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tussock.statestore.forks import wait_before_fork
 from tussock.statestore.hummock.cache_file import ENTRY_BYTES, PIECE_BYTES, WAYS, BusyError, CacheFile, open_cache_file
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.objectstore.base import ObjectStore
@@ -48,8 +49,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 Words = npt.NDArray[np.uint64]
 
-_lock = threading.Lock()  # for the threads of this process; a forked child must not inherit it locked
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = threading.Lock()  # for the threads of this process
+wait_before_fork(_lock)
 
 
 @dataclass(slots=True)

@@ -7,13 +7,13 @@ compaction would evict the data that point reads need.
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
+from tussock.statestore.forks import renew_in_child
 from tussock.statestore.hummock.cache_file import PIECE_BYTES
 from tussock.statestore.hummock.disk_cache import CachedObject, DiskCache, disk_cache_for
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
@@ -30,14 +30,13 @@ WHOLE_BYTES = 16 << 20  # an uploaded SST up to this size is cached completely
 _THREADS = 8  # objects fetched concurrently; the object store parallelises ranges of one object
 
 
-@lru_cache(maxsize=1)
-def _threads_of(process: int) -> ThreadPoolExecutor:
-    """The threads that fetch from several objects, shared by all readers of a process.
-
-    A forked child needs new ones.
-    """
-    del process  # only a cache key
+@cache
+def _fetching() -> ThreadPoolExecutor:
+    """The threads that fetch from several objects, shared by all readers of a process."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+
+
+renew_in_child(_fetching.cache_clear)
 
 
 class RangeReader:
@@ -59,7 +58,7 @@ class RangeReader:
         """
         if len(wanted) <= 1:
             return [self._read(sst, parts, keep) for sst, parts in wanted]
-        return list(_threads_of(os.getpid()).map(lambda item: self._read(item[0], item[1], keep), wanted))
+        return list(_fetching().map(lambda item: self._read(item[0], item[1], keep), wanted))
 
     def fetch_again(self, sst: SstInfo, part: Range) -> bytes | None:
         """Read damaged bytes again from the bucket, and remove them from the disk cache.

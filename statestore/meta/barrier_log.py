@@ -5,6 +5,7 @@ barrier.py defines a barrier; docs/design/commit-protocol.md explains why this i
 
 from collections.abc import Callable
 
+from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.epoch import allot_epoch
@@ -23,7 +24,8 @@ class BarrierLog:
     """One process's view of the barriers, for the methods of the same names in MetaStore. Not thread-safe."""
 
     def __init__(self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int]) -> None:
-        self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
+        self._objects, self._versions, self._clock_ms = objects, versions, clock_ms
+        self._writer = OwnName(writer)
         self._last_draft = 0
 
     def in_force(self, prev_epoch: int) -> Barrier | None:
@@ -94,7 +96,7 @@ class BarrierLog:
                 str(plan.log_end),
                 f"at least {version.log_end}, the end of the committed entries",
             )
-        return barrier_of(plan, version, epoch=epoch, attempt=attempt, writer=self._writer)
+        return barrier_of(plan, version, epoch=epoch, attempt=attempt, writer=str(self._writer))
 
 
 def winner_over(objects: ObjectStore, version: HummockVersion, prev_epoch: int) -> str:

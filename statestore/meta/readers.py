@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.forks import OwnName, OwnProcess
 from tussock.statestore.meta.delta import FloorRaised, RelationsForgotten, VersionChange
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
 from tussock.statestore.meta.pages import names_gone
@@ -44,7 +45,8 @@ class Readers:
         clock_ms: Callable[[], int],
         numbers: Iterator[int],
     ) -> None:
-        self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
+        self._objects, self._versions, self._clock_ms = objects, versions, clock_ms
+        self._writer = OwnName(writer)
         self._numbers = numbers  # unique to each pin of the process
 
     def pin(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
@@ -99,7 +101,8 @@ class Readers:
             yield self._versions.at(pin.version)
         finally:
             try:
-                drop_pin(self._objects, kept.end())
+                if kept.process.is_here:  # a child that leaves the block must not end its parent's read
+                    drop_pin(self._objects, kept.end())
             except AccessDeniedError as err:  # The pin stays until its lease expires.
                 warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
 
@@ -109,6 +112,7 @@ class _Kept:
 
     def __init__(self, objects: ObjectStore, pin: Pin, lease_ms: int, clock_ms: Callable[[], int]) -> None:
         self._objects, self._pin, self._lease_ms, self._clock_ms = objects, pin, lease_ms, clock_ms
+        self.process = OwnProcess()
         self._over = Event()
         self._thread = Thread(target=self._renew, name="pin", daemon=True)
         self._thread.start()

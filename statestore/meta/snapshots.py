@@ -23,11 +23,11 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Lock
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from tussock.statestore.forks import new_lock
 from tussock.statestore.meta.delta import VersionDelta, apply
 from tussock.statestore.meta.document import decode_document, encode_document, read_document, require_document
 from tussock.statestore.meta.errors import DamagedDocumentError
@@ -234,7 +234,7 @@ class _PagesOfRoot:
 
     def __init__(self, objects: ObjectStore, initial: Callable[[], HummockVersion], version_id: int) -> None:
         self._objects, self._initial, self._id = objects, initial, version_id
-        self._lock = Lock()
+        self._lock = new_lock()
         self._others: dict[str, str] | None = None  # the pages of the newest root, by content
         self._warned = False
         self._replayed: HummockVersion | None = None  # from the log, for pages whose objects are unusable

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.document import checked_json, encode_document, read_document, require_document
 from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.meta.names import client_name, hash_of, log_name, payload_name
@@ -59,7 +60,7 @@ class StatementLog:
 
     def __init__(self, objects: ObjectStore, writer: str) -> None:
         self._objects = objects
-        self._writer = writer
+        self._writer = OwnName(writer)
         self._known_end = 0  # all positions below exist
 
     def append(self, client_id: str, statement: bytes, seen_end: int = 0, expected: int | None = None) -> int:
@@ -79,14 +80,14 @@ class StatementLog:
             raise SettingError("a client id", "empty", "a text that stays the same when the statement is sent again")
         body = checked_json("a statement of the log", statement)
         end = self.end(seen_end)
-        claim = Claim(client_id, self._writer, end)
+        claim = Claim(client_id, str(self._writer), end)
         if not self._objects.put_if_absent(client_name(client_id), encode_document(claim)):
             claim = require_document(self._objects, client_name(client_id), Claim)
         position = claim.start
         while True:
             if expected is not None and max(position, end) > expected:
                 raise LogMovedError(expected, max(position, end))
-            entry = LogEntry(position, self._writer, client_id, body)
+            entry = LogEntry(position, str(self._writer), client_id, body)
             if position >= end and self._objects.put_if_absent(log_name(position), encode_document(entry)):
                 self._known_end = max(self._known_end, position + 1)
                 return position

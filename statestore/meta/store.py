@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
 
+from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
 from tussock.statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
@@ -65,7 +66,7 @@ class MetaStore:
         if not writer:
             raise SettingError("the writer", "empty", "a text that no other process uses")
         self.objects = objects
-        self.writer = writer
+        self._writer = OwnName(writer)
         self._clock_ms = clock_ms
         self._settings = settings
         self._versions = versions or VersionLog(objects, writer, lambda: initial_version(self.settings))
@@ -98,6 +99,11 @@ class MetaStore:
             versions=self._versions.for_another_thread(),
             pin_numbers=self._pin_numbers,
         )
+
+    @property
+    def writer(self) -> str:
+        """The globally unique name of this process. A forked child has another one."""
+        return str(self._writer)
 
     @property
     def settings(self) -> StoreSettings:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tussock.statestore.errors import DamagedError, RetryableError
+from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.delta import VersionChange, VersionDelta, apply
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import NoSuchVersionError
@@ -39,7 +40,7 @@ class VersionLog:
 
     def __init__(self, objects: ObjectStore, writer: str, initial: Callable[[], HummockVersion]) -> None:
         self._objects = objects
-        self._writer = writer
+        self._writer = OwnName(writer)
         self._initial = initial  # version 0, which has no snapshot
         self._snapshots = Snapshots(objects, initial)
         self._newest: HummockVersion | None = None
@@ -47,7 +48,7 @@ class VersionLog:
 
     def for_another_thread(self) -> "VersionLog":
         """A view of the log for another thread, which starts from the newest version that this one has seen."""
-        other = VersionLog(self._objects, self._writer, self._initial)
+        other = VersionLog(self._objects, str(self._writer), self._initial)
         other._newest = self._newest
         return other
 
@@ -96,7 +97,7 @@ class VersionLog:
             version = self.latest()
             if (change := decide(version)) is None:
                 return Appended(version, mine=False)
-            delta = VersionDelta(version.id + 1, self._writer, change)
+            delta = VersionDelta(version.id + 1, str(self._writer), change)
             after = apply(version, delta)  # rejects an invalid change before anything is written
             if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
                 after = self._seen(self._noted(after))

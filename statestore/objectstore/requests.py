@@ -9,10 +9,11 @@ no requests; the local store counts the requests that a bucket would have receiv
     delete    one per 1,000 names
 """
 
-import threading
 from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from tussock.statestore.forks import new_lock
 
 NAMES_A_REQUEST = 1000  # per LIST or DELETE request
 
@@ -42,7 +43,7 @@ class RequestCounter:
     """Counts the requests of one store object. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._requests = Requests()
 
     def got(self, nbytes: int = 0, requests: int = 1) -> None:

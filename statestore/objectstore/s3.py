@@ -5,15 +5,13 @@ object. The store therefore reads the object back after every answer except succ
 """
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +35,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadStoreError,
@@ -144,7 +143,7 @@ class S3ObjectStore:
         reads = plan_reads(ranges)
         with self._translated("get_ranges", name):
             if len(reads) > 1:
-                bodies = list(_threads_of(os.getpid()).map(lambda read: self._read(key, read), reads))
+                bodies = list(_fetching().map(lambda read: self._read(key, read), reads))
             else:
                 bodies = [self._read(key, read) for read in reads]
         found = [b""] * len(ranges)
@@ -271,7 +270,7 @@ class S3ObjectStore:
 
     @property
     def _client(self) -> "S3Client":
-        return _client_of(self._address.endpoint, self._address.region, self._address.path_style, os.getpid())
+        return _client_of(self._address.endpoint, self._address.region, self._address.path_style)
 
     def _key(self, name: str) -> str:
         return self._prefix + checked_name(name)
@@ -375,21 +374,15 @@ class S3ObjectStore:
         return ObjectStoreUnavailableError(self.uri, what, f"the server returned {code}")
 
 
-# Clients and threads are cached per process: a forked child must not use its parent's connections and lacks its
-# threads.
-
-
-@lru_cache(maxsize=1)
-def _threads_of(process: int) -> ThreadPoolExecutor:
+@cache
+def _fetching() -> ThreadPoolExecutor:
     """The threads that fetch ranges, shared by all stores of this process."""
-    del process  # only a cache key
     return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
 
 
 @lru_cache(maxsize=8)
-def _client_of(endpoint: str | None, region: str | None, path_style: bool, process: int) -> "S3Client":
-    """One client per endpoint and process. Creating one takes 0.1 s, and it holds the connections."""
-    del process  # only part of the cache key
+def _client_of(endpoint: str | None, region: str | None, path_style: bool) -> "S3Client":
+    """One client per endpoint. Creating one takes 0.1 s, and it holds the connections."""
     with _client_lock:  # Creating clients in boto3's default session is not thread-safe.
         client: S3Client = boto3.session.Session().client(
             "s3",
@@ -410,7 +403,10 @@ def _client_of(endpoint: str | None, region: str | None, path_style: bool, proce
         return client
 
 
-_client_lock = threading.Lock()
+_client_lock = new_lock()
+# A forked child must not use its parent's connections, and lacks its threads.
+renew_in_child(_fetching.cache_clear)
+renew_in_child(_client_of.cache_clear)
 
 
 def _unix_ms(moment: datetime) -> int:

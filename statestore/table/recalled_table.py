@@ -4,7 +4,6 @@ Every read of a StorageTable searches all SSTs that may have its keys, and small
 taken files are read in full, or nearly so, by each epoch of a driver.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import PUT
 from tussock.statestore.table.schema import Found
@@ -32,7 +32,7 @@ class _Memory:
     """The remembered tables of a process, by store and table. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._tables: OrderedDict[tuple[str, int], _Remembered] = OrderedDict()
 
     def get(self, name: tuple[str, int]) -> _Remembered | None:
@@ -50,6 +50,9 @@ class _Memory:
 @cache
 def _memory() -> _Memory:
     return _Memory()
+
+
+renew_in_child(_memory.cache_clear)
 
 
 class RecalledTable(StorageTable):

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, joined, sort_order
 from tussock.statestore.memory import spare_memory
@@ -121,7 +122,7 @@ class RowCache:
         # The newest epoch at which attempts of each store read. No later attempt reads at an older one.
         self._bases: dict[str, int] = {}
         self._bytes = self._units = 0  # `_units`: all unit numbers so far are below
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -389,3 +390,6 @@ def _run_all(due: Sequence[Callable[[], None]]) -> None:
 def process_row_cache() -> RowCache:
     """The cache of this process; it shrinks if the host is short of memory."""
     return RowCache(spare=spare_memory)
+
+
+renew_in_child(process_row_cache.cache_clear)  # with the thread that publishes

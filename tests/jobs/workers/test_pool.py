@@ -231,6 +231,26 @@ def test_workers_end_with_their_driver() -> None:
     eventually("the processes end", lambda: not any(map(lives, found)))
 
 
+def test_the_processes_end_with_a_killed_driver_while_a_child_of_it_lives() -> None:
+    code = (
+        "import os, signal\n"
+        "from tussock.jobs.workers.pool import WorkerPool\n"
+        f"pool = WorkerPool({WORKERS})\n"
+        "child = os.fork()\n"
+        "if not child: signal.pause()\n"
+        "print(*pool._pids, pool._process.pid, child, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        *found, child = map(int, driver.stdout.readline().split())
+        try:
+            eventually("the processes end", lambda: not any(map(lives, found)))
+            assert lives(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def test_the_epoch_of_another_thread_runs_in_this_process(meta: MetaStore) -> None:
     with worker_pool(WORKERS) as found:
         assert found is not None
