@@ -1,6 +1,7 @@
 """S3 servers for tests: moto's in this process, and versitygw as a separate process if it has been built."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -50,12 +51,18 @@ def create_bucket(endpoint: str, bucket: str = BUCKET) -> None:
 
 
 @contextmanager
-def moto_server(seen: "list[Seen] | None" = None) -> Iterator[str]:
-    """The endpoint of a moto server with an empty bucket BUCKET. `seen` gets each request, as it was received."""
+def moto_server(seen: "list[Seen] | None" = None, omitted: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The endpoint of a moto server with an empty bucket BUCKET.
+
+    Args:
+        seen: gets each request, as it was received.
+        omitted: the facts of objects that no answer has: ETag, Last-Modified, Content-Length. `W/` makes ETags weak.
+    """
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     app = _one_conditional_put_at_a_time(server._server.app)  # type: ignore[union-attr]
+    app = _omitting(app, omitted) if omitted else app
     server._server.app = app if seen is None else _watched(app, seen)  # type: ignore[union-attr]
     try:
         with credentials():
@@ -85,6 +92,32 @@ def _one_conditional_put_at_a_time(app: "WSGIApplication") -> "WSGIApplication":
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         with lock if "HTTP_IF_NONE_MATCH" in environ else nullcontext():
             return app(environ, start_response)
+
+    return serve
+
+
+def _omitting(app: "WSGIApplication", omitted: frozenset[str]) -> "WSGIApplication":
+    elements = {"ETag": b"ETag", "Content-Length": b"Size", "Last-Modified": b"LastModified"}  # of a list
+
+    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        began: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            began.append((status, headers))
+
+        answer = b"".join(app(environ, start))
+        status, headers = began[-1]
+        is_list = environ["REQUEST_METHOD"] == "GET" and answer.startswith(b"<?xml")
+        for name in omitted & set(elements) if is_list else ():
+            answer = re.sub(b"<%s>[^<]*</%s>" % (elements[name], elements[name]), b"", answer)
+        if is_list and "W/" in omitted:
+            answer = answer.replace(b"<ETag>", b"<ETag>W/")
+        lengths = [("Content-Length", str(len(answer)))] if is_list else []
+        left = [(k, v) for k, v in headers if k.title() not in {o.title() for o in omitted}]
+        left = [(k, f"W/{v}" if "W/" in omitted and k.title() == "Etag" else v) for k, v in left]
+        left = [(k, v) for k, v in left if not (is_list and k.title() == "Content-Length")] + lengths
+        start_response(status, left)
+        return [answer]
 
     return serve
 

@@ -6,15 +6,16 @@ object. The store therefore reads the object back after every answer except succ
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import boto3
@@ -34,6 +35,7 @@ from botocore.exceptions import (
     ResponseStreamingError,
     TokenRetrievalError,
 )
+from xxhash import xxh3_128
 
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.objectstore.base import (
@@ -62,6 +64,11 @@ CONNECT_TIMEOUT_S = 2  # a silent endpoint fails after ATTEMPTS timeouts and the
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # per request, with botocore's exponential backoff in between
 SETTLE_BACKOFF_S = 0.05  # doubles; between attempts to determine the result of a conditional PUT
+
+DIGEST = "bytes-"
+"""The beginning of a digest in place of an ETag that the server does not give."""
+_BLOCK = 1 << 20
+_SETTLED = timedelta(seconds=2)  # a later write of the same object then has another time, which has whole seconds
 
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -160,9 +167,7 @@ class S3ObjectStore:
         with self._translated("head", name):
             self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            return ObjectInfo(
-                name, answer["ContentLength"], answer["ETag"].strip('"'), _unix_ms(answer["LastModified"])
-            )
+            return self._info(name, answer, answer.get("ContentLength"), _date_of(answer))
 
     def put(self, name: str, data: bytes) -> None:
         key = self._key(name)
@@ -184,9 +189,8 @@ class S3ObjectStore:
             self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
             version = answer.get("VersionId", "null")
-            return ObjectInfo(
-                name, answer["ContentLength"], answer["ETag"].strip('"')
-            ), "" if version == "null" else version
+            info = self._info(name, answer, answer.get("ContentLength"), _date_of(answer))
+            return info, "" if version == "null" else version
 
     def is_beside(self, other: "S3ObjectStore") -> bool:
         """Whether one server holds both stores and can copy between them."""
@@ -202,12 +206,23 @@ class S3ObjectStore:
         there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._key(of)}
         if version:
             there["VersionId"] = version
-        condition = {} if version else {"CopySourceIfMatch": f'"{etag}"'}
+        # The server does not have the ETag of a digest. The caller compares the object with it afterwards.
+        condition = {} if version or etag.startswith(DIGEST) else {"CopySourceIfMatch": f'"{etag}"'}
         key = self._key(name)
         with source._translated("copy", of):
             self.requests.got()  # boto3 requests the size first.
             self.requests.put(0)  # No bytes pass through this process.
-            self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
+            try:
+                self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
+            except KeyError:  # boto3 needs the size, which the server omits; one request copies up to 5 GB without it
+                self._copy_at_once(there, key, condition.get("CopySourceIfMatch"))
+
+    def _copy_at_once(self, there: "CopySourceTypeDef", key: str, etag: str | None) -> None:
+        bucket = self._address.bucket
+        if etag is None:
+            self._client.copy_object(CopySource=there, Bucket=bucket, Key=key)
+        else:
+            self._client.copy_object(CopySource=there, Bucket=bucket, Key=key, CopySourceIfMatch=etag)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._key(name)
@@ -250,7 +265,8 @@ class S3ObjectStore:
                 for found in page.get("Contents", ()):
                     name = found["Key"][len(self._prefix) :]
                     if not name.endswith("/"):
-                        yield ObjectInfo(name, found["Size"], found["ETag"].strip('"'), _unix_ms(found["LastModified"]))
+                        with suppress(ObjectNotFoundError):  # deleted since the answer
+                            yield self._info(name, found, found.get("Size"), _date_of(page))
 
     def delete(self, names: Iterable[str]) -> None:
         keys = (self._key(name) for name in names)
@@ -267,6 +283,48 @@ class S3ObjectStore:
                 raise (AccessDeniedError if code in _DENIED_CODES else ObjectStoreUnavailableError)(
                     self.uri, operation, code
                 )
+
+    def _info(self, name: str, answer: Mapping[str, Any], size: int | None, date: datetime | None) -> ObjectInfo:
+        """Return what an answer says about an object, completed by a read if it does not pin the bytes.
+
+        Some servers omit the ETag, for example of files that other programs write into the folder of a gateway, or send
+        a weak one (`W/…`), which other bytes may have too. A digest of the bytes takes its place. Without a size, the
+        bytes are counted.
+
+        Args:
+            date: when the server answered, by its clock.
+
+        Cost: nothing for a complete answer. Otherwise a read of the object, once per process if the object did not
+        change just before the answer.
+        """
+        etag, modified = answer.get("ETag", "").strip('"'), answer.get("LastModified")
+        modified_ms = 0 if modified is None else _unix_ms(modified)
+        if size is None or not etag or etag.startswith("W/"):
+            key = self._key(name)
+            with self._translated("get", name):
+                if modified is None or date is None or date - modified < _SETTLED:
+                    size, etag = self.digest(key)
+                else:
+                    size, etag = _settled_digest_of(self._address, key, size, modified_ms // 1000)
+        return ObjectInfo(name, size, etag, modified_ms)
+
+    def digest(self, key: str) -> tuple[int, str]:
+        """Return the size of an object, and a digest of its bytes in place of an ETag."""
+        for attempt in range(ATTEMPTS):
+            self.requests.got()
+            digest, size = xxh3_128(), 0
+            try:
+                for block in self._client.get_object(Bucket=self._address.bucket, Key=key)["Body"].iter_chunks(_BLOCK):
+                    digest.update(block)
+                    size += len(block)
+            except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
+            else:
+                self.requests.got(size, requests=0)
+                return size, f"{DIGEST}{digest.hexdigest()}"
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     @property
     def _client(self) -> "S3Client":
@@ -407,6 +465,22 @@ _client_lock = new_lock()
 # A forked child must not use its parent's connections, and lacks its threads.
 renew_in_child(_fetching.cache_clear)
 renew_in_child(_client_of.cache_clear)
+
+
+@lru_cache(maxsize=4096)
+def _settled_digest_of(address: S3Address, key: str, size: int | None, modified_s: int) -> tuple[int, str]:
+    """Cache `digest` per process. Size and time are only part of the key."""
+    del size, modified_s
+    return S3ObjectStore(address).digest(key)
+
+
+def _date_of(answer: Mapping[str, Any]) -> datetime | None:
+    """Return when the server answered, by its clock; None if the answer lacks it."""
+    text = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+    try:
+        return parsedate_to_datetime(text)
+    except ValueError:
+        return None
 
 
 def _unix_ms(moment: datetime) -> int:
