@@ -409,7 +409,7 @@ class Deploying:
         statement = source_of(relation)
         assert statement is not None
         taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
-        return 0, sum(item.nbytes for item in reader_of(statement).taken_items(taken))
+        return 0, reader_of(statement).taken_total(taken)[1]
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class Building:
             taken = open_table(self.meta.objects, version, relation.state_tables[0], buffer=self.base.buffer)
             reader = reader_of(statement)
             sizes = reader.taken_sizes(taken)
-            return {0: sum(item.nbytes for item in reader.taken_items(taken))} if sizes is None else sizes
+            return {0: reader.taken_total(taken)[1]} if sizes is None else sizes
         table = stored_table(relation)
         _, stored = stored_size(version, table.table_id)
         if not table.distribution:

@@ -53,8 +53,8 @@ def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[Sou
     Args:
         version: a version that was already read; None: the newest.
 
-    Cost: per source, one listing and one scan of its taken files. Also a scan of its rejects if epochs of earlier
-    releases did not count them.
+    Cost: per source, one listing and one comparison with its taken files. Also a scan of its rejects if epochs of
+    earlier releases did not count them.
     """
     version = meta.latest() if version is None else version
     rejects, catalog, moved = _rejects(meta, version), version.catalog, set[str]()
@@ -90,7 +90,7 @@ def _source(
 ) -> SourceFacts:
     """Return the facts of one source. `moved`: its folder moved since the last epoch, which still has the old names."""
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
-    taken, trouble, changed = reader.taken_items(table), "", False
+    (taken_files, taken_bytes), trouble, changed = reader.taken_total(table), "", False
     try:
         waiting = () if moved else reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
@@ -100,8 +100,8 @@ def _source(
         relation.name,
         statement.format,
         place_text(statement),
-        len(taken),
-        sum(item.nbytes for item in taken),
+        taken_files,
+        taken_bytes,
         len(waiting),
         sum(item.nbytes for item in waiting),
         datetime.fromtimestamp(min(written) / 1000, UTC) if written else None,

@@ -282,6 +282,9 @@ class SourceHistory(Protocol):
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         """List the taken items, for display."""
 
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        """Return the number of taken items and their bytes."""
+
     def kept(self, taken: StorageTable) -> Collection[str]:
         """Return the names of the store's objects that keep bytes of taken input."""
 

@@ -257,6 +257,10 @@ class DeltaTables:
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
 
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        items = self.taken_items(taken)
+        return len(items), sum(item.nbytes for item in items)
+
     def revise(
         self,
         source: CreateSource,

@@ -60,6 +60,7 @@ from tussock.jobs.sources.taken import (
     taken_files,
     taken_rows,
     taken_schema,
+    taken_total,
     with_content,
 )
 from tussock.statestore.decoding import decoder_of
@@ -300,6 +301,9 @@ class FileSource:
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return _items(taken_files(taken))
 
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        return taken_total(taken)
+
     def revise(
         self,
         source: CreateSource,
@@ -456,6 +460,8 @@ def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
 
 
 def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
+    if not files:
+        return ()
     modified = {f.path: f.modified_ms for f in listed}
     return tuple(Item(f.path, f.size, listed_etag(f.etag), f.weight < 0, modified.get(f.path, 0)) for f in files)
 

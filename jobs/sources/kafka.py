@@ -210,6 +210,9 @@ class KafkaTopics:
             Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
         )
 
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        return len(self.taken_items(taken)), 0
+
     def revise(
         self,
         source: CreateSource,

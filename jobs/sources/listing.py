@@ -21,11 +21,14 @@ import difflib
 import errno
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
+
+import msgspec
 
 from tussock.jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -50,14 +53,22 @@ class Interval:
     end: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A listed file. `path` is absolute: `/a/b.parquet` or `s3://bucket/a/b.parquet`."""
+class ListedFile(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A listed file. `path` is absolute: `/a/b.parquet` or `s3://bucket/a/b.parquet`. See ObjectInfo."""
 
     path: str
     size: int
     etag: str
-    modified_ms: int = field(default=0, compare=False)  # Unix ms; 0 if unknown
+    modified_ms: int = 0  # Unix ms; 0 if unknown. Not compared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ListedFile) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[str, int, str]:
+        return self.path, self.size, self.etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +150,17 @@ def _listed(path: str, options: Mapping[str, str], interval: Interval | None) ->
         )
     if not files and not _is_empty_directory(place):
         raise MissingPathError(_shown(place), _near(place))
-    for file in files:
-        if (shown := printable(file.path)) != file.path:
-            raise BadFileNameError(shown)
-    return tuple(sorted(files, key=lambda f: f.path))
+    if not _are_printable(files):
+        raise BadFileNameError(next(shown for f in files if (shown := printable(f.path)) != f.path))
+    return tuple(sorted(files, key=attrgetter("path")))
+
+
+def _are_printable(files: Sequence[ListedFile]) -> bool:
+    try:
+        "\0".join([f.path for f in files]).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(text: str) -> str:
@@ -431,8 +449,11 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
         return
     top = f"{place.root}{base}/" if base else place.root
     for info in place.store(base).list(prefix):
-        if not any(_hidden(part) for part in info.name.split("/")) and not info.name.endswith("/"):
-            yield ListedFile(top + info.name, info.size, info.etag, info.modified_ms), info.name
+        name = info.name
+        # Most names have only one part.
+        hidden = any(map(_hidden, name.split("/"))) if "/" in name else _hidden(name)
+        if not hidden and not name.endswith("/"):
+            yield ListedFile(top + name, info.size, info.etag, info.modified_ms), name
 
 
 def _is_empty_directory(place: _Place) -> bool:

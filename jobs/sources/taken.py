@@ -43,7 +43,7 @@ _COLUMNS = (
     ("modified", "bigint"),
     ("ingested", "bigint"),
 )
-_NUMBER = len(_FIRST) - 1
+_SIZE, _NUMBER = 1, len(_FIRST) - 1
 
 _THREADS = 8  # that hash local files
 _FILES_PER_TASK = 64
@@ -115,10 +115,13 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     """Return the files whose size or ETag is neither the recorded nor an accepted one, with their records, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
+    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))
+    if pc.all(same).as_py():
+        return both.slice(0, 0)
+    both, etag = both.filter(pc.invert(same)), etag.filter(pc.invert(same))
     # The form of earlier releases.
     earlier = pc.replace_substring_regex(both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1")
-    as_now = pc.or_(pc.equal(etag, both["etag_now"]), pc.equal(etag, earlier))
-    same = pc.and_(pc.equal(both["size"], both["size_now"]), as_now)
+    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, earlier))
     return both.filter(pc.invert(same)).sort_by("path")
 
 
@@ -185,6 +188,12 @@ def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     """Return all taken files, as recorded, in the order of reading."""
     return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
+
+
+def taken_total(taken: StorageTable) -> tuple[int, int]:
+    """Return the number of taken files and their bytes. Cost: a scan of one narrow column."""
+    parts = [part.column(0) for part in taken.scan(columns=(_SIZE,))]
+    return sum(map(len, parts)), sum(pc.sum(part).as_py() or 0 for part in parts)
 
 
 def as_recorded(schema: TableSchema, files: Sequence[PinnedFile], epoch: int) -> list[PinnedFile]:

@@ -4,20 +4,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from tussock.statestore.errors import DamagedError, InputError, RetryableError
 
 MAX_NAME_PART_BYTES = 255  # limit of file systems; S3 permits more
 _READS = ("list", "get", "get_ranges")  # operations that change nothing
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """Metadata of one object, from a listing or a HEAD request."""
+class ObjectInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Metadata of one object, from a listing or a HEAD request.
+
+    A listing makes 100,000 of them, so this is a Struct without garbage collection: a quarter of a dataclass's cost.
+    """
 
     name: str
     size: int
     etag: str  # S3: the ETag. Local file: `size-mtime-ctime`, times in ns; a write in a later clock tick changes it
-    modified_ms: int = field(default=0, compare=False)  # Unix ms of the last write, by the server's clock; 0: unknown
+    modified_ms: int = 0  # Unix ms of the last write, by the server's clock; 0: unknown. Not compared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectInfo) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[str, int, str]:
+        return self.name, self.size, self.etag
 
 
 class ObjectNotFoundError(InputError):

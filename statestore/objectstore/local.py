@@ -15,6 +15,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 
 from tussock.statestore.errors import TussockError
@@ -38,6 +39,7 @@ _COPIED_BYTES = 4 << 20  # per step when copying a file
 _MOST_DURABLE = 4096  # folders to remember; forgetting one costs an fsync
 _serial = itertools.count()
 _Folders = list[Path]  # in a class with a method of the name `list`
+_Objects = list[ObjectInfo]
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
@@ -154,11 +156,12 @@ class LocalObjectStore:
         if folder:
             self._path(folder)
         self.requests.listed()
+        count = 0
         with self._translated("list", prefix):
-            for count, found in enumerate(self._walk(folder + "/" if folder else "", prefix, start_after), 1):
-                if count % NAMES_A_REQUEST == 0:
+            for found in self._walk(folder + "/" if folder else "", prefix, start_after):
+                for _ in range(count // NAMES_A_REQUEST, (count := count + len(found)) // NAMES_A_REQUEST):
                     self.requests.listed()
-                yield found
+                yield from found
 
     def delete(self, names: Iterable[str]) -> None:
         for count, name in enumerate(names):
@@ -244,8 +247,10 @@ class LocalObjectStore:
 
     def _walk(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
-    ) -> Iterator[ObjectInfo]:
+    ) -> Iterator[_Objects]:
         """Objects below `folder` ("" or ending in `/`), in name order. Folders sort by their name with a final `/`.
+
+        The objects of a folder between two of its folders come together: a step for each would cost as much as a stat.
 
         Args:
             inside: device and inode of each folder on the path to this one, once the walk has followed a symbolic link;
@@ -254,13 +259,18 @@ class LocalObjectStore:
         """
         try:
             with os.scandir(self._root / folder) as entries:
-                names = sorted((folder + entry.name + ("/" if _is_folder(entry) else ""), entry) for entry in entries)
+                names = [(folder + entry.name + ("/" if _is_folder(entry) else ""), entry) for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return
+        names.sort(key=itemgetter(0))
+        files: _Objects = []
         for name, entry in names:
             if name == _TEMPORARY + "/":
                 continue
-            if name.endswith("/"):
+            if name[-1] == "/":
+                if files:
+                    yield files
+                    files = []
                 wanted = name.startswith(prefix) or prefix.startswith(name)
                 if wanted and (name > start_after or start_after.startswith(name)):
                     around = inside
@@ -276,12 +286,14 @@ class LocalObjectStore:
                     yield from self._walk(name, prefix, start_after, around)
             elif name.startswith(prefix) and name > start_after:
                 try:
-                    yield _info(name, entry.stat())
+                    files.append(_info(name, entry.stat()))
                 except FileNotFoundError:  # deleted after the folder was read
                     continue
                 except OSError as err:
                     if err.errno != errno.ELOOP:  # A link to itself is not an object.
                         raise
+        if files:
+            yield files
 
     def _ids_above(self, folder: str) -> frozenset[tuple[int, int]]:
         """Device and inode of a folder and of all its parents."""
@@ -335,9 +347,8 @@ def _id_of(path: Path) -> tuple[int, int]:
 
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(
-        name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}", stat.st_mtime_ns // 1_000_000
-    )
+    size, modified = stat.st_size, stat.st_mtime_ns
+    return ObjectInfo(name, size, f"{size}-{modified}-{stat.st_ctime_ns}", modified // 1_000_000)
 
 
 def _write(file: io.FileIO, data: bytes) -> None:

@@ -18,8 +18,8 @@ from tussock.statestore.hummock.sst_format import PUT
 from tussock.statestore.table.schema import Found
 from tussock.statestore.table.storage_table import StorageTable
 
-MOST_BYTES = 8 << 20  # of one table; larger ones are read as usual
-MOST_TABLES = 64
+MOST_BYTES = 32 << 20  # of one table (100,000 taken files); larger ones are read as usual
+_MOST_TOGETHER = 64 << 20  # of a process; the table that was unused for longest is forgotten first
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,15 @@ class _Memory:
 
     def get(self, name: tuple[str, int]) -> _Remembered | None:
         with self._lock:
-            return self._tables.get(name)
+            if (found := self._tables.get(name)) is not None:
+                self._tables.move_to_end(name)
+            return found
 
     def put(self, name: tuple[str, int], remembered: _Remembered) -> None:
         with self._lock:
             self._tables.pop(name, None)
             self._tables[name] = remembered
-            if len(self._tables) > MOST_TABLES:
+            while sum(one.rows.nbytes for one in self._tables.values()) > _MOST_TOGETHER:
                 self._tables.popitem(last=False)
 
 
