@@ -23,7 +23,7 @@ def compact(
 
     Raises: the first error of a failed task, after the rounds.
     """
-    options = _options(at)
+    options = CompactionOptions()
     if not on_spark:
         return tuple(compaction.compact(at.meta, options, full=full, progress=progress))
     with spark_of(at.pipeline, "compaction") as spark:
@@ -32,8 +32,4 @@ def compact(
 
 def compact_forever(at: PipelineStore, pause_s: float, progress: Progress) -> None:
     """Compact, sleep, and repeat until the process is stopped."""
-    compaction.compact_forever(at.meta, _options(at), pause_s, progress)
-
-
-def _options(at: PipelineStore) -> CompactionOptions:
-    return CompactionOptions(packing=at.packing)
+    compaction.compact_forever(at.meta, CompactionOptions(), pause_s, progress)

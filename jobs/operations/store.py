@@ -9,7 +9,6 @@ from pathlib import Path
 from tussock.jobs.settings import process
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.meta.store import MetaStore
 
@@ -27,11 +26,6 @@ class PipelineStore:
     pipeline: Pipeline
     meta: MetaStore
     clock_ms: Callable[[], int] = process.clock_ms
-
-    @property
-    def packing(self) -> Packing:
-        """The encoding of the SSTs that epochs and compaction write."""
-        return Packing[self.pipeline.upkeep.compression.name]
 
     @property
     def now(self) -> datetime:

@@ -34,7 +34,6 @@ and reads one small file per pipeline.
     schedule = "@hourly"                               # in the pipeline's time zone; "none": only when triggered
     keep = "1d"                                        # time span in which all epochs stay readable
     keep_epochs = 1                                    # this many of the last published epochs also stay readable
-    compression = "planes"                             # of stored rows; "lz4": for earlier releases, twice the bytes
 
     [verify]                                           # optional; comparison of views with Spark's results
     schedule = "none"                                  # in the pipeline's time zone; "none": only when triggered

@@ -138,13 +138,6 @@ class NotifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Annotated[dict[str, Any], TABLE] = {}
 
 
-class Compression(StrEnum):
-    """The compression of the SSTs that epochs and compaction write."""
-
-    PLANES = "planes"  # small and fast
-    LZ4 = "lz4"  # the only form that releases up to c560332 can read
-
-
 class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rules about the files of one source. None: no such rule."""
 
@@ -164,12 +157,11 @@ class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schedule of compaction and vacuum (empty: only when triggered), the retention, and the compression."""
+    """The schedule of compaction and vacuum (empty: only when triggered), and the retention."""
 
     schedule: Annotated[CronOrNone, CRON_OR_NONE] = CronOrNone("@hourly")
     keep: Annotated[Span, SPAN] = Span(Retention().keep_ms)
     keep_epochs: Annotated[int, whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
-    compression: Annotated[Compression, Meta(description='"planes" or "lz4"')] = Compression.PLANES
 
     @property
     def retention(self) -> Retention:

@@ -59,7 +59,7 @@ def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.Recor
             if (rows := decode([batch.column(3)[i].as_buffer()])) is not None:
                 batches.append(SealedBatch(table_id, rows))
     policy = task.policy
-    infos = batch_ingest(objects, batches, task.epoch, task.data_prefix, policy.target_bytes, policy.packing)
+    infos = batch_ingest(objects, batches, task.epoch, task.data_prefix, policy.target_bytes)
     if len(infos) == 1:
         count = Counter(batch.table_id for batch in batches)
         whole = (batch for batch in batches if count[batch.table_id] == 1)

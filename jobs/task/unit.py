@@ -432,7 +432,6 @@ class Unit:
             task.epoch,
             task.data_prefix,
             task.policy.target_bytes,
-            task.policy.packing,
         )
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 

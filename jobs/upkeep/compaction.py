@@ -178,7 +178,7 @@ def _planned(
     Return an error instead of raising it, so that a damaged input does not stop other tasks.
     """
     try:
-        return plan_merge(meta.objects, version, task, readable, options.target_bytes, pieces, rewrite, options.packing)
+        return plan_merge(meta.objects, version, task, readable, options.target_bytes, pieces, rewrite)
     except TussockError as err:
         return err
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
-from tussock.statestore.hummock.sst_format import Packing
 
 
 class Expected(Enum):
@@ -38,7 +37,7 @@ class FlushPolicy:
     """Sizes, in bytes, that decide a flush.
 
     Args:
-        target_bytes, packing: size and encoding of an SST.
+        target_bytes: size of an SST.
         driver_bytes: size of all sealed MemTables that the driver accepts per epoch.
         task_bytes: input of one task after the exchange. Few tasks write few SSTs.
         little_file_bytes, little_rows: an epoch with at most this many bytes of files and inserted rows is likely to
@@ -50,7 +49,6 @@ class FlushPolicy:
     task_bytes: int = 512 << 20
     little_file_bytes: int = 2 << 20
     little_rows: int = 50_000
-    packing: Packing = Packing.PLANES
 
     def expected(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
         """Estimate how much an epoch seals.

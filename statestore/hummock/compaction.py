@@ -9,8 +9,8 @@ readers see it too. A tombstone is dropped if no older row can be below it and n
 
 A piece is a stream: it reads windows of blocks from each run, writes blocks, and uploads each SST as soon as it is
 full. Reading, merging, and encoding with upload run in separate threads on successive windows, so requests do not delay
-the merge and two cores can be busy. Memory is independent of the state's size: the current windows (`WINDOW_BYTES`) and
-as much again for the next ones, and one or two SSTs of the target size. SSTs end at nearby borders of tables, units and
+the merge and two cores can be busy. Memory is independent of the state's size: the windows of a merge
+(`MERGE_BYTES`), and one or two SSTs of the target size. SSTs end at nearby borders of tables, units and
 vnode groups, so that the rows of one actor are close together. The bytes depend only on the plan: running a piece again
 makes the same objects.
 """
@@ -31,7 +31,7 @@ from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_steps, row_bits, share_of
+from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, share_of
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.hummock.shared_buffer import BufferedSource
 from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
@@ -39,12 +39,10 @@ from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
     PUT,
     ROWS_PER_BLOCK,
-    Packing,
     block_schema,
 )
-from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encoded_parts
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from tussock.statestore.hummock.version import SectionRef, keys_of, section_of, sorted_runs
-from tussock.statestore.hummock.wide_rows import WideRows
 from tussock.statestore.meta.catalog import ColumnSpec
 from tussock.statestore.meta.levels import between, hull_of, inputs_of, touches
 from tussock.statestore.meta.names import task_prefix
@@ -52,10 +50,6 @@ from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyR
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
-# Decoded bytes of all runs of a merge together. Merging and encoding hold several copies of a window.
-WINDOW_BYTES = 32 << 20
-_BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
-_EXPANSION = 4  # decoded bytes of very wide rows, per encoded byte
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step
 _CHUNK_BYTES = 16 << 20
 _CUT_BLOCKS = 256  # tables with more blocks in a piece start a block at each border of a unit or vnode group
@@ -82,7 +76,6 @@ class MergePiece(msgspec.Struct, frozen=True):
     readable: tuple[int, ...]  # epochs that readers may read, ascending
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int
-    packing: Packing = Packing.PLANES
 
 
 class MergePlan(msgspec.Struct, frozen=True):
@@ -100,7 +93,6 @@ def plan_merge(
     target_bytes: int,
     pieces: int = 1,
     rewrite: bool = False,
-    packing: Packing = Packing.PLANES,
 ) -> MergePlan:
     """Split a task into pieces.
 
@@ -111,7 +103,6 @@ def plan_merge(
         pieces: desired number of pieces of about equal size; fewer if they would be smaller than two SSTs. Borders are
             vnodes.
         rewrite: also rewrite SSTs that overlap no other input, which drops their old versions and tombstones.
-        packing: of the outputs.
 
     Cost: one range read per input to find the distribution of its bytes; none for a single piece.
     """
@@ -146,7 +137,6 @@ def plan_merge(
                         tuple(readable),
                         version.mapping.units,
                         target_bytes,
-                        packing,
                     )
                 )
     return MergePlan(kept, tuple(made))
@@ -184,7 +174,7 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
     """
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
     groups = _groups_of(piece.units)
-    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, groups, piece.packing)
+    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, groups)
     with ThreadPoolExecutor(1, "encode") as encoder:
         before: Future[None] | None = None
         for table in piece.tables:
@@ -195,8 +185,6 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
                     before.result()
                     beat()
                 before = encoder.submit(writer.write, table.table_id, size, chunk)
-                if isinstance(chunk, WideRows):  # It holds its windows. The next ones would take as much again.
-                    before.result()
                 del chunk
         if before is not None:
             before.result()
@@ -237,7 +225,7 @@ def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) ->
 
 def _kept_rows(
     source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef], beat: Callable[[], None]
-) -> Iterator[pa.Table | WideRows]:
+) -> Iterator[pa.Table]:
     """The remaining rows of one table in order, all with the same schema."""
     readers = source.open([ref.sst for ref in refs])
     shape = shape_of(table.columns)
@@ -247,8 +235,6 @@ def _kept_rows(
     }
     schema = _one_schema(table.table_id, list(opened.values()))
     runs = sorted_runs(list(refs))
-    block = max(_decoded_block_bytes(section) for section in opened.values())
-    window = max(1, min(BLOCKS_PER_PARTITION, WINDOW_BYTES // (block * len(runs))))
     readable = np.array(piece.readable, np.uint64)
 
     def choose(rows: pa.Table) -> Mask:
@@ -263,26 +249,16 @@ def _kept_rows(
                 [opened[id(ref)] for ref in run],
                 piece.first,
                 piece.last,
-                window=window,
                 ahead=ahead,
                 share=share_of(len(runs)),
             )
             for run in runs
         ]
-        for rows in merge_steps(cursors, choose):
+        for rows in merge_runs(cursors, choose):
             if (key := schema.field(0)).type == rows.schema.field(0).type:
                 yield rows
-            elif isinstance(rows, WideRows):
-                yield rows.with_key_type(key)
             else:
                 yield rows.set_column(0, key, rows.column(0).cast(key.type))
-
-
-def _decoded_block_bytes(section: OpenSection) -> int:
-    """Estimate the memory of a decoded block of a section. Overestimates if the row width is unknown."""
-    if (bits := row_bits(section)) is not None:
-        return int(section.reader.rows.max()) * bits // 8
-    return max(_BLOCK_BYTES, _EXPANSION * int(section.reader.lengths.mean()))
 
 
 def _one_schema(table_id: int, sections: Sequence[OpenSection]) -> pa.Schema:
@@ -299,25 +275,18 @@ def _any_holds(ranges: Sequence[KeyRange], first: bytes, last: bytes) -> bool:
     return any(touches(other, KeyRange(first, last)) for other in ranges)
 
 
-def _chunks(tables: Iterator[pa.Table | WideRows]) -> Iterator[pa.Table | WideRows]:
+def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Combine tables until they are worth encoding. Each table holds all rows of its keys, so keys stay whole."""
-    held: list[pa.Table | WideRows] = []
+    waiting: list[pa.Table] = []
     rows = size = 0
     for table in tables:
-        held.append(table)
+        waiting.append(table)
         rows, size = rows + table.num_rows, size + table.nbytes
         if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield _together(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield _together(held)
-
-
-def _together(parts: Sequence[pa.Table | WideRows]) -> pa.Table | WideRows:
-    """All rows of the parts."""
-    if any(isinstance(part, WideRows) for part in parts):
-        return parts[0] if len(parts) == 1 else WideRows.joined(parts)
-    return pa.concat_tables(parts)
+            yield pa.concat_tables(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 # --- cutting the task ------------------------------------------------------------------------------------------------
@@ -443,7 +412,6 @@ class _SstStream:
     prefix: str
     target: int
     groups: npt.NDArray[np.int64]
-    packing: Packing
     done: list[SstInfo] = field(default_factory=list)
     _sections: dict[int, list[EncodedBlocks]] = field(default_factory=dict)  # of the current SST, by table
     _size: int = 0
@@ -451,32 +419,29 @@ class _SstStream:
     _table_bytes: int = 0
     _group: int = -1  # of the last key written in the current table
 
-    def write(self, table_id: int, table_bytes: int, rows: pa.Table | WideRows) -> None:
+    def write(self, table_id: int, table_bytes: int, rows: pa.Table) -> None:
         """Append rows in key order, with all rows of each key. The whole table has about `table_bytes`."""
         if table_id != self._table:
             self._begin_table(table_bytes)
             self._table = table_id
         cuts = None
         if self._table_bytes >= 2 * self.target:
-            heads = rows.heads if isinstance(rows, WideRows) else rows
-            groups = self._groups(one_array(heads.column(0)))
+            groups = self._groups(one_array(rows.column(0)))
             cuts = 1 + np.flatnonzero(groups[1:] != groups[:-1])
-        last: pa.Array | None = None  # the last key written
-        for blocks in encoded_parts(table_id, rows, cuts, self.packing):
-            while len(blocks):
-                end = self._room_for(blocks)
-                if end:
-                    part = blocks.part(0, end)
-                    self._sections.setdefault(table_id, []).append(part)
-                    self._size += int(part.sizes.sum())
-                    # Within these rows, the start of a block decides whether it is at a border.
-                    self._group = int(self._groups(part.first_keys[-1:])[0])
-                    last = part.last_keys[-1:]
-                if end < len(blocks):
-                    self._close()
-                blocks = blocks.part(end, len(blocks))
-        if last is not None:
-            self._group = int(self._groups(last)[0])
+        blocks = encode_blocks(table_id, rows, cuts=cuts)
+        last = blocks.last_keys[-1:]
+        while len(blocks):
+            end = self._room_for(blocks)
+            if end:
+                part = blocks.part(0, end)
+                self._sections.setdefault(table_id, []).append(part)
+                self._size += int(part.sizes.sum())
+                # Within these rows, the start of a block decides whether it is at a border.
+                self._group = int(self._groups(part.first_keys[-1:])[0])
+            if end < len(blocks):
+                self._close()
+            blocks = blocks.part(end, len(blocks))
+        self._group = int(self._groups(last)[0])
 
     def _begin_table(self, table_bytes: int) -> None:
         """Decide whether the table shares the current SST, as small tables do, or starts a new one."""

@@ -29,7 +29,6 @@ from itertools import groupby
 import msgspec
 
 from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
-from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.meta.compaction import CompactionPlan
 from tussock.statestore.meta.levels import (
     MAX_LEVELS,
@@ -57,7 +56,6 @@ class CompactionOptions:
     small_bytes: int = 1 << 20  # a smaller L0 is never due for its size relative to the levels below
     dead_share: float = 0.25  # rewrite an SST from this share of dead bytes
     target_bytes: int = DEFAULT_TARGET_BYTES  # size of an SST
-    packing: Packing = Packing.PLANES  # of the outputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tussock.statestore.hummock.merge import merge_tables
 from tussock.statestore.hummock.range_reader import keep_uploaded
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
-from tussock.statestore.hummock.sst_format import KEY, OP, Packing, block_schema
+from tussock.statestore.hummock.sst_format import KEY, OP, block_schema
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
@@ -40,7 +40,6 @@ def batch_ingest(
     epoch: int,
     prefix: str,
     target_bytes: int = DEFAULT_TARGET_BYTES,
-    packing: Packing = Packing.PLANES,
 ) -> list[SstInfo]:
     """Write the batches of one epoch as SSTs and upload them.
 
@@ -65,8 +64,7 @@ def batch_ingest(
     """
     started = time.perf_counter()
     sections = [
-        encode_blocks(table_id, rows, cuts=_vnode_cuts(rows), packing=packing)
-        for table_id, rows in stamped_tables(batches, epoch)
+        encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)
     ]
     infos = _uploaded(objects, [partial(build_sst, parts, prefix) for parts in cut_sections(sections, target_bytes)])
     rows, size = sum(info.rows for info in infos), sum(info.size for info in infos)

@@ -3,31 +3,23 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 
 
 def record_messages(
-    batch: pa.RecordBatch,
-    bounds: Sequence[tuple[int, int]],
-    schema_size: int,
-    options: pa.ipc.IpcWriteOptions,
-    alone: bool = False,
+    batch: pa.RecordBatch, bounds: Sequence[tuple[int, int]], schema_size: int, options: pa.ipc.IpcWriteOptions
 ) -> Iterator[memoryview]:
     """The record batch message of each part of a batch.
 
     Args:
         bounds: the first row of each part, and the one after its last.
         schema_size: bytes of the schema's message.
-        alone: make each message from a copy of its rows. Then it does not end with bytes of the rows that follow, and
-            the rows of `batch` do not matter to the bytes of a message.
     """
     sink = pa.BufferOutputStream()
     ends_at = [schema_size]
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         for start, end in bounds:
-            part = batch.slice(start, end - start)
-            writer.write_batch(part.take(pa.array(np.arange(end - start))) if alone else part)
+            writer.write_batch(batch.slice(start, end - start))
             ends_at.append(sink.tell())
     stream = memoryview(sink.getvalue())
     yield from (stream[a:b] for a, b in pairwise(ends_at))

@@ -4,8 +4,8 @@ Runs are read in windows of blocks, and the next windows load while the current 
 every run the rows up to the smallest last key of the current windows, and sorts their keys stably, newest run first.
 The caller then selects rows by key, epoch and op, and only those are put in order. No step processes single rows.
 
-Windows and steps are bounded in bytes as well as in blocks, because a block of very wide rows takes megabytes.
-wide_rows.py holds those that are larger.
+Windows and steps are bounded in bytes as well as in blocks, because a block of very wide rows takes megabytes: it has
+one row.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,14 +30,13 @@ from tussock.statestore.hummock.sorted_keys import (
 )
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
-from tussock.statestore.hummock.wide_rows import HeldRows, WideRows, WindowColumns
 from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
 MERGE_BYTES = 128 << 20  # of decoded windows that all runs of a merge hold in memory
-STEP_BYTES = 64 << 20  # a step with more is merged in slices
+STEP_BYTES = 64 << 20  # a step has about as many at most, unless one key has more
 _WINDOWS = 2  # that a run holds: the current one, and the next one if it is read ahead
-_FEW_ROWS = 16  # blocks with more rows have about _BLOCK_BYTES
+_FEW_ROWS = 16  # a block with fewer rows may have more than _BLOCK_BYTES
 _BLOCK_BYTES = 256 << 10
 _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
 _LEAST_SHARE = 8 << 20  # of a run among many: smaller windows would cost more steps
@@ -67,7 +66,6 @@ class RunCursor:
         first: bytes | None,
         last: bytes | None,
         columns: Sequence[str] | None = None,
-        window: int | None = None,
         ahead: Executor | None = None,
         blocks: Blocks | None = None,
         share: int = MERGE_BYTES,
@@ -75,12 +73,11 @@ class RunCursor:
         """Find the blocks of the run.
 
         Args:
-            window: blocks per window, whatever their size; None: at most WINDOW_BLOCKS, and about `share` bytes.
-            ahead: prefetches the next window if it is small; None: no prefetching.
+            ahead: prefetches the next window; None: no prefetching.
             blocks: selects the blocks to read.
-            share: decoded bytes of this run in memory. A larger window is read in parts, and lies in a file.
+            share: decoded bytes of this run in memory: the current window and the next one.
         """
-        self._source, self._first, self._last, self._columns, self._window = source, first, last, columns, window
+        self._source, self._first, self._last, self._columns = source, first, last, columns
         self._ahead, self._share = ahead, share
         self._coming: Future[Rows] | None = None  # the prefetched window
         self._growth: float | None = None  # decoded bytes per encoded byte in the last read
@@ -89,7 +86,8 @@ class RunCursor:
             for section in sections
             for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
         ]
-        self.held: HeldRows | None = None  # the window with rows that are read and not taken
+        self.held: pa.Table | None = None  # the window with rows that are read and not taken
+        self._held_bytes = 0  # of the whole window
         self._taken = 0  # rows of `held` that are taken
         self.last_key = b""  # the greatest held key; without meaning if no rows are held
         self._keys: Fixed | None = None  # those of `held`, unless they are too long to be padded
@@ -106,51 +104,37 @@ class RunCursor:
     def read(self) -> None:
         """Read the next window into `held`, or set it to None if no row is in the range."""
         section, start, end = self._todo[0]
-        columns = WindowColumns(self._share if isinstance(section, OpenSection) else None)
-        heads: list[pa.Table] = []
-        place, stop = start, None if self._window is None else min(end, start + self._window)
-        while stop is None or place < stop:
-            if self._coming is not None:
-                rows, self._coming = self._coming.result(), None
-            else:
-                rows = self._scan(section, place, self._fitting(section, place, end if stop is None else stop))
-            self._learn(section, place, rows)
-            place = place + rows.end_block - rows.first_block
-            heads.append(heads_of(rows))
-            columns.add(rows.columns)
-            stop = place if stop is None else stop
-        self._todo[:1] = [(section, place, end)] if place < end else []
-        wide = rows.nbytes > _WIDE_BLOCK_BYTES * (rows.end_block - rows.first_block)
-        del rows  # before the next ones are read
-        if wide:
+        if self._coming is not None:
+            rows, self._coming = self._coming.result(), None
+        else:
+            rows = self._scan(section, start, self._fitting(section, start, end))
+        self._learn(section, start, rows)
+        self._todo[:1] = [(section, rows.end_block, end)] if rows.end_block < end else []
+        if rows.nbytes > _WIDE_BLOCK_BYTES * (rows.end_block - start):
             give_back_freed_memory()  # The C library would keep the gaps between large buffers of several threads.
         if self._ahead is not None and self._todo:
-            self._prefetch(self._ahead)
-        held = HeldRows.of(pa.concat_tables(heads).combine_chunks() if len(heads) > 1 else heads[0], columns)
-        if self._first is not None and _binary(held.keys[0]) < self._first:
-            held = held.slice(_count_below(held.keys, self._first))
-        if self._last is not None and len(held) and _binary(held.keys[-1]) >= self._last:
-            held = held.slice(0, _count_below(held.keys, self._last))
-        self._hold(held if len(held) else None)
+            section, start, end = self._todo[0]
+            self._coming = self._ahead.submit(self._scan, section, start, self._fitting(section, start, end))
+        self._held_bytes = rows.nbytes
+        self._hold(self._within_bounds(_table_of(rows)))
 
-    def _hold(self, window: HeldRows | None) -> None:
+    def _within_bounds(self, window: pa.Table) -> pa.Table | None:
+        """The rows from `first` to `last`, or None."""
+        if self._first is not None and _binary(window.column(0)[0]) < self._first:
+            window = window.slice(_count_below(window.column(0), self._first))
+        if self._last is not None and window.num_rows and _binary(window.column(0)[-1]) >= self._last:
+            window = window.slice(0, _count_below(window.column(0), self._last))
+        return window if window.num_rows else None
+
+    def _hold(self, window: pa.Table | None) -> None:
         """Keep a window, and what each step needs of it: steps of many runs take a few rows of every window."""
         self.held, self._taken, self._keys = window, 0, None
         if window is None:
             return
-        keys = one_array(window.keys)
+        keys = one_array(window.column(0))
         self.last_key = _binary(keys[-1])
         if widths(keys)[0] <= _PADDED_KEY:
             self._keys = fixed_keys(keys)
-
-    def _prefetch(self, ahead: Executor) -> None:
-        """Start to read the next window, unless it is so large that it would take as much memory as all others."""
-        section, start, end = self._todo[0]
-        stop = end if self._window is None else min(end, start + self._window)
-        fitting = self._fitting(section, start, stop)
-        whole = self._window is None or fitting == stop
-        if whole and self._decoded_bytes(section, start, fitting) <= self._share // _WINDOWS:
-            self._coming = ahead.submit(self._scan, section, start, fitting)
 
     def _fitting(self, section: Section, start: int, stop: int) -> int:
         """The end of the blocks from `start` on that are read at once."""
@@ -180,21 +164,17 @@ class RunCursor:
 
     @property
     def held_bytes(self) -> int:
-        """About the bytes in memory of the rows that are not taken. Requires: rows are held."""
+        """About the bytes of the rows that are not taken. Requires: rows are held."""
         assert self.held is not None
-        return self.held.columns.nbytes * (len(self.held) - self._taken) // max(len(self.held.columns), 1)
-
-    @property
-    def in_file(self) -> bool:
-        """Whether the columns of the held rows are in a file."""
-        return self.held is not None and self.held.columns.in_file
+        rows = int(self.held.num_rows)
+        return self._held_bytes * (rows - self._taken) // rows
 
     def key_at(self, share: float) -> bytes:
         """The key that follows this share of the rows that are not taken. Requires: rows are held."""
         assert self.held is not None
-        return _binary(self.held.keys[self._taken + int((len(self.held) - self._taken) * share)])
+        return _binary(self.held.column(0)[self._taken + int((self.held.num_rows - self._taken) * share)])
 
-    def take_through(self, key: bytes) -> HeldRows | None:
+    def take_through(self, key: bytes) -> pa.Table | None:
         """Take the held rows up to and including `key`, a stored key of the table."""
         if self.held is None:
             return None
@@ -203,11 +183,18 @@ class RunCursor:
             self._hold(None)
             return window.slice(start) if start else window
         if self._keys is None:
-            end = _count_below(one_array(window.keys), key, inclusive=True)
+            end = _count_below(one_array(window.column(0)), key, inclusive=True)
         else:  # NumPy cuts a longer key. This is no change: of two keys of a table, neither begins with the other.
             end = int(self._keys.searchsorted(np.array(key, self._keys.dtype), "right"))
         self._taken = end
         return window.slice(start, end - start) if end > start else None
+
+
+def _table_of(rows: Rows) -> pa.Table:
+    """Key, epoch, op and the row's columns of decoded rows."""
+    heads = heads_of(rows)
+    columns = rows.columns
+    return pa.table([*heads.columns, *columns.columns], schema=pa.schema([*heads.schema, *columns.schema]))
 
 
 def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table]:
@@ -218,76 +205,29 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
         choose: called once per step with all rows of each key in the step.
 
     Yields:
-        Non-empty tables of key, epoch, op and the row's columns, of about STEP_BYTES at most, unless one row is wider.
-        Memory: one window per run with overlapping keys, a second one with read-ahead, and two copies of the rows of a
-        table. If windows take more than MERGE_BYTES, the larger ones lie in files.
+        Non-empty tables of key, epoch, op and the row's columns, of about STEP_BYTES at most, unless the rows of one
+        key take more. They depend on the runs only. Memory: a window per run, a second one with read-ahead, and two
+        copies of the rows of a table.
     """
-    for rows in _steps(cursors, choose, _near_frontier):
-        if isinstance(rows, WideRows):
-            yield from rows.slices()
-        else:
-            yield rows
-
-
-def merge_steps(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table | WideRows]:
-    """`merge_runs`, with all selected rows of a step together, so that they depend on the windows only."""
-    return _steps(cursors, choose, _frontier)
-
-
-def _steps(
-    cursors: Sequence[RunCursor], choose: Choose, frontier_of: Callable[[Sequence[RunCursor]], bytes]
-) -> Iterator[pa.Table | WideRows]:
     while True:
         _read_ahead(cursors)
-        held = [cursor for cursor in cursors if cursor.held is not None]
-        if not held:
+        waiting = [cursor for cursor in cursors if cursor.held is not None]
+        if not waiting:
             return
-        frontier = frontier_of(held)
-        taken = [rows for cursor in held if (rows := cursor.take_through(frontier)) is not None]
-        if sum(rows.nbytes for rows in taken) <= STEP_BYTES:
-            narrow = _chosen([rows.table() for rows in taken], choose)
-            if narrow.num_rows:
-                yield narrow
-        elif (wide := _chosen_wide(taken, choose)).num_rows:
-            # A table has the same bytes however its rows were read, if it is small.
-            yield wide if wide.nbytes > STEP_BYTES // 2 else wide.slice(0)
+        frontier = _frontier(waiting)
+        taken = [rows for cursor in waiting if (rows := cursor.take_through(frontier)) is not None]
+        chosen = _chosen(taken, choose)
+        if chosen.num_rows:
+            yield chosen
 
 
-def _frontier(held: Sequence[RunCursor]) -> bytes:
-    """The greatest key up to which the windows have all rows."""
-    return min(cursor.last_key for cursor in held)
-
-
-def _near_frontier(held: Sequence[RunCursor]) -> bytes:
-    """`_frontier`, or a smaller key if the windows are in memory and have more rows than a step with their columns."""
-    frontier, waiting = _frontier(held), sum(cursor.held_bytes for cursor in held)
-    if waiting <= STEP_BYTES or any(cursor.in_file for cursor in held):
+def _frontier(cursors: Sequence[RunCursor]) -> bytes:
+    """The greatest key up to which the windows have all rows, or a smaller one if these are more than a step."""
+    frontier, waiting = min(cursor.last_key for cursor in cursors), sum(cursor.held_bytes for cursor in cursors)
+    if waiting <= STEP_BYTES:
         return frontier
-    most = max(held, key=lambda cursor: cursor.held_bytes)
-    return min(frontier, most.key_at(STEP_BYTES / 2 / waiting))
-
-
-def _chosen_wide(taken: Sequence[HeldRows], choose: Choose) -> WideRows:
-    """Like `_chosen`, without reading columns."""
-    heads = [rows.heads for rows in taken]
-    if len({table.schema.field(0).type for table in heads}) > 1:
-        heads = [_with_binary_key(table) for table in heads]
-    merged = pa.concat_tables(heads).combine_chunks()
-    keys = one_array(merged.column(0))
-    order = sort_order(keys)
-    counts = [len(rows) for rows in taken]
-    source = np.repeat(np.arange(len(taken)), counts)
-    row = np.concatenate([np.arange(rows.start, rows.start + count) for rows, count in zip(taken, counts, strict=True)])
-    found = WideRows(
-        merged.select(range(1, HEAD_COLUMNS))
-        .take(pa.array(order))
-        .add_column(0, merged.schema.field(0), take_keys(keys, order)),
-        tuple(rows.columns for rows in taken),
-        source[order],
-        row[order],
-        pa.schema([*merged.schema, *taken[0].columns.schema]),
-    )
-    return found.where(choose(found.heads))
+    largest = max(cursors, key=lambda cursor: cursor.held_bytes)
+    return min(frontier, largest.key_at(STEP_BYTES / 2 / waiting))
 
 
 def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Blocks of columns whose values are split into planes: format version 3 of an SST.
+"""Blocks of columns whose values are split into planes.
 
 Plane j of a fixed-width column holds byte j of each value. Values of one column differ in few bytes, so most planes
 repeat one byte and are not stored. LZ4 packs the others better and faster than whole values, and finds columns that the
@@ -142,16 +142,6 @@ class CommonParts(NamedTuple):
     varying: Mask  # (planes,)
     first: Bytes  # (planes,): the byte of the first row
 
-    @staticmethod
-    def joined(parts: Sequence["CommonParts"]) -> "CommonParts":
-        """The common parts of all rows, in the order of `parts`."""
-        first = parts[0].first
-        return CommonParts(
-            np.logical_or.reduce([part.nullable for part in parts]),
-            np.logical_or.reduce([part.varying | (part.first != first) for part in parts]),
-            first,
-        )
-
     @property
     def flags(self) -> bytes:
         """The flags and constants in the head of each block."""
@@ -159,29 +149,20 @@ class CommonParts(NamedTuple):
         return bits_of(self.nullable) + bits_of(self.varying) + constants.tobytes()
 
 
-def common_parts_of(layout: PlaneLayout, batch: pa.RecordBatch) -> CommonParts:
-    """The common parts of rows whose bytes under NULLs are zeros or empty."""
-    return _common_parts(layout, batch, _cells(layout, batch, _texts(layout, batch)))
-
-
 def encode_planes(
     layout: PlaneLayout,
     batch: pa.RecordBatch,
     bounds: Bounds,
-    common: CommonParts | None = None,
-    alone: bool = False,
 ) -> Iterator[bytes]:
     """The bytes of each block.
 
     Args:
         batch: the rows of all blocks; bytes under NULLs are zeros or empty.
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
-        common: the parts of these blocks together with others that are not in `batch`; None: of the batch.
-        alone: make the messages of nested columns from the rows of one block each.
     """
     texts = _texts(layout, batch)
     cells = _cells(layout, batch, texts)
-    common = _common_parts(layout, batch, cells) if common is None else common
+    common = _common_parts(layout, batch, cells)
     stored = _stored_planes(cells, common.varying, batch.num_rows)
     bitmaps: list[Mask] = []
     for place, column in zip(layout.places, batch.columns, strict=True):
@@ -190,7 +171,7 @@ def encode_planes(
         if common.nullable[place.number]:
             bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
     flags = common.flags
-    nested = _nested_messages(layout, batch, bounds, alone)
+    nested = _nested_messages(layout, batch, bounds)
     for start, end in bounds:
         extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
         raw = stored[:, start:end].tobytes() + b"".join([bits_of(bitmap[start:end]) for bitmap in bitmaps])
@@ -290,12 +271,12 @@ def _varying(values: Bytes) -> Mask:
     return found
 
 
-def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds, alone: bool) -> Iterator[memoryview]:
+def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[memoryview]:
     if layout.nested:
         nested = pa.RecordBatch.from_arrays(
             [batch.column(number) for number in layout.nested], schema=layout.nested_schema
         )
-        yield from record_messages(nested, bounds, len(layout.nested_message), _WRITE, alone)
+        yield from record_messages(nested, bounds, len(layout.nested_message), _WRITE)
 
 
 def bits_of(flags: Mask) -> bytes:

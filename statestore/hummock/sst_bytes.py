@@ -3,30 +3,23 @@
 Filters and indexes are exact, from the footers. The parts of the blocks come from sampled blocks; a table with at most
 SAMPLE blocks is measured exactly. If columns are packed together, their bytes are divided in proportion to those of
 each when it is packed alone.
-
-The blocks of format versions 1 and 2 are encapsulated Arrow messages: a marker and a length (4 B each), a flatbuffer of
-that length, and the body. The flatbuffer is a Message (Message.fbs in Arrow's format) whose field 2 is a RecordBatch,
-whose field 2 is a vector of (offset i64, length i64), one per buffer, column by column.
 """
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.plane_reader import bytes_by_column
-from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE, Packing
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, TAIL_SIZE
 from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
 from tussock.statestore.meta.version import SstInfo
 
 SAMPLE = 64  # blocks per table
 _AT_ONCE = 64  # SSTs per fetch of footers
-_HEADER, _BATCH_BUFFERS = 2, 2  # field numbers in Message.fbs
 
 Ints = npt.NDArray[np.int64]
 
@@ -141,50 +134,5 @@ def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, 
 
 def _parts(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.float64]:
     """Encoded bytes of a block's keys, of its epochs and ops, and of its values."""
-    if section.packing is Packing.PLANES:
-        columns = bytes_by_column(section.planes, memoryview(block), int(section.rows[number]))
-        return np.array([columns[0], columns[1:HEAD_COLUMNS].sum(), columns[HEAD_COLUMNS:].sum()])
-    keys = 2 if pa.types.is_fixed_size_binary(section.schema.field(0).type) else 3  # validity, (offsets,) data
-    heads = keys + 2 * (HEAD_COLUMNS - 1)
-    if section.packing is Packing.LZ4:
-        lengths = buffers_of(block)[:, 1]
-        return np.array([lengths[:keys].sum(), lengths[keys:heads].sum(), lengths[heads:].sum()], np.float64)
-    (message,) = section.messages(number, number + 1, block)
-    buffers = buffers_of(message)
-    body = message[len(message) - _body_size(buffers) :]
-    parts = [
-        b"".join(bytes(body[offset : offset + length]) for offset, length in part.tolist())
-        for part in (buffers[:keys], buffers[keys:heads], buffers[heads:])
-    ]
-    codec = pa.Codec("zstd", compression_level=1)
-    alone = np.array([len(codec.compress(part, asbytes=True)) if part else 0 for part in parts], np.float64)
-    divided: npt.NDArray[np.float64] = alone * len(block) / alone.sum()
-    return divided
-
-
-def _body_size(buffers: Ints) -> int:
-    """Bytes of a message's body: buffers are padded to 8 bytes."""
-    return int(max((offset + -(-length // 8) * 8 for offset, length in buffers.tolist()), default=0))
-
-
-def buffers_of(message: bytes | memoryview) -> Ints:
-    """(n, 2): the offset in the body, and the length, of each buffer of a record batch message, column by column."""
-    size = int.from_bytes(message[4:8], "little")
-    head = bytes(message[8 : 8 + size])
-    root = int.from_bytes(head[:4], "little")
-    batch = _target(head, _field(head, root, _HEADER))
-    vector = _target(head, _field(head, batch, _BATCH_BUFFERS))
-    count = int.from_bytes(head[vector : vector + 4], "little")
-    return np.frombuffer(head, "<i8", 2 * count, vector + 4).reshape(count, 2)
-
-
-def _field(data: bytes, table: int, number: int) -> int:
-    """Position of a field of a flatbuffer table. Requires: the field is present."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    offset: int = struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0]
-    return table + offset
-
-
-def _target(data: bytes, position: int) -> int:
-    """Position that a relative offset refers to."""
-    return position + int.from_bytes(data[position : position + 4], "little")
+    columns = bytes_by_column(section.planes, memoryview(block), int(section.rows[number]))
+    return np.array([columns[0], columns[1:HEAD_COLUMNS].sum(), columns[HEAD_COLUMNS:].sum()])

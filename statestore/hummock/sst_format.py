@@ -1,7 +1,7 @@
 """Sorted string table (SST): one immutable object with rows in key order, for any number of tables.
 
     +--------------------+  offset 0
-    | section            |  one table's rows: schema message, blocks, end marker; in version 1 an Arrow IPC stream
+    | section            |  one table's rows: schema message, blocks, end marker
     | section …          |  in ascending table_id order, without gaps
     +--------------------+
     | filter partitions  |  per section one Bloom filter (filter.py) per BLOCKS_PER_PARTITION blocks; no gaps
@@ -19,19 +19,18 @@ Numbers are little-endian. Checksums are crc32c: index_crc covers the three inde
 tail, and the indexes contain one per block and one per filter partition. The object's name contains the xxh3_128 of all
 bytes, so every bit is covered.
 
-A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. `Packing` defines
-how blocks are encoded. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
+A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's columns, typed. planes.py defines
+their bytes. Keys are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`:
 fixed_size_binary if all keys of the section have one length, else binary. Rows ascend by key, then descend by epoch;
 each (key, epoch) occurs once. All rows of a key are in one block, so a reader that has found a key's block has all its
 versions. A block has ROWS_PER_BLOCK rows, fewer if rows are wide or a cut ends it, more if a key has many versions. Row
 fields are nullable and have no metadata.
 
-An SST is written once and never changed. Its bytes depend only on the rows and on the version.
+An SST is written once and never changed. Its bytes depend only on the rows. Version 1 is the only version so far.
 """
 
 import struct
 from dataclasses import dataclass
-from enum import Enum
 
 import pyarrow as pa
 import xxhash
@@ -81,14 +80,7 @@ FILTERS_SCHEMA = pa.schema(
 )
 
 
-class Packing(Enum):
-    """How the blocks of an SST are encoded. The value is the version in the tail."""
-
-    LZ4 = 1  # a block is a record batch message whose buffers are LZ4 frames, as Arrow IPC defines them
-    ZSTD = 2  # only read: the length of a record batch message without compression (u32), and the message as zstd frame
-    PLANES = 3  # planes.py defines the bytes of a block
-
-
+VERSION = 1
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _TAIL = struct.Struct("<8sHHIIIIIQQQI")
 TAIL_SIZE = 64
@@ -98,7 +90,6 @@ TAIL_SIZE = 64
 class Tail:
     """The last 64 bytes of an SST."""
 
-    packing: Packing
     blocks_per_partition: int
     sections_len: int
     blocks_len: int
@@ -116,7 +107,7 @@ class Tail:
     def encode(self) -> bytes:
         """Encode to 64 bytes."""
         head = _TAIL.pack(
-            MAGIC, self.packing.value, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
+            MAGIC, VERSION, self.blocks_per_partition, self.sections_len, self.blocks_len, self.filters_len,
             self.index_crc, 0, self.rows, self.min_epoch, self.max_epoch, 0,
         )  # fmt: skip
         return head + struct.pack("<I", crc32c(head))
@@ -133,16 +124,9 @@ class Tail:
         if magic != MAGIC:
             raise DamagedSstError(name, place, f"magic {magic!r}", f"{MAGIC!r}: the object is truncated or not an SST")
         require_crc(name, place, data[: _TAIL.size], int.from_bytes(data[_TAIL.size :], "little"))
-        if version not in (known := [packing.value for packing in Packing]):
-            expected = f"one of {', '.join(map(str, known))}: a newer release wrote it"
-            raise DamagedSstError(name, place, f"format version {version}", expected)
-        return Tail(Packing(version), per_partition, sections, blocks, filters, crc, rows, low, high)
-
-
-def unpacked(block: bytes | memoryview) -> bytes:
-    """The record batch message in a block of `Packing.ZSTD`. Raises ArrowInvalid or OSError if it is damaged."""
-    message: bytes = pa.Codec("zstd").decompress(block[4:], int.from_bytes(block[:4], "little"), asbytes=True)
-    return message
+        if version != VERSION:
+            raise DamagedSstError(name, place, f"format version {version}", f"{VERSION}: a newer release wrote it")
+        return Tail(per_partition, sections, blocks, filters, crc, rows, low, high)
 
 
 def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) -> None:

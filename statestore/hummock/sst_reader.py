@@ -26,10 +26,8 @@ from tussock.statestore.hummock.sst_format import (
     HEAD_COLUMNS,
     SECTIONS_SCHEMA,
     TAIL_SIZE,
-    Packing,
     Tail,
     require_crc,
-    unpacked,
 )
 from tussock.statestore.meta.version import SstInfo
 
@@ -76,9 +74,7 @@ class _Wanted(NamedTuple):
 
     heads: int  # number of leading columns: key, and epoch and op if needed
     rows: pa.Schema  # of the row columns in their order
-    planes: PlaneReader | None  # None: blocks are messages
-    options: pa.ipc.IpcReadOptions  # of messages
-    order: list[int]  # positions of the requested row columns in a message's batch
+    planes: PlaneReader
 
 
 class SectionReader:
@@ -88,14 +84,13 @@ class SectionReader:
         self,
         name: str,
         table_id: int,
-        packing: Packing,
         schema_message: bytes,
         blocks: pa.RecordBatch,
         filters: pa.RecordBatch,
         shape: RowShape | None = None,
     ) -> None:
         """`shape`: the table's current row columns, if the section was written before one of them was added."""
-        self.name, self.table_id, self.packing, self.shape = name, table_id, packing, shape
+        self.name, self.table_id, self.shape = name, table_id, shape
         self.schema_message = schema_message
         self._blocks = blocks
         self.offsets = _ints(blocks, "offset")
@@ -136,9 +131,7 @@ class SectionReader:
     @cached_property
     def schema(self) -> pa.Schema:
         """Key, epoch, op, then the row's columns, as stored."""
-        if self.packing is Packing.PLANES:
-            return self.planes.schema
-        return pa.ipc.read_schema(pa.py_buffer(self.schema_message))
+        return self.planes.schema
 
     @property
     def row_schema(self) -> pa.Schema:
@@ -151,7 +144,7 @@ class SectionReader:
 
     @property
     def planes(self) -> PlaneLayout:
-        """The parts of a block of `Packing.PLANES`."""
+        """The parts of a block."""
         return layout_of(self.schema_message)
 
     def lacks_columns_of(self, shape: RowShape) -> bool:
@@ -192,7 +185,7 @@ class SectionReader:
     def _decoded(
         self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None, lengths: list[int]
     ) -> Rows:
-        """Decode blocks. `lengths`: the bytes of each block, if they are in planes."""
+        """Decode blocks. `lengths`: the bytes of each block."""
         single = end == first + 1  # the common case of point reads, thousands per epoch
         part = slice(first, end)
         low = int(self.min_epochs[first] if single else self.min_epochs[part].min())
@@ -201,41 +194,29 @@ class SectionReader:
         mixed, deletes = low != high, bool(self.deletes[first] if single else self.deletes[part].any())
         wanted = self._wanted(mixed, deletes, None if columns is None else tuple(columns))
         try:
-            heads, batch = self._read(first, end, memoryview(data), wanted, lengths)
+            arrays = wanted.planes.decode(memoryview(data), lengths, self.rows[first:end].tolist())
+            batch = pa.RecordBatch.from_arrays(arrays[wanted.heads :], schema=wanted.rows)
         except _UNDECODABLE as error:
             raise self._undecodable(first, end, error) from error
-        if (found_rows := len(heads[0])) != expected:
+        if (found_rows := len(arrays[0])) != expected:
             raise DamagedSstError(self.name, self.place(first, end), f"{found_rows} rows", f"{expected} rows")
         return Rows(
-            first, end, SortedKeys(heads[0]), batch if batch.num_columns else no_columns(expected), low, high,
-            heads[1].to_numpy() if mixed else None,
-            heads[-1].to_numpy() == 1 if deletes else None,
+            first, end, SortedKeys(arrays[0]), batch if batch.num_columns else no_columns(expected), low, high,
+            arrays[1].to_numpy() if mixed else None,
+            arrays[wanted.heads - 1].to_numpy() == 1 if deletes else None,
         )  # fmt: skip
-
-    def _read(
-        self, first: int, end: int, data: memoryview, wanted: "_Wanted", lengths: list[int]
-    ) -> tuple[list[pa.Array], pa.RecordBatch]:
-        """The wanted heads and row columns of blocks first … end - 1."""
-        if wanted.planes is not None:
-            arrays = wanted.planes.decode(data, lengths, self.rows[first:end].tolist())
-            return arrays[: wanted.heads], pa.RecordBatch.from_arrays(arrays[wanted.heads :], schema=wanted.rows)
-        messages = self.messages(first, end, data)
-        stream = pa.ipc.open_stream(pa.py_buffer(b"".join([self.schema_message, *messages])), options=wanted.options)
-        batch = stream.read_next_batch() if end == first + 1 else one_batch(stream.read_all())
-        return batch.columns[: wanted.heads], batch.select(wanted.order)
 
     def decode_each(self, blocks: Sequence[int], parts: Sequence[memoryview]) -> list[Rows]:
         """Verify and decode single blocks, with all row columns.
 
-        Raises DamagedSstError. Cost: less than a call of `decode` for each, if the blocks are in planes.
+        Raises DamagedSstError. Cost: less than a call of `decode` for each.
         """
-        if self.packing is not Packing.PLANES or len(blocks) == 1:
+        if len(blocks) == 1:
             return [self.decode(block, block + 1, part) for block, part in zip(blocks, parts, strict=True)]
         self._require_each(blocks, parts)
         low, high, rows = self.min_epochs[blocks], self.max_epochs[blocks], self.rows[blocks].tolist()
         mixed, deletes = low != high, self.deletes[blocks] > 0
         wanted = self._wanted(bool(mixed.any()), bool(deletes.any()), None)
-        assert wanted.planes is not None
         try:
             found = wanted.planes.decode_each(parts, rows)
         except _UNDECODABLE as error:
@@ -257,7 +238,7 @@ class SectionReader:
     @cached_property
     def packs(self) -> bool:
         """Whether `pack_each` can be used."""
-        return self.packing is Packing.PLANES and can_be_packed(self.planes)
+        return can_be_packed(self.planes)
 
     def pack_each(self, blocks: Sequence[int], parts: Sequence[memoryview]) -> list[PackedBlock]:
         """Verify single blocks, and unpack their planes.
@@ -287,20 +268,6 @@ class SectionReader:
         found = f"bytes that do not decode ({error})"
         return DamagedSstError(self.name, self.place(first, end), found, "Arrow columns")
 
-    def messages(self, first: int, end: int, data: bytes | memoryview) -> list[bytes | memoryview]:
-        """The record batch messages of blocks first … end - 1 in their bytes, as one or more parts.
-
-        Requires: the blocks are not in planes. Raises ArrowInvalid or OSError for bytes that do not decompress.
-        """
-        if self.packing is Packing.LZ4:
-            return [data]
-        parts: list[bytes | memoryview] = []
-        view, offset = memoryview(data), 0
-        for length in self.lengths[first:end].tolist():
-            parts.append(unpacked(view[offset : offset + length]))
-            offset += length
-        return parts
-
     def _require_intact(self, first: int, end: int, data: memoryview) -> None:
         """Verify block checksums. Raises DamagedSstError for the first block whose bytes have changed."""
         lengths = self.lengths[first:end].tolist()
@@ -327,13 +294,10 @@ class SectionReader:
             places = (
                 list(range(HEAD_COLUMNS, len(self.schema))) if columns is None else [self._place_of(c) for c in columns]
             )
-            stored = sorted(set(places))  # the order of columns in the stream
             found = self._layouts[mixed, deletes, columns] = _Wanted(
                 len(heads),
                 pa.schema([self.schema.field(place) for place in places]),
-                plane_reader(self.schema_message, (*heads, *places)) if self.packing is Packing.PLANES else None,
-                pa.ipc.IpcReadOptions(use_threads=False, included_fields=[*heads, *stored]),
-                [len(heads) + stored.index(p) for p in places],
+                plane_reader(self.schema_message, (*heads, *places)),
             )
         return found
 
@@ -420,7 +384,6 @@ class SstReader:
             found = self._readers[which] = SectionReader(
                 self.name,
                 table_id,
-                self.tail.packing,
                 self._sections.column("schema")[number].as_py(),
                 self._blocks.slice(first_block, int(blocks[number])),
                 self._filters.slice(first_partition, int(partitions[number])),

@@ -15,9 +15,8 @@ from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
-from tussock.statestore.hummock.ipc_messages import record_messages
 from tussock.statestore.hummock.plane_reader import layout_of
-from tussock.statestore.hummock.planes import CommonParts, PlaneLayout, common_parts_of, encode_planes
+from tussock.statestore.hummock.planes import PlaneLayout, encode_planes
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
@@ -32,27 +31,20 @@ from tussock.statestore.hummock.sst_format import (
     ROWS_PER_BLOCK,
     SECTIONS_SCHEMA,
     TAIL_SIZE,
-    Packing,
     Tail,
     block_schema,
     object_name,
 )
-from tussock.statestore.hummock.wide_rows import SLICE_BYTES, WideRows, row_sizes, spans_of
 from tussock.statestore.meta.version import SectionInfo, SstInfo
 from tussock.statestore.nested import as_list, canonical, is_nested
 from tussock.statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # limits blocks of wide rows, so that reading one row does not cost megabytes
-_MIN_ROWS = 16
 _WHOLE = 128 << 10  # an object up to this size is read completely when it is opened
 _FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together with the footer
 
-_BLOCKS_AT_ONCE = BLOCKS_PER_PARTITION  # blocks per buffer; a single buffer would be copied each time it grows
+_BYTES_AT_ONCE = BLOCKS_PER_PARTITION * _BLOCK_BYTES  # of rows that are encoded together
 
-_MUCH_BYTES = 64 << 20  # rows that take more are encoded in parts
-_WIDE_ROW_BYTES = _MUCH_BYTES // (_BLOCKS_AT_ONCE * _MIN_ROWS)  # from here on, _BLOCKS_AT_ONCE blocks take as much
-
-_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # blocks are too small for a thread pool
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
 
 Ints = npt.NDArray[np.int64]
@@ -63,7 +55,6 @@ class EncodedBlocks:
     """Encoded consecutive blocks of one section. Arrays have one entry per block, except `hashes`: one per row."""
 
     table_id: int
-    packing: Packing
     schema: bytes  # the schema message
     payloads: tuple[memoryview, ...]
     first_keys: pa.Array
@@ -87,7 +78,7 @@ class EncodedBlocks:
         """Blocks start … end - 1."""
         first_row, last_row = int(self.rows[:start].sum()), int(self.rows[:end].sum())
         return EncodedBlocks(
-            self.table_id, self.packing, self.schema, self.payloads[start:end], self.first_keys[start:end],
+            self.table_id, self.schema, self.payloads[start:end], self.first_keys[start:end],
             self.last_keys[start:end],
             self.rows[start:end], self.deletes[start:end], self.live[start:end], self.min_epochs[start:end],
             self.max_epochs[start:end], self.hashes[first_row:last_row],
@@ -95,12 +86,12 @@ class EncodedBlocks:
 
     @staticmethod
     def joined(parts: Sequence["EncodedBlocks"]) -> "EncodedBlocks":
-        """The blocks of all parts. Requires: parts of one section and packing, in key order."""
+        """The blocks of all parts. Requires: parts of one section, in key order."""
         if len(parts) == 1:
             return parts[0]
         head = parts[0]
         return EncodedBlocks(
-            head.table_id, head.packing, head.schema, tuple(payload for part in parts for payload in part.payloads),
+            head.table_id, head.schema, tuple(payload for part in parts for payload in part.payloads),
             pa.concat_arrays([part.first_keys for part in parts]), pa.concat_arrays([part.last_keys for part in parts]),
             np.concatenate([part.rows for part in parts]), np.concatenate([part.deletes for part in parts]),
             np.concatenate([part.live for part in parts]), np.concatenate([part.min_epochs for part in parts]),
@@ -117,11 +108,7 @@ class EncodedSst:
 
 
 def encode_blocks(
-    table_id: int,
-    rows: pa.Table,
-    rows_per_block: int | None = None,
-    cuts: Ints | None = None,
-    packing: Packing = Packing.PLANES,
+    table_id: int, rows: pa.Table, rows_per_block: int | None = None, cuts: Ints | None = None
 ) -> EncodedBlocks:
     """Encode sorted rows of one table as blocks. Equal rows give equal bytes.
 
@@ -131,135 +118,52 @@ def encode_blocks(
             parts of a section must use the same key type (binary or fixed_size_binary).
         rows_per_block: defaults to ROWS_PER_BLOCK, or fewer for wide rows.
         cuts: additional rows at which a block must start.
-        packing: PLANES, or LZ4 for earlier releases. ZSTD is only read.
 
     Cost: about 60 ns per row of two numbers; a text of random letters costs 1 to 2 ns per byte. Memory: the encoded
-        blocks, and the rows of _BLOCKS_AT_ONCE blocks. If those take much, SLICE_BYTES of them.
+        blocks, and three copies of _BYTES_AT_ONCE, or of one block if it is larger.
     """
-    encoding = _Encoding.of(table_id, rows, rows_per_block, cuts, packing)
-    payloads = [payload for _, _, some in encoding.payloads() for payload in some]
-    return encoding.part(0, len(payloads), payloads)
+    _require_columns(rows.schema, f"rows to write to table {table_id}")
+    schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
+    rows = rows.combine_chunks()  # copies only columns with several chunks
+    keys, epochs, ops = (_one_array(rows.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
+    first, puts = differs_from_previous(keys), ops.to_numpy() == PUT
+    rows_per_block = rows_per_block or _rows_per_block(_width_of(rows))
+    starts = _block_starts(first, rows_per_block, cuts)
+    ends = np.append(starts[1:], rows.num_rows)
+    min_epochs, max_epochs = _extremes(epochs.to_numpy(), starts)
+    message = schema.serialize().to_pybytes()
+    return EncodedBlocks(
+        table_id=table_id,
+        schema=message,
+        payloads=tuple(_payloads(rows, schema, layout_of(message), starts, ends)),
+        first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
+        last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
+        rows=ends - starts,
+        deletes=(ends - starts) - _counts(puts, starts),
+        live=_counts(first & puts, starts),
+        min_epochs=min_epochs,
+        max_epochs=max_epochs,
+        hashes=hash_keys(keys),
+    )
 
 
-def encoded_parts(
-    table_id: int, rows: pa.Table | WideRows, cuts: Ints | None = None, packing: Packing = Packing.PLANES
-) -> Iterator[EncodedBlocks]:
-    """`encode_blocks` in parts, if the rows take much memory: of about SLICE_BYTES, or of one block.
-
-    With nested columns or LZ4, a part has _BLOCKS_AT_ONCE blocks unless a row has _WIDE_ROW_BYTES. Joined, the parts
-    equal the blocks of `encode_blocks`. Requires: see there.
-    Cost: columns of wide rows are taken from their sources up to three times. Memory: three copies of a part.
-    """
-    encoding = _Encoding.of(table_id, rows, None, cuts, packing)
-    parts = encoding.payloads()
-    if not isinstance(rows, WideRows):
-        parts = iter([(0, len(encoding.starts), [payload for _, _, some in parts for payload in some])])
-    for low, high, payloads in parts:
-        yield encoding.part(low, high, payloads)
+def _payloads(rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, starts: Ints, ends: Ints) -> Iterator[memoryview]:
+    """The bytes of each block."""
+    blocks_at_once = _blocks_at_once(_width_of(rows) * rows.num_rows / len(starts))
+    for low in range(0, len(starts), blocks_at_once):
+        begin, end = int(starts[low]), int(ends[min(low + blocks_at_once, len(starts)) - 1])
+        batch = canonical_batch(rows.slice(begin, end - begin), schema)
+        part = slice(low, low + blocks_at_once)
+        bounds = list(zip((starts[part] - begin).tolist(), (ends[part] - begin).tolist(), strict=True))
+        yield from (memoryview(block) for block in encode_planes(layout, batch, bounds))
+        del batch
+        if blocks_at_once < BLOCKS_PER_PARTITION:
+            give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoding:
-    """Rows and the borders of their blocks."""
-
-    table_id: int
-    packing: Packing
-    schema: pa.Schema
-    rows: pa.Table | WideRows
-    keys: pa.Array
-    first: npt.NDArray[np.bool_]  # (rows,): whether a row is the newest of its key
-    puts: npt.NDArray[np.bool_]  # (rows,)
-    starts: Ints  # the first row of each block
-    ends: Ints
-    min_epochs: npt.NDArray[np.uint64]
-    max_epochs: npt.NDArray[np.uint64]
-    alone: bool  # Arrow's messages have wide rows: each is made from a copy of its own rows
-
-    @staticmethod
-    def of(
-        table_id: int, rows: pa.Table | WideRows, rows_per_block: int | None, cuts: Ints | None, packing: Packing
-    ) -> "_Encoding":
-        """Find the blocks of rows."""
-        _require_columns(rows.schema, f"rows to write to table {table_id}")
-        schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
-        if isinstance(rows, pa.Table):
-            rows = rows.combine_chunks()  # copies only columns with several chunks
-            heads = rows
-        else:
-            heads = rows.heads.combine_chunks()
-        keys, epochs, ops = (_one_array(heads.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
-        first = differs_from_previous(keys)
-        width = _width_of(rows)
-        starts = _block_starts(first, rows_per_block or _rows_per_block(width), cuts)
-        ends = np.append(starts[1:], rows.num_rows)
-        extremes = _extremes(epochs.to_numpy(), starts)
-        alone = width >= _WIDE_ROW_BYTES  # a property of the values, so equal rows have equal bytes
-        return _Encoding(
-            table_id, packing, schema, rows, keys, first, ops.to_numpy() == PUT, starts, ends, *extremes, alone
-        )
-
-    def part(self, low: int, high: int, payloads: Sequence[memoryview]) -> EncodedBlocks:
-        """Blocks low … high - 1 with their bytes."""
-        starts, ends = self.starts[low:high], self.ends[low:high]
-        rows = slice(int(starts[0]), int(ends[-1]))
-        first, puts, begins = self.first[rows], self.puts[rows], starts - starts[0]
-        return EncodedBlocks(
-            table_id=self.table_id,
-            packing=self.packing,
-            schema=self.schema.serialize().to_pybytes(),
-            payloads=tuple(payloads),
-            first_keys=self.keys.take(pa.array(starts)).cast(pa.binary()),
-            last_keys=self.keys.take(pa.array(ends - 1)).cast(pa.binary()),
-            rows=ends - starts,
-            deletes=(ends - starts) - _counts(puts, begins),
-            live=_counts(first & puts, begins),
-            min_epochs=self.min_epochs[low:high],
-            max_epochs=self.max_epochs[low:high],
-            hashes=hash_keys(self.keys if rows == slice(0, len(self.keys)) else self.keys.slice(rows.start, len(puts))),
-        )
-
-    def payloads(self) -> Iterator[tuple[int, int, list[memoryview]]]:
-        """Consecutive blocks, [first, end), with the bytes of each."""
-        assert self.packing is not Packing.ZSTD, "this form is only read"
-        message = self.schema.serialize().to_pybytes()
-        layout = layout_of(message) if self.packing is Packing.PLANES else None
-        wide = isinstance(self.rows, WideRows) or self.rows.get_total_buffer_size() > _MUCH_BYTES
-        for low in range(0, len(self.starts), _BLOCKS_AT_ONCE):
-            high = min(low + _BLOCKS_AT_ONCE, len(self.starts))
-            # Arrow's messages end with bytes that follow in memory, so their rows stay together, or each has a copy.
-            apart = wide and (self.alone or (layout is not None and not layout.nested))
-            spans = self._spans(low, high) if apart else [(low, high)]
-            common = None
-            if layout is not None and len(spans) > 1:
-                common = CommonParts.joined([common_parts_of(layout, self._batch(*span)) for span in spans])
-            for start, end in spans:
-                if len(spans) > 1:
-                    give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
-                yield start, end, self._encoded(start, end, layout, common)
-
-    def _encoded(self, low: int, high: int, layout: PlaneLayout | None, common: CommonParts | None) -> list[memoryview]:
-        batch, begin = self._batch(low, high), int(self.starts[low])
-        bounds = list(
-            zip((self.starts[low:high] - begin).tolist(), (self.ends[low:high] - begin).tolist(), strict=True)
-        )
-        if layout is not None:
-            return [memoryview(block) for block in encode_planes(layout, batch, bounds, common, self.alone)]
-        return list(record_messages(batch, bounds, len(self.schema.serialize()), _WRITE, self.alone))
-
-    def _batch(self, low: int, high: int) -> pa.RecordBatch:
-        begin = int(self.starts[low])
-        return canonical_batch(self.rows.slice(begin, int(self.ends[high - 1]) - begin), self.schema)
-
-    def _spans(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Blocks low … high - 1 in spans of about SLICE_BYTES."""
-        begin, end = int(self.starts[low]), int(self.ends[high - 1])
-        sizes = (
-            self.rows.sizes[begin:end]
-            if isinstance(self.rows, WideRows)
-            else row_sizes(self.rows.slice(begin, end - begin).select(range(HEAD_COLUMNS, len(self.schema))))
-        )
-        blocks = np.add.reduceat(sizes, self.starts[low:high] - begin)
-        return [(low + start, low + stop) for start, stop in spans_of(blocks, SLICE_BYTES)]
+def _blocks_at_once(block_bytes: float) -> int:
+    """The blocks of about `block_bytes` that are encoded together. They depend on the values only, as the bytes do."""
+    return min(BLOCKS_PER_PARTITION, max(1, int(_BYTES_AT_ONCE // max(block_bytes, 1))))
 
 
 def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
@@ -281,7 +185,7 @@ def _counts(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
 def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
     """Combine sections, in ascending table_id order, into one object below `prefix`, named by the hash of its bytes.
 
-    Requires: at least one section; all have the same packing.
+    Requires: at least one section.
     """
     body: list[bytes | memoryview] = []
     filters: list[bytes] = []
@@ -327,8 +231,7 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
     high = max(int(section.max_epochs.max()) for section in sections)
     rows = sum(info.rows for info in infos)
     sections_len, blocks_len, filters_len = map(len, indexes)
-    packing = sections[0].packing
-    tail = Tail(packing, BLOCKS_PER_PARTITION, sections_len, blocks_len, filters_len, crc32c(index), rows, low, high)
+    tail = Tail(BLOCKS_PER_PARTITION, sections_len, blocks_len, filters_len, crc32c(index), rows, low, high)
     data = b"".join([*body, *filters, index, tail.encode()])
     footer = len(index) + TAIL_SIZE
     if len(data) <= _WHOLE:
@@ -369,47 +272,26 @@ def _ends_its_buffer(array: pa.Array) -> bool:
     return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
-def _width_of(rows: pa.Table | pa.RecordBatch | WideRows) -> float:
+def _width_of(rows: pa.Table) -> float:
     """The mean bytes of a row. Depends on the values only, not on the buffers."""
-    parts = rows.slices() if isinstance(rows, WideRows) else [rows]
-    sizes = iter([sum(counts) for counts in zip(*map(_counts_of, parts), strict=True)])
-    return sum(_bytes_a_row(kind, sizes, rows.num_rows) for kind in rows.schema.types)
+    return sum(_bytes_a_row(one_array(column), rows.num_rows) for column in rows.columns)
 
 
 def _rows_per_block(width: float) -> int:
-    """Rows per block that keep a block of rows of `width` bytes near 256 KB."""
-    return max(_MIN_ROWS, min(ROWS_PER_BLOCK, int(_BLOCK_BYTES // max(width, 1))))
+    """Rows per block that keep a block of rows of `width` bytes near 256 KB, or one row."""
+    return max(1, min(ROWS_PER_BLOCK, int(_BLOCK_BYTES // max(width, 1))))
 
 
-def _counts_of(rows: pa.Table | pa.RecordBatch) -> list[int]:
-    """The sizes of all columns, as `_sizes_of` yields them. Those of parts add up to those of the whole."""
-    return [count for column in rows.columns for count in _sizes_of(one_array(column))]
-
-
-def _sizes_of(values: pa.Array) -> Iterator[int]:
-    """The bytes of a text, else the number of values; of nested values those of each level, from the outermost on."""
+def _bytes_a_row(values: pa.Array, rows: int) -> float:
+    """Bytes of a column, or of the elements of one, per row."""
     kind = values.type
     if pa.types.is_struct(kind):
-        for field in values.flatten():
-            yield from _sizes_of(field)
-    elif is_nested(kind):
-        yield len(values)
-        yield from _sizes_of(as_list(values).flatten())
-    elif _is_binary(kind):
-        yield pc.sum(pc.binary_length(values)).as_py() or 0
-    else:
-        yield len(values)
-
-
-def _bytes_a_row(kind: pa.DataType, sizes: Iterator[int], rows: int) -> float:
-    """Bytes of a column per row, from its `_sizes_of`."""
-    if pa.types.is_struct(kind):
-        return sum(_bytes_a_row(field.type, sizes, rows) for field in kind)
+        return sum(_bytes_a_row(field, rows) for field in values.flatten())
     if is_nested(kind):
-        return 4.0 * next(sizes) / rows + _bytes_a_row(as_list(pa.array([], kind)).type.value_type, sizes, rows)
+        return 4.0 * len(values) / rows + _bytes_a_row(as_list(values).flatten(), rows)
     if _is_binary(kind):
-        return float(next(sizes) / rows)
-    return float(kind.bit_width / 8 * next(sizes) / rows)
+        return float((pc.sum(pc.binary_length(values)).as_py() or 0) / rows)
+    return float(kind.bit_width / 8 * len(values) / rows)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -465,9 +465,7 @@ class HummockStore:
         share = share_of(len(runs))
         with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
             cursors = [
-                RunCursor(
-                    self.source, [ranged.section for ranged in run], first, last, columns, None, ahead, blocks, share
-                )
+                RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead, blocks, share)
                 for run in runs
             ]
             yield from merge_runs(cursors, choose)

@@ -1,16 +1,12 @@
-"""Write the archive that test_store_of_the_release_before.py reads, with the code of an earlier release.
+"""Write the archive that test_store_of_the_release_before.py reads, with the code of a release.
 
-    git clone … release && cd release && git checkout 8bddf4d && make setup     the release that writes the bytes
-    cp -r …/tests/upgrade tests/
-    PYTHONPATH=. .venv/bin/python -m tests.upgrade.make_store store_of_8bddf4d.tar.xz
+    python -m tests.upgrade.make_store tests/upgrade/store_of_0_1_0.tar.xz     in a checkout of release 0.1.0
 
-Run it by hand, once per release. A committed archive is never written again: the code that wrote it has left the
-repository. The store has four epochs (the third is published), a committed, a closed and an open compaction, a move,
-a floor, a pin, a changed mapping, a dropped and a paused view, an open barrier that superseded another, and waiting
-statements and files after it. Every operator has state in it.
+Run it by hand, once per release. When a release is published, its archive is never written again, because the code of
+that release wrote it; the next release adds another one. The store has four epochs (the third is published), a
+committed, a closed and an open compaction, a move, a floor, a pin, a changed mapping, a dropped and a paused view, an
+open barrier that superseded another, and waiting statements and files after it. Every operator has state in it.
 """
-
-# ruff: noqa: TID251 - the names of the release
 
 import io
 import os
@@ -20,21 +16,26 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from jobs.barrier import Change, abandon, inject
-from jobs.compaction import compact
-from jobs.epoch import run_epoch
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sources.files import files_of
-from jobs.spark import build_spark
-from statestore.errors import InputError
-from statestore.hummock.compaction_picker import full_compaction
-from statestore.meta.compaction import CompactionPlan
-from statestore.meta.store import MetaStore
-from statestore.meta.version import LevelInput
-from statestore.objectstore.open import open_object_store
 from tests.upgrade import story
+from tussock.jobs import session as sessions
+from tussock.jobs.driver.barrier import Wish, inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.session import Session
+from tussock.jobs.settings.tables import EpochSettings
+from tussock.jobs.sources.files import files_of
+from tussock.jobs.spark.session import build_spark
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.compaction_picker import full_compaction
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import LevelInput
+from tussock.statestore.objectstore.open import open_object_store
 
 
 def main(archive: Path) -> None:
@@ -44,7 +45,7 @@ def main(archive: Path) -> None:
     shutil.rmtree(story.PLACE, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
-        spark = build_spark()
+        spark = build_spark("tussock store of a release")
         try:
             fill(spark, store)
         finally:
@@ -63,10 +64,9 @@ def fill(spark: SparkSession, store: Path) -> None:
         return now
 
     MetaStore.init(open_object_store(str(store)), units=2, vnode_count=16)
-    with Session(str(store), spark, create=False) as session:
-        meta = session.meta = MetaStore(open_object_store(str(store)), "release 8bddf4d", clock_ms)
-        session._pending._meta = meta
-
+    meta = MetaStore(open_object_store(str(store)), "release 0.1.0", clock_ms)
+    sessions.open_meta = lambda _: meta  # type: ignore[attr-defined]
+    with Session(str(store), spark, create=False, runner="local", workers=1) as session:
         for name in story.FIRST_FILES:
             story.write_file(name)
         session.execute(story.creations())
@@ -87,7 +87,7 @@ def fill(spark: SparkSession, store: Path) -> None:
             print("stopped as the story has it:", err)
         else:
             raise AssertionError("the third epoch has a row that view `stuck` cannot take")
-        abandon(meta, Change(pause=(story.PAUSED,)))
+        abandon(meta, Detour(pause=(story.PAUSED,)))
         session.flush()
         meta.retain(keep_epochs=1)
         meta.rescale(3)
@@ -95,17 +95,20 @@ def fill(spark: SparkSession, store: Path) -> None:
         for name in story.FOURTH_FILES:
             story.write_file(name)
         session.execute(story.FOURTH)
-        run_epoch(spark, meta, inject(meta, run={"interval": "the fourth"}))  # committed, not published
+        fourth = inject(meta, Wish(run={"interval": "the fourth"}))
+        assert fourth is not None
+        run_epoch(LocalRunner(), meta, fourth)  # committed, not published
         meta.pin(meta.latest().epoch)
         meta.open_compaction(full_compaction(meta.latest()).plan)
 
         for name in (story.BAD_FILE, *story.OPEN_FILES, *story.LAST_FILES):
             story.write_file(name)
         session.execute(f"{story.SKIPPED};\n{story.OPEN}")
-        first = inject(meta, max_epoch_bytes=story.MAX_EPOCH_BYTES, run={"interval": "the open one"})
+        first = inject(meta, Wish(run={"interval": "the open one"}), EpochSettings(max_bytes=story.MAX_EPOCH_BYTES))
+        assert first is not None
         print("pinned at first:", sorted(f.path for pinned in first.splits.values() for f in files_of(pinned)))
         open_one = abandon(
-            meta, Change(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,))
+            meta, Detour(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,))
         )
         pinned = sorted(
             f.path.removeprefix(f"{story.PLACE}/") for pinned in open_one.splits.values() for f in files_of(pinned)

@@ -1,4 +1,4 @@
-"""The content of the earlier release's store: its statements, its source files, and the expected rows after each step.
+"""The content of a release's store: its statements, its source files, and the expected rows after each step.
 
 Plain data without an import of Tussock: `make_store.py` runs it with the code of the release that writes, and the test
 with the code that reads. `T` and `U` are the tables' rows by key, computed in Python independently of the SQL.
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 #: The sources' folder. Sources are stored with absolute paths, and files are compared by path, size and time.
 #: The archive therefore contains the files, and a reader of the store unpacks them to this path.
-PLACE = Path("/tmp/tussock-store-of-8bddf4d/sources")
+PLACE = Path("/tmp/tussock-store-of-0.1.0/sources")
 FILE_TIME_NS = 1_700_000_000 * 10**9
 START_MS = 1_700_000_000_000
 MAX_EPOCH_BYTES = 3_000  # so that the open barrier takes some files and leaves others

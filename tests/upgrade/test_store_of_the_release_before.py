@@ -1,4 +1,4 @@
-"""A store of an earlier release opens, its open barrier completes, epochs run, and every view equals Spark's answer.
+"""A store of a release opens, its open barrier completes, epochs run, and every view equals Spark's answer.
 
 `make_store.py` describes the archive and its content; `story.py` holds its statements and its expected rows.
 """
@@ -18,7 +18,7 @@ from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.session import Session
 from tussock.statestore.types import arrow_type
 
-ARCHIVE = Path(__file__).parent / "store_of_8bddf4d.tar.xz"
+ARCHIVE = Path(__file__).parent / "store_of_0_1_0.tar.xz"
 
 
 @pytest.fixture

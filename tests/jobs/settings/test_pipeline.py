@@ -17,7 +17,7 @@ from tussock.jobs.settings.pipeline import (
     pipeline_names,
 )
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.settings.tables import Compression, Runner, TableKind
+from tussock.jobs.settings.tables import Runner, TableKind
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.settings.variables import substituted_in_sql
 
@@ -72,7 +72,6 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
         schedule = "30 4 * * *"
         keep = "36h"
         keep_epochs = 10
-        compression = "lz4"
         [quality]
         docs = "docs"
         [publish]
@@ -99,7 +98,6 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.spark == {"spark.driver.memory": "1g"}
     assert pipeline.upkeep.schedule == "30 4 * * *"
     assert pipeline.upkeep.retention == Retention(keep_epochs=10, keep_ms=36 * 3_600_000)
-    assert pipeline.upkeep.compression is Compression.LZ4
     assert pipeline.quality is not None
     assert (pipeline.quality.folder, pipeline.quality.docs) == (tmp_path / "pipelines/shop/quality", tmp_path / "docs")
     assert pipeline.publish is not None

@@ -52,8 +52,8 @@ class Compactor:
                 self.task = None  # it was closed: its lease was over
                 return True
             pieces, rewrite = rng.randint(1, 4), rng.random() < 0.3
-            of, target, packing = self.meta.objects, self.options.target_bytes, self.options.packing
-            self.plan = plan_merge(of, version, self.task, readable, target, pieces, rewrite, packing)
+            of, target = self.meta.objects, self.options.target_bytes
+            self.plan = plan_merge(of, version, self.task, readable, target, pieces, rewrite)
             self.count("piece", len(self.plan.pieces))
             self.count("kept as it is", len(self.plan.kept))
         elif len(self.made) < len(self.plan.pieces):

@@ -37,7 +37,7 @@ from tests.statestore.hummock.store_model import (
 )
 from tests.statestore.hummock.train_model import Flight, Train
 from tests.statestore.meta.make import Clock
-from tussock.statestore.hummock import compaction, sst_writer
+from tussock.statestore.hummock import compaction, merge, sst_writer
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.cache_file import MIN_BYTES
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
@@ -45,7 +45,6 @@ from tussock.statestore.hummock.disk_cache import DiskCache
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.hummock.sst_format import Packing
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.vacuum import vacuum
 from tussock.statestore.meta.barrier import BarrierPlan
@@ -76,7 +75,7 @@ class Shape:
 
 
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=20_000, level_ratio=2, small_bytes=500, target_bytes=8_000)
-_DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000, packing=Packing.LZ4)
+_DEEP = replace(_TREE, base_bytes=5_000, target_bytes=3_000)
 # Runs are merged with each other, and sink only if nothing overlaps them below.
 _L0_ONLY = replace(_TREE, merge_ratio=0)
 SHAPES = (
@@ -112,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.shape = shape
         self.steps = [what for what, weight in STEPS.items() for _ in range(weight) if what not in without]
         sst_writer.ROWS_PER_BLOCK = shape.rows_per_block  # type: ignore[attr-defined]
-        compaction.WINDOW_BYTES = 1 if shape.window_blocks == 1 else 1 << 30
+        merge.MERGE_BYTES = 1 if shape.window_blocks == 1 else 1 << 30  # type: ignore[misc]
         compaction._CHUNK_ROWS = 4 * shape.rows_per_block
         self.objects = MortalObjectStore()
         self.clock = Clock()

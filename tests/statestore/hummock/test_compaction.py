@@ -12,16 +12,13 @@ import pytest
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
-from tests.statestore.hummock.version_2 import version_2_blocks
-from tussock.statestore.hummock import compaction, sst_writer
+from tussock.statestore.hummock import compaction, merge, sst_writer
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
-from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
+from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.merge import heads_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.hummock.sst_format import Packing
-from tussock.statestore.hummock.sst_writer import build_sst
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.levels import levels_after, merge_objection, order_objection
@@ -43,20 +40,13 @@ def flushed(
     epoch: int,
     rows: dict[bytes, Row | None],
     target_bytes: int = 1 << 20,
-    packing: Packing = Packing.PLANES,
 ) -> HummockVersion:
     """The version after an epoch of these rows."""
     by_table: dict[int, dict[bytes, Row | None]] = {}
     for key, row in rows.items():
         by_table.setdefault(int.from_bytes(key[:4], "big"), {})[key] = row
     batches = [sealed(table, of) for table, of in sorted(by_table.items())]
-    prefix = f"data/{epoch:016x}"
-    if packing is Packing.ZSTD:
-        sst = build_sst([version_2_blocks(*table) for table in stamped_tables(batches, epoch)], prefix)
-        objects.put(sst.info.name, sst.data)
-        infos = [sst.info]
-    else:
-        infos = batch_ingest(objects, batches, epoch, prefix, target_bytes, packing)
+    infos = batch_ingest(objects, batches, epoch, f"data/{epoch:016x}", target_bytes)
     after = with_l0(version, epoch, infos)
     return msgspec.structs.replace(after, epochs=(*version.epochs, epoch))
 
@@ -86,11 +76,10 @@ def merged(
     readable: Sequence[int],
     target_bytes: int = 1 << 20,
     number: int = 1,
-    packing: Packing = Packing.PLANES,
 ) -> tuple[HummockVersion, list[SstInfo]]:
     """The version after a task on these SSTs, and the task's outputs."""
     task = task_of(version, ssts, target, number)
-    outputs = outputs_here(plan_merge(objects, version, task, readable, target_bytes, packing=packing), objects)
+    outputs = outputs_here(plan_merge(objects, version, task, readable, target_bytes), objects)
     levels = levels_after(version.levels, task.inputs, target, outputs)
     assert all(order_objection(level) is None for level in levels[1:])
     return msgspec.structs.replace(version, levels=levels), outputs
@@ -108,11 +97,6 @@ def all_rows(objects: ObjectStore, ssts: Sequence[SstInfo]) -> list[tuple[bytes,
     return found
 
 
-def packing_of(objects: ObjectStore, sst: SstInfo) -> Packing:
-    """How an SST is packed, by the version in its tail."""
-    return Packing(int.from_bytes(objects.get(sst.name)[-56:-54], "little"))
-
-
 def rows_at(objects: ObjectStore, version: HummockVersion, table: int, epoch: int) -> dict[bytes, Row]:
     store = HummockStore(objects, version, BlockCache(), pinned=[epoch])
     return {row.pop("key"): row for rows in store.iter(table, None, None, epoch) for row in rows.to_pylist()}
@@ -121,45 +105,8 @@ def rows_at(objects: ObjectStore, version: HummockVersion, table: int, epoch: in
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 8)
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 64)
-
-
-@pytest.mark.parametrize("small", [False, True])
-def test_ssts_of_all_versions_are_merged_into_the_version_that_is_set(
-    small: bool, request: pytest.FixtureRequest
-) -> None:
-    if small:
-        request.getfixturevalue("_small_blocks")
-    rng = random.Random(7)
-    objects, version = MemoryObjectStore(), version_of((1, 2))
-    live: dict[bytes, Row] = {}
-    expected: dict[int, dict[bytes, Row]] = {}
-    for epoch, packing in enumerate((Packing.LZ4, Packing.PLANES, Packing.ZSTD), 1):
-        changes: dict[bytes, Row | None] = {
-            storage_key(rng.choice([1, 2]), rng.randrange(VNODES), b"%d" % rng.randrange(4_000)): None
-            if rng.random() < 0.1
-            else {"n": rng.randrange(10**6), "s": f"{rng.random():.6f}"}
-            for _ in range(300 if small else 4_000)
-        }
-        version = flushed(objects, version, epoch, dict(sorted(changes.items())), packing=packing)
-        live = {key: row for key, row in (live | changes).items() if row is not None}
-        expected[epoch] = live
-    assert {packing_of(objects, sst) for sst in version.levels[0]} == set(Packing)
-    rows, sizes = {}, {}
-    for number, packing in enumerate((Packing.LZ4, Packing.PLANES), 1):
-        after, ssts = merged(
-            objects, version, version.levels[0], 0, version.epochs, target_bytes=20_000, number=number, packing=packing
-        )
-        assert {packing_of(objects, sst) for sst in ssts} == {packing}
-        for epoch in version.epochs[1:]:
-            assert rows_at(objects, after, 1, epoch) | rows_at(objects, after, 2, epoch) == expected[epoch]
-        rows[packing] = all_rows(objects, ssts)
-        sizes[packing] = sum(section.bytes for sst in ssts for section in sst.sections)
-    assert rows[Packing.PLANES] == rows[Packing.LZ4]
-    if not small:
-        assert sizes[Packing.PLANES] < 0.7 * sizes[Packing.LZ4]
 
 
 @pytest.mark.usefixtures("_small_blocks")
@@ -340,7 +287,8 @@ def test_keys_of_one_length_and_of_several_are_merged_into_one_section() -> None
 
 
 def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr(merge, "MERGE_BYTES", 2 << 20)
+    monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 4096)
     peaks = []
     for rows in (100_000, 400_000):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.statestore.hummock.store_machine import StoreMachine
-from tussock.statestore.hummock import compaction, disk_cache, range_reader, sst_writer
+from tussock.statestore.hummock import compaction, disk_cache, merge, range_reader, sst_writer
 from tussock.statestore.hummock.disk_cache import DiskCacheSettings
 
 SHARES, STEPS_OF_A_SHARE = 8, 25_000  # 200,000 steps; each share runs alone, with its own seeds
@@ -43,9 +43,9 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
 
     One thread only, so that equal steps have equal results.
     """
-    for module, name in ((sst_writer, "ROWS_PER_BLOCK"), (compaction, "_CHUNK_ROWS"), (compaction, "WINDOW_BYTES")):
+    for module, name in ((sst_writer, "ROWS_PER_BLOCK"), (compaction, "_CHUNK_ROWS"), (merge, "MERGE_BYTES")):
         monkeypatch.setattr(module, name, getattr(module, name))  # the machine draws them; here they are put back
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
+    monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
     monkeypatch.setattr(range_reader, "_fetching", _OneAfterTheOther)

@@ -54,7 +54,6 @@ def _row(chance: random.Random, nulls: float) -> Row:
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of few rows that are always packed, and searched some at a time."""
     monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 13)
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 8)
     monkeypatch.setattr(block_source, "_DENSE_IF_SMALL", 0)  # reads no partition whole
     monkeypatch.setattr(block_source, "_WORTH_PACKING", 1)

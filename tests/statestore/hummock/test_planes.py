@@ -112,9 +112,7 @@ def test_every_type_can_be_read_by_the_specification_alone(request: pytest.Fixtu
     blocks = pa.ipc.open_stream(data[start + sizes[0] :]).read_all().to_pylist()
     schema = pa.ipc.read_schema(pa.py_buffer(section["schema"]))
     assert [block["rows"] for block in blocks] == [130, 130, 40]
-    found = [
-        _by_hand(schema, data[block["offset"] : block["offset"] + block["length"]], block["rows"]) for block in blocks
-    ]
+    found = [values_by_hand(schema, data[block["offset"] :][: block["length"]], block["rows"]) for block in blocks]
     for name, column in zip(schema.names, rows.columns, strict=True):
         values = [value for part in found for value in part[name]]
         assert _shown(values) == _shown(column.to_pylist()), name
@@ -135,8 +133,8 @@ def _shown(values: list[object]) -> list[str]:
     return [repr(value) for value in values]  # NaN equals NaN, and -0.0 differs from 0.0
 
 
-def _by_hand(schema: pa.Schema, block: bytes, rows: int) -> dict[str, list[object]]:
-    """The values of each column."""
+def values_by_hand(schema: pa.Schema, block: bytes, rows: int) -> dict[str, list[object]]:
+    """The values of each column of a block, read with Arrow alone."""
     widths, texts, nested = [], [], []
     for number, kind in enumerate(schema.types):
         if pa.types.is_string(kind) or pa.types.is_binary(kind):

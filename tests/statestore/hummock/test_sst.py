@@ -22,15 +22,15 @@ from tests.statestore.hummock.store_model import (
     storage_key,
     with_l0,
 )
-from tests.statestore.hummock.version_2 import version_2_blocks
+from tests.statestore.hummock.test_planes import values_by_hand
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock import ingest
 from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
-from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
+from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.hummock.sst_format import TAIL_SIZE, Packing
+from tussock.statestore.hummock.sst_format import TAIL_SIZE
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.version import SstInfo
@@ -56,20 +56,14 @@ def _write(
     batches: list[SealedBatch],
     epoch: int = 3,
     target: int = 64 << 20,
-    packing: Packing = Packing.PLANES,
 ) -> list[SstInfo]:
-    return batch_ingest(objects, batches, epoch, f"data/{epoch:016x}", target, packing)
+    return batch_ingest(objects, batches, epoch, f"data/{epoch:016x}", target)
 
 
-@pytest.mark.parametrize(
-    ("packing", "file"), [(Packing.LZ4, "two_tables.sst"), (Packing.PLANES, "two_tables_in_planes.sst")]
-)
-def test_the_bytes_of_an_sst_are_those_on_file(
-    objects: ObjectStore, request: pytest.FixtureRequest, packing: Packing, file: str
-) -> None:
-    (info,) = _write(objects, _golden_batches(), packing=packing)
+def test_the_bytes_of_an_sst_are_those_on_file(objects: ObjectStore, request: pytest.FixtureRequest) -> None:
+    (info,) = _write(objects, _golden_batches())
     data = objects.get(info.name)
-    path = GOLDEN / file
+    path = GOLDEN / "two_tables.sst"
     if request.config.getoption("--update-cases"):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
@@ -138,88 +132,35 @@ def test_an_sst_can_be_read_by_the_note_alone() -> None:
         start += length
     sections, blocks, filters = (table.to_pylist() for table in tables)
     assert [section["table_id"] for section in sections] == [2, 7]
+    schemas = [pa.ipc.read_schema(pa.py_buffer(section["schema"])) for section in sections]
     rows = {
-        s["table_id"]: pa.ipc.open_stream(data[s["offset"] : s["offset"] + s["length"]]).read_all() for s in sections
+        section["table_id"]: values_by_hand(
+            schema, data[block["offset"] : block["offset"] + block["length"]], block["rows"]
+        )
+        for section, schema, block in zip(sections, schemas, blocks, strict=True)
     }
-    assert rows[2].column("s").to_pylist() == [f"row {i}" for i in range(40)]
-    assert rows[2].schema.field("key").type == pa.binary(11)
-    assert rows[7].column("op").to_pylist() == [0, 1, 1, 0, 1, 1, 0, 1, 1]
-    assert set(rows[7].column("epoch").to_pylist()) == {3}
+    assert rows[2]["s"] == [f"row {i}" for i in range(40)]
+    assert schemas[0].field("key").type == pa.binary(11)
+    assert rows[7]["op"] == [0, 1, 1, 0, 1, 1, 0, 1, 1]
+    assert {*rows[7]["epoch"]} == {3}
     for block in blocks:
         assert crc32c(data[block["offset"] : block["offset"] + block["length"]]) == block["crc"]
     for part in filters:
         assert crc32c(data[part["offset"] : part["offset"] + part["length"]]) == part["crc"]
     assert [block["last_key"] for block in blocks] == [
-        rows[2].column("key")[-1].as_py(),
-        rows[7].column("key")[-1].as_py(),
+        rows[2]["key"][-1],
+        rows[7]["key"][-1],
     ]
 
 
-def _golden_packed() -> EncodedSst:
-    """The rows of table 2 in version 2."""
-    table_id, rows = next(stamped_tables(_golden_batches(), 3))
-    return build_sst([version_2_blocks(table_id, rows, rows_per_block=16)], "data/packed")
-
-
-def test_a_packed_sst_can_be_read_by_the_note_alone() -> None:
-    """Written from docs/design/storage-format.md with Arrow and struct, without any code of the store."""
-    data = (GOLDEN / "packed.sst").read_bytes()
-    assert int.from_bytes(data[-56:-54], "little") == 2
-    lengths = [int.from_bytes(data[-52 + 4 * i :][:4], "little") for i in range(3)]
-    start = len(data) - 64 - sum(lengths)
-    sections = pa.ipc.open_stream(data[start : start + lengths[0]]).read_all().to_pylist()
-    blocks = pa.ipc.open_stream(data[start + lengths[0] :]).read_all().to_pylist()
-    assert [block["rows"] for block in blocks] == [16, 16, 8]
-    messages = []
-    for block in blocks:
-        packed = data[block["offset"] : block["offset"] + block["length"]]
-        assert crc32c(packed) == block["crc"]
-        message = pa.CompressedInputStream(pa.py_buffer(packed[4:]), "zstd").read()
-        assert len(message) == int.from_bytes(packed[:4], "little")
-        messages.append(message)
-    rows = pa.ipc.open_stream(sections[0]["schema"] + b"".join(messages)).read_all()
-    assert rows.column("s").to_pylist() == [f"row {i}" for i in range(40)]
-    assert set(rows.column("epoch").to_pylist()) == {3}
-
-
-@pytest.mark.parametrize("file", ["two_tables.sst", "packed.sst"])
-def test_the_reader_finds_the_rows_of_files_of_earlier_versions_and_every_damage(
-    objects: ObjectStore, file: str
-) -> None:
-    if file == "packed.sst":
-        info = _golden_packed().info
-        batches = _golden_batches()[1:]
-    else:
-        batches = _golden_batches()
-        (info,) = _write(objects, batches, packing=Packing.LZ4)
-    data = (GOLDEN / file).read_bytes()
-    info = msgspec.structs.replace(info, size=len(data), footer_size=len(data))
-    objects.put(info.name, data)
-    expected = _read_everything(objects, info)
-    (other,) = _write(objects, batches)
-    assert expected == _read_everything(objects, other), "the rows of the version that is written now"
-    rng = random.Random(3)
-    blocks = sum(_block_lengths(objects, info, data))
-    detected = 0
-    for position in range(0, len(data), 17):
-        damaged = bytearray(data)
-        damaged[position] ^= 1 << rng.randrange(8)
-        objects.put(info.name, bytes(damaged))
-        try:
-            assert _read_everything(objects, info) == expected
-        except DamagedSstError as error:
-            assert error.name == info.name  # noqa: PT017
-            detected += 1
-    assert detected >= blocks // 17
-
-
 def test_an_sst_of_a_newer_format_is_refused(objects: ObjectStore) -> None:
-    sst = _golden_packed()
-    tail = sst.data[-TAIL_SIZE:]
-    newer = tail[:8] + (4).to_bytes(2, "little") + tail[10:60]
-    objects.put(sst.info.name, sst.data[:-TAIL_SIZE] + newer + crc32c(newer).to_bytes(4, "little"))
-    with pytest.raises(DamagedSstError, match="format version 4, expected one of 1, 2, 3: a newer release wrote it"):
-        BlockSource(objects, BlockCache()).open([sst.info])
+    (info,) = _write(objects, _golden_batches())
+    data = objects.get(info.name)
+    tail = data[-TAIL_SIZE:]
+    newer = tail[:8] + (2).to_bytes(2, "little") + tail[10:60]
+    objects.put(info.name, data[:-TAIL_SIZE] + newer + crc32c(newer).to_bytes(4, "little"))
+    with pytest.raises(DamagedSstError, match="format version 2, expected 1: a newer release wrote it"):
+        BlockSource(objects, BlockCache()).open([info])
 
 
 def test_equal_rows_make_equal_objects_however_actors_and_buffers_were_cut(objects: ObjectStore) -> None:
@@ -419,8 +360,7 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"]
 )
-@pytest.mark.parametrize("packing", [Packing.LZ4, Packing.PLANES])
-def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str, packing: Packing) -> None:
+def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str) -> None:
     rng = np.random.default_rng(8)
     types = {"fixed": pa.binary(5), "list": pa.list_(pa.int16()), "decimal128(25, 2)": pa.decimal128(25, 2)}
     numbers = pa.array(rng.integers(0, 100, 4000), pa.int64())
@@ -443,7 +383,7 @@ def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str, packing: P
                 with pa.ipc.new_stream(sink, part.schema) as writer:
                     writer.write_table(part.take(pa.array(np.arange(count))))
                 alone = pa.ipc.open_stream(sink.getvalue()).read_all()
-                found, expected = (encode_blocks(1, given, packing=packing).payloads for given in (part, alone))
+                found, expected = (encode_blocks(1, given).payloads for given in (part, alone))
                 assert found == expected, (start, count)
 
 

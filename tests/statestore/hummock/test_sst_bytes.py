@@ -6,27 +6,15 @@ import pyarrow as pa
 import pytest
 
 from tests.statestore.hummock.store_model import sealed, storage_key
-from tests.statestore.hummock.version_2 import version_2_blocks
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import BlockCache
-from tussock.statestore.hummock.ingest import batch_ingest, stamped_tables
-from tussock.statestore.hummock.sst_bytes import TableBytes, buffers_of, table_bytes
-from tussock.statestore.hummock.sst_writer import build_sst
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sst_bytes import TableBytes, table_bytes
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
 ROWS = 20_000
 _SCHEMA = pa.schema([pa.field("s", pa.binary())])
-
-
-def test_buffers_of_a_message_have_the_lengths_that_arrow_gives_them() -> None:
-    batch = pa.record_batch({"k": pa.array([b"abc"] * 9), "n": pa.array([1, None, 3] * 3, pa.int64()), "z": [None] * 9})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    message = sink.getvalue().to_pybytes()[len(batch.schema.serialize()) :]
-    # k: no validity, 10 offsets of 4 bytes, 27 bytes of data; n: validity of 9 bits, 9 numbers of 8 bytes
-    assert buffers_of(message)[:, 1].tolist() == [0, 40, 27, 2, 72]
 
 
 @pytest.mark.parametrize("sample", [3, 1_000])
@@ -50,18 +38,6 @@ def test_the_bytes_of_two_tables_are_those_of_their_random_keys_and_values(objec
     for table in found.values():
         assert table.filters == pytest.approx(ROWS * 11 / 8, rel=0.01), "11 bits per row"
         assert table.epochs < ROWS / 5, "one epoch, and puts only"
-
-
-def test_the_bytes_of_blocks_that_are_packed_as_a_whole_are_divided_among_their_parts(objects: ObjectStore) -> None:
-    chance = random.Random(1)
-    long = {storage_key(9, 0, b"%08d" % i): {"s": chance.randbytes(50)} for i in range(ROWS)}
-    ((table_id, rows),) = stamped_tables([sealed(9, dict(long), _SCHEMA)], 5)
-    sst = build_sst([version_2_blocks(table_id, rows)], "data/packed")
-    objects.put(sst.info.name, sst.data)
-    found = _measured(objects, [sst.info], 8)[9]
-    assert found.total == sst.info.size
-    assert 50 * ROWS <= found.values <= 1.15 * 50 * ROWS
-    assert found.keys < 8 * ROWS
 
 
 def test_a_store_without_ssts_has_no_bytes(objects: ObjectStore) -> None:

@@ -29,7 +29,6 @@ def _block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Also with blocks so small that tables have many blocks and filter partitions."""
     if request.param:
         monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 4)
-        monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
         monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
 
 

@@ -16,18 +16,16 @@ from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
 from tests.statestore.hummock.test_compaction import outputs_here, task_of
-from tussock.statestore.hummock import compaction, merge, shared_buffer, sst_writer, wide_rows
+from tussock.statestore.hummock import compaction, merge, shared_buffer, sst_writer
 from tussock.statestore.hummock.block_source import Unit
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import plan_merge
+from tussock.statestore.hummock.planes import Bounds, PlaneLayout
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Positions
-from tussock.statestore.hummock.sst_format import Packing
-from tussock.statestore.hummock.sst_reader import Rows
-from tussock.statestore.hummock.sst_writer import EncodedBlocks, encode_blocks, encoded_parts
+from tussock.statestore.hummock.sst_reader import Rows, SstReader
+from tussock.statestore.hummock.sst_writer import build_sst, encode_blocks
 from tussock.statestore.hummock.store import HummockStore
-from tussock.statestore.hummock.wide_rows import WideRows, WindowColumns, spans_of
-from tussock.statestore.local_disk import LOCAL_DIRS
 from tussock.statestore.meta.version import VnodeMapping
 
 
@@ -56,144 +54,6 @@ def rows_of_all_types(count: int, seed: int = 3) -> pa.Table:
     return pa.table(columns)
 
 
-def wide_form(rows: pa.Table, most: int | None, sources: int = 3) -> WideRows:
-    """The rows, dealt out to several sources, some of which lie in files."""
-    source = np.arange(rows.num_rows) % sources
-    places = np.zeros(rows.num_rows, np.int64)
-    held = []
-    for number in range(sources):
-        mine = np.flatnonzero(source == number)
-        places[mine] = np.arange(len(mine))
-        columns = WindowColumns(most)
-        for batch in rows.select(range(3, rows.num_columns)).take(pa.array(mine)).to_batches(max_chunksize=40):
-            columns.add(batch)
-        held.append(columns)
-    return WideRows(rows.select(range(3)), tuple(held), source, places, rows.schema)
-
-
-@pytest.fixture
-def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_rows, "_PIECE_BYTES", 5_000)
-    monkeypatch.setattr(wide_rows, "SLICE_BYTES", 9_000)
-    monkeypatch.setattr(sst_writer, "SLICE_BYTES", 9_000)
-
-
-@pytest.mark.usefixtures("_small_slices")
-@pytest.mark.parametrize("most", [None, 20_000, 0])
-def test_slices_of_wide_rows_are_the_rows(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of_all_types(300)
-    wide = wide_form(rows, most)
-    assert [source.in_file for source in wide.sources] == [most is not None] * 3
-    for wide_row in (1, 1 << 30):  # both ways to put rows of several sources in order
-        monkeypatch.setattr(wide_rows, "_WIDE_ROW_BYTES", wide_row)
-        assert pa.concat_tables(wide.slices()).equals(rows)
-    some = np.array([i % 5 == 0 or 100 < i < 130 for i in range(300)])
-    assert wide.where(some).slice(0).equals(rows.filter(pa.array(some)))
-    assert WideRows.joined([rows.slice(0, 10), wide, rows.slice(7)]).slice(0).to_pylist() == (
-        rows.slice(0, 10).to_pylist() + rows.to_pylist() + rows.slice(7).to_pylist()
-    )
-
-
-def test_rows_stay_in_memory_if_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of_all_types(200)
-    monkeypatch.setattr(wide_rows, "_PIECE_BYTES", 5_000)
-    written = iter(range(3))
-
-    def full(file: int, data: memoryview, offset: int) -> int:
-        if next(written, None) is None:
-            raise OSError(28, "No space left on device")
-        return real(file, data, offset)
-
-    real = wide_rows.os.pwrite
-    monkeypatch.setattr(wide_rows.os, "pwrite", full)
-    columns = WindowColumns(20_000)
-    for batch in rows.to_batches(max_chunksize=50):
-        columns.add(batch)
-    assert not columns.in_file
-    assert columns.table(0, 200).equals(rows)
-
-
-def test_rows_stay_in_memory_if_no_folder_can_be_written(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def none() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
-
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
-    monkeypatch.delenv(LOCAL_DIRS, raising=False)
-    rows = rows_of_all_types(200)
-    columns = WindowColumns(20_000)
-    for batch in rows.to_batches(max_chunksize=50):
-        columns.add(batch)
-    assert columns.table(0, 200).equals(rows)
-    assert "No usable temporary directory" in caplog.text
-    assert "TMPDIR" in caplog.text
-
-
-def test_files_are_in_the_local_folder_of_workers(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARK_LOCAL_DIRS names the large disk of a worker; TMPDIR may be small, or in memory."""
-    monkeypatch.setenv(LOCAL_DIRS, str(scratch))
-    used = []
-    real = tempfile.TemporaryFile
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *args, **given: used.append(given["dir"]) or real(**given))
-    columns = WindowColumns(0)
-    columns.add(rows_of_all_types(50).to_batches()[0])
-    assert columns.in_file
-    assert used == [str(scratch)]
-    assert list(scratch.iterdir()) == [], "the file has no name, so that a kill removes it"
-
-
-@pytest.mark.usefixtures("_small_slices")
-@pytest.mark.parametrize(
-    ("packing", "nested", "alone", "fewest"),
-    [
-        (Packing.LZ4, False, False, 3),
-        (Packing.LZ4, True, True, 20),
-        (Packing.PLANES, True, False, 3),
-        (Packing.PLANES, True, True, 20),
-        (Packing.PLANES, False, False, 20),
-        (Packing.PLANES, False, True, 20),
-    ],
-)
-def test_rows_that_are_encoded_in_parts_make_the_same_blocks(
-    packing: Packing, nested: bool, alone: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`alone`: Arrow's messages are made from the rows of one block each, as those of very wide rows."""
-    monkeypatch.setattr(sst_writer, "_WIDE_ROW_BYTES", 1 if alone else 1 << 30)
-    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 8_000)
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
-    monkeypatch.setattr(sst_writer, "_BLOCKS_AT_ONCE", 10)
-    rows = rows_of_all_types(400)
-    rows = rows if nested else rows.drop_columns(["list", "struct", "map"])
-    cuts = np.array([51, 300])
-    whole = encode_blocks(1, rows, cuts=cuts, packing=packing)  # all together: 400 rows are far below _MUCH_BYTES
-    assert len(whole) > 20
-    parts = list(encoded_parts(1, wide_form(rows, 20_000), cuts, packing))
-    assert len(parts) >= fewest
-    assert_same_blocks(EncodedBlocks.joined(parts), whole)
-    monkeypatch.setattr(sst_writer, "_MUCH_BYTES", 0)  # an epoch's rows, which are in memory, are encoded in parts too
-    assert_same_blocks(encode_blocks(1, rows, cuts=cuts, packing=packing), whole)
-
-
-def test_sizes_of_nested_values_are_those_of_each_row() -> None:
-    lists = pa.array([["x" * 100, "y"], None, [], ["z" * 7]], pa.list_(pa.string()))
-    structs = pa.StructArray.from_arrays([lists, pa.array([1, 2, 3, 4])], names=["l", "n"])
-    maps = pa.array([[], [("k", [1, 2])], None, [("a", []), ("bc", None)]], pa.map_(pa.string(), pa.list_(pa.int64())))
-    rows = pa.record_batch({"list": lists, "struct": structs, "map": maps})
-    of_list = np.array([4 + 8 + 101, 4, 4, 4 + 4 + 7])
-    of_map = np.array([4, 4 + 4 + 1 + 4 + 16, 4, 4 + 8 + 3 + 8])
-    assert wide_rows.row_sizes(rows).tolist() == (of_list + of_list + 8 + of_map).tolist()
-    assert wide_rows.row_sizes(rows.slice(1, 2)).tolist() == (of_list + of_list + 8 + of_map)[1:3].tolist()
-
-
-def assert_same_blocks(found: EncodedBlocks, expected: EncodedBlocks) -> None:
-    for name in EncodedBlocks.__dataclass_fields__:
-        one, other = getattr(found, name), getattr(expected, name)
-        same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
-        assert same, name
-
-
 def runs_of_wide_rows(objects: MemoryObjectStore, seed: int) -> tuple[StoreModel, list[int]]:
     """Ten runs with texts of up to 3,000 letters, updates and deletes."""
     rng = random.Random(seed)
@@ -209,42 +69,44 @@ def runs_of_wide_rows(objects: MemoryObjectStore, seed: int) -> tuple[StoreModel
 
 
 @pytest.fixture
-def _tiny_merges(monkeypatch: pytest.MonkeyPatch, _small_slices: None) -> None:
-    """Every step is wide, and every window lies in a file."""
+def _tiny_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of one block, and steps of a few rows."""
     monkeypatch.setattr(merge, "STEP_BYTES", 2_000)
-    monkeypatch.setattr(merge, "MERGE_BYTES", 40_000)
+    monkeypatch.setattr(merge, "MERGE_BYTES", 1)
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
 
 
-@pytest.mark.usefixtures("_small_slices")
-def test_ssts_of_rows_in_parts_end_at_the_same_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block can have keys of two groups of vnodes, also if it is the last of its part."""
-    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 3_000)
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
-    rng = np.random.default_rng(5)
-    for size in range(150, 700, 100):
-        keys = [storage_key(1, vnode, b"%03d" % i) for vnode in range(40) for i in range(7)]
-        texts = [rng.bytes(size) for _ in keys]
-        ones = np.ones(len(keys))
-        table = pa.table(
-            [keys, ones.astype(np.uint64), ones.astype(np.uint8), texts], names=["key", "epoch", "op", "t"]
-        )
-        names = []
-        for rows in (table, wide_form(table, None)):
-            stream = compaction._SstStream(MemoryObjectStore(), "data/", 16_000, np.arange(1 << 16), Packing.PLANES)
-            stream.write(1, 20_000, rows)
-            names.append([sst.name for sst in stream.finish()])
-        assert len(names[0]) > 2
-        assert names[0] == names[1], size
+def test_a_row_that_is_wider_than_a_block_is_alone_in_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch of blocks has few bytes, and all rows come back."""
+    monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(sst_writer, "_BYTES_AT_ONCE", 2_000)
+    batches = []
+    encode = sst_writer.encode_planes
+
+    def counted(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[bytes]:
+        batches.append(len(bounds))
+        return encode(layout, batch, bounds)
+
+    monkeypatch.setattr(sst_writer, "encode_planes", counted)
+    rows = rows_of_all_types(90)
+    texts = pa.array(["x" * 400 for _ in range(90)])
+    rows = rows.set_column(rows.schema.get_field_index("text"), "text", texts)
+    sst = build_sst([encode_blocks(1, rows)], "data/wide")
+    assert max(batches) <= 5
+    section = SstReader(sst.info, sst.data[-sst.info.footer_size :]).section(1)
+    assert section.rows.tolist() == [3] * 30, "all versions of a key stay in one block"
+    found = section.decode(0, len(section), sst.data[int(section.offsets[0]) :][: int(section.lengths.sum())])
+    assert found.columns.to_pylist() == rows.drop_columns(["key", "epoch", "op"]).to_pylist()
 
 
 @pytest.mark.parametrize("readable", [[10], [3, 5, 10]])
 def test_a_merge_of_wide_rows_makes_the_same_objects(
     readable: list[int], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A second attempt at the same work writes nothing new."""
     monkeypatch.setattr(sst_writer, "_BLOCK_BYTES", 8_000)
-    monkeypatch.setattr(sst_writer, "_MIN_ROWS", 4)
     monkeypatch.setattr(compaction, "_CHUNK_BYTES", 30_000)
+    request.getfixturevalue("_tiny_merges")
     names: list[list[str]] = []
     for _ in range(2):
         objects = MemoryObjectStore()
@@ -256,7 +118,6 @@ def test_a_merge_of_wide_rows_makes_the_same_objects(
         plan = plan_merge(objects, version, task, readable, 20_000)
         outputs = outputs_here(plan, objects)
         names.append([sst.name for sst in outputs])
-        request.getfixturevalue("_tiny_merges")  # for the second time
     assert len(names[0]) > 3
     assert names[0] == names[1]
 
@@ -340,9 +201,8 @@ def test_steps_of_many_runs_take_the_rows_up_to_a_key(padded: int, monkeypatch: 
 
 
 def test_a_large_step_of_windows_in_memory_ends_at_an_earlier_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of many runs end near the same key. All their rows together would be taken like wide rows, in slices."""
+    """Windows of many runs end near the same key. All their rows together would be several steps."""
     monkeypatch.setattr(merge, "STEP_BYTES", 30_000)
-    monkeypatch.setattr(merge, "_chosen_wide", None)
     model, _ = narrow_runs(20, 200)
     parts = list(model.store().iter(1, None, None, 20))
     assert len(parts) > 5
@@ -368,11 +228,6 @@ def test_a_window_of_numbers_takes_all_blocks_that_fit(monkeypatch: pytest.Monke
     (part,) = HummockStore(model.objects, model.version, BlockCache(0)).iter(1, None, None, 17)
     assert part.column("n").to_pylist() == [17] * len(keys)
     assert reads == 17
-
-
-def test_spans_end_before_they_are_too_large() -> None:
-    assert spans_of(np.array([3, 3, 3, 20, 1, 9]), 10) == [(0, 3), (3, 4), (4, 6)]
-    assert spans_of(np.zeros(0, np.int64), 10) == []
 
 
 @pytest.fixture
