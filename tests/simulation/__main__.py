@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--digests", action="store_true", help="print the digest of each seed")
     parser.add_argument("--known", action="store_true", help="a seed with a known fault does not fail")
     parser.add_argument("--list-modules", action="store_true", help="print the simulated modules, and run nothing")
+    parser.add_argument("--list-memory", action="store_true", help="print the memory of processes, and run nothing")
     parser.add_argument("--keep-going", action="store_true", help="go on after a seed that failed")
     given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets are walked in the order of hashes
@@ -33,6 +34,9 @@ def main() -> int:
         return 0
     from tests.simulation import engine, story
 
+    if given.list_memory:
+        print("\n".join(engine.listed_memory()))
+        return 0
     engine.prepare()
     story.prepare()
     gc.collect()

@@ -5,6 +5,7 @@ processes of its executors, hands their results to the driver, and fails the sta
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -98,10 +99,26 @@ class Cluster:
                 streams = [s for s in self.machine.network.streams if not s.closed]
                 if streams:
                     streams[int(amount * len(streams))].break_off()
+            case "stranger":
+                world.new_process("stranger", "elsewhere", partial(self._be_stranger, amount < 0.5))
             case "kill task" if tasks:
                 world.end_process(tasks[int(amount * len(tasks))], -9)
             case _:
                 pass
+
+    def _be_stranger(self, drips: bool) -> None:
+        """Connect to each open port without a token, and say nothing, or a byte every 4 seconds."""
+        network, open_ends = self.machine.network, list[int]()
+        known = set[tuple[str, int]]()
+        for _ in range(40):
+            for host, port in sorted(network.listeners.keys() - known):
+                known.add((host, port))
+                with suppress(OSError):
+                    open_ends.append(system.connect_to(host, port, 5.0))
+            for end in open_ends if drips else ():
+                with suppress(OSError):
+                    system.transmit(end, b"x", None, False)
+            system.sleep(0.05 if len(open_ends) < 3 else 4.0)
 
     def lose(self, executor: Executor) -> None:
         """An executor vanishes. The cluster gives another one later."""

@@ -55,6 +55,14 @@ OBJECTS: tuple[tuple[ModuleType, str], ...] = ((pool, "_of_process"), (stage, "_
 NAMES: tuple[tuple[ModuleType, str], ...] = ((collector, "_looked"), (local, "_serial"))
 
 
+def listed_memory() -> list[str]:
+    """The memory of processes, as docs/design/processes.md names it."""
+    return sorted(
+        f"{module.__name__.removeprefix(modules.ENGINE + '.').replace('.', '/')}.py: {name}"
+        for module, name in (*CACHED, *OBJECTS, *NAMES)
+    )
+
+
 class Memory:
     """Shows each process its own memory, where modules keep state."""
 

@@ -21,6 +21,9 @@ from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedE
 from tussock.statestore.meta.store import MetaStore
 
 HOST = "h1"
+#: Faults that no operation may notice.
+UNNOTICED = frozenset({"clock", "stranger"})
+CALM_S = 30.0  # of an operation of a driver with no other faults
 LONGEST_S = 420.0  # of an operation of a driver, whatever happens to its workers
 END_S = 20.0  # until workers have ended after their driver
 ATTEMPTS = 8
@@ -40,6 +43,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "stop workers",
         "stop server",
         "stop driver",
+        "stop at send",
         "slow start",
         "clock",
         "disk full",
@@ -53,6 +57,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "kill driver",
         "cut",
         "reset",
+        "stranger",
         "clock",
     ),
     "prefork": ("kill driver", "stop worker", "kill server", "clock"),
@@ -74,6 +79,7 @@ KNOWN: dict[str, str] = {
     r"live \d+ s after their driver": "a forked child of a driver keeps the driver's workers alive",
     r"did not start within \d+ s": "a slow fork server fails the epoch, which could run in the driver",
     r"still runs after \d+ s": "a stopped worker, or slots that vanished, hold an epoch for longer than any deadline",
+    r"although nothing was wrong": "a connection without a token delays or fails the meeting of an epoch's tasks",
     r"was published, and|is not in the store|is missing, but later objects|are not in the log": (
         "an object of a killed writer counts as durable before its folder is synced"
     ),
@@ -154,8 +160,8 @@ class Story:
         self.first = frozenset({"first/0"})
         self.books = Books([Insertion("first/0", engine.FIRST_ROWS[:1], True), *self._insertions()])
         self.faults = self._plan()
+        self.is_calm = all(fault.kind in UNNOTICED for fault in self.faults)
         self.stopped_at: dict[Process, float] = {}
-        self.watched: list[_Watched] = []
         self.epochs = 0
         self.is_over = False
         self.cluster = Cluster(self.world, self.machine, HOST) if self.kind == "cluster" else None
@@ -201,6 +207,7 @@ class Story:
             self.others.append(world.new_process("reader", HOST, lambda: self._read_often(2)))
         if self.kind == "local" and chance.random() < 0.2:
             self._start_driver(chance.random())
+            self.is_calm = False
 
     # --- programs ---
 
@@ -255,6 +262,8 @@ class Story:
                 with self._limited(what):
                     return work()
             except (RetryableError, LostRaceError) as err:
+                if self.is_calm:
+                    self.world.problem(f"{what} failed although nothing was wrong: {err!r}")
                 self.world.trace(f"{what} failed: {type(err).__name__}: {str(err)[:160]}")
                 if attempt == ATTEMPTS - 1:
                     self.world.problem(f"{what} failed {ATTEMPTS} times, at last with {err!r}")
@@ -270,7 +279,6 @@ class Story:
         world, thread = self.world, self.world.current
         assert thread is not None
         watched = _Watched(thread.process, what)
-        self.watched.append(watched)
         began = world.now
 
         def look() -> None:
@@ -291,7 +299,8 @@ class Story:
             yield
         finally:
             watched.is_over = True
-            self.watched.remove(watched)
+        if self.is_calm and world.now - began > CALM_S:
+            world.problem(f"{what} took {world.now - began:.0f} s although nothing was wrong")
 
     def _upkeep(self) -> None:
         """Compact, vacuum and scrub, again and again."""
@@ -397,10 +406,10 @@ class Story:
             case "stop worker" | "stop server" | "stop driver":
                 group = {"driver": drivers, "worker": workers, "server": servers}
                 if (process := self._one(group[fault.kind.split()[1]], amount)) is not None:
-                    self._stop(process, amount)
+                    self._stop(process, self._rest_of(amount))
             case "stop workers":
                 for process in workers:
-                    self._stop(process, amount)
+                    self._stop(process, self._rest_of(amount))
             case "clock":
                 world.drift[HOST] = world.drift.get(HOST, 0.0) + (amount - 0.5) * 10 ** (int(amount * 997) % 6)
             case "disk full":
@@ -408,6 +417,8 @@ class Story:
                 world.after(amount * 5, self._free_disk)
             case "power":
                 self._lose_power()
+            case "stop at send":
+                self._stop_worker_at_send()
             case "kill at mkdir" | "kill at link" | "kill at fsync" | "kill at rename" | "kill at send":
                 self._kill_at(fault.kind.split()[2] + " ", 1 + int(amount * 4))
             case "slow start":
@@ -429,11 +440,25 @@ class Story:
 
         self.world.watch = see
 
+    def _stop_worker_at_send(self) -> None:
+        """Stop a worker for long when a driver sends the next task."""
+
+        def see(thread: Thread, what: str) -> None:
+            workers = self._alive("server.")
+            if what.startswith("send ") and thread.process in self.drivers and workers:
+                self.world.watch = None
+                self._stop(workers[int(self.world.random.random() * len(workers))], seconds=2000.0)
+
+        self.world.watch = see
+
     def _free_disk(self) -> None:
         self.machine.store.is_full = False
 
-    def _stop(self, process: Process, amount: float) -> None:
-        seconds = (0.05, 3.0, 30.0, 200.0, 2000.0)[int(amount * 1009) % 5]
+    @staticmethod
+    def _rest_of(amount: float) -> float:
+        return (0.05, 3.0, 30.0, 200.0, 2000.0)[int(amount * 1009) % 5]
+
+    def _stop(self, process: Process, seconds: float) -> None:
         self.world.stop(process)
         self.stopped_at[process] = self.world.now
 

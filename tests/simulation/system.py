@@ -247,7 +247,9 @@ def write(world: World, fd: int, data: Any) -> int:
         return len(data)
     opened = opened_as(world, fd)
     if isinstance(opened, Stream):
-        return _transmit(world, opened, bytes(data), None, not opened.nonblocking)
+        sent = _transmit(world, opened, bytes(data), None, not opened.nonblocking)
+        world.trace(f"send {fd} {opened.label} {sent} of {len(data)}")
+        return sent
     if isinstance(opened, FileOpen):
         the_machine().write_faults("write", opened.path)
         part = bytes(data)

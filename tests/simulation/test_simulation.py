@@ -95,6 +95,47 @@ def test_the_engine_reaches_the_outside_through_simulated_modules_only() -> None
     assert found - excused == set()
 
 
+#: State of modules that simulated processes may share, by the guard that docs/design/processes.md gives it.
+SHARED = re.compile(
+    r"function of|frozen|constant|never changed|filled by imports|per thread|stateless|no state|a lock, held"
+    r"|only grows|keeps nothing between calls|never written|always the same"
+)
+#: Other state that they may share, with the reason.
+SHARED_BY_REASON = {
+    "jobs/kernels/kernel.py: _of_parent": "one kernel serves all processes: no thread waits within a query",
+    "jobs/kernels/kernel.py: finalize": "as above",
+    "jobs/kernels/python_function.py: _loaded": "the stores have no Python functions",
+    "jobs/kernels/python_function.py: sys.modules": "the stores have no Python functions",
+    "jobs/workers/worker.py: os.environ.update": "each process has its own os.environ",
+    "jobs/workers/fork_server.py: os.environ": "each process has its own os.environ",
+    "jobs/task/python_daemon.py: gc.freeze": "Spark's daemon is not simulated",
+    "jobs/task/collector.py: gc.freeze": "there is no collector",
+    "jobs/task/collector.py: gc.unfreeze": "there is no collector",
+    "statestore/allocator.py: library.mallopt": "memory of the C library",
+    "statestore/hummock/disk_cache.py: os.register_at_fork": "the hooks run in simulated children",
+    "statestore/objectstore/s3.py: _client_of": "no simulated process uses S3",
+    "statestore/decoding.py: _made": "decoders are functions of their type",
+}
+
+
+def test_the_memory_of_modules_is_divided_between_simulated_processes() -> None:
+    divided = set(run("--list-memory").splitlines())
+    text = (ROOT / "docs/design/processes.md").read_text()
+    entries = re.findall(r"^- `([^:`]+: [^`]+)`: ((?:.|\n(?!- |\n))*)", text, re.MULTILINE)
+    rooms = tuple(f"{room}/" for room in ROOMS)
+    assert len(entries) > 100
+    shared = {
+        name
+        for name, guard in entries
+        if name.startswith(rooms)
+        and name not in divided
+        and name not in SHARED_BY_REASON
+        and not SHARED.search(" ".join(guard.split()))
+    }
+    assert shared == set(), "add them to CACHED, OBJECTS or NAMES in tests/simulation/engine.py, or give a reason here"
+    assert divided - {name for name, _ in entries} == set()
+
+
 def test_an_import_of_a_module_that_is_not_simulated_is_noticed() -> None:
     text = "import asyncio\nfrom http.server import HTTPServer\ndef f():\n    import sched, re"
     assert list(outside_modules(text)) == ["asyncio", "http.server", "sched"]
