@@ -20,6 +20,7 @@ from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
 from tussock.statestore.meta.names import client_name, hash_of, log_name, payload_name
 from tussock.statestore.meta.probe import end_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.syncs import settle
 
 PARALLEL_READS = 16
 
@@ -92,6 +93,7 @@ class StatementLog:
                 self._known_end = max(self._known_end, position + 1)
                 return position
             if self._entry(position).client_id == client_id:
+                settle()  # the call that wrote it may have been killed before it was durable
                 return position
             position += 1
 

@@ -20,6 +20,7 @@ from tussock.statestore.meta.probe import end_of
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.syncs import settle
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class VersionLog:
         while True:
             version = self.latest()
             if (change := decide(version)) is None:
+                settle()  # the caller reports a version of another process
                 return Appended(version, mine=False)
             delta = VersionDelta(version.id + 1, str(self._writer), change)
             after = apply(version, delta)  # rejects an invalid change before anything is written

@@ -32,7 +32,7 @@ from tussock.statestore.objectstore.base import (
 )
 from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
-from tussock.statestore.objectstore.syncs import sync_soon, sync_together
+from tussock.statestore.objectstore.syncs import note_seen, sync_soon, sync_together
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # per step when copying a file
@@ -50,6 +50,7 @@ class LocalObjectStore:
 
     A write is durable together with every folder on its path. A folder that exists may be the work of a writer that
     was killed before it synced the parent, so an object syncs the parents of each folder when it first writes there.
+    For the same reason, a thread syncs the folders of objects that it has read before its next write is visible.
 
     Requires a file system with hard links and atomic renames.
     Cost of a write: the bytes, one fsync of the file, and one of each changed directory. A write waits for two of them
@@ -59,6 +60,7 @@ class LocalObjectStore:
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow symbolic links
         self._durable = set[Path]()  # folders whose parents we have synced
+        self._own = set[str]()  # names that we have written
         self.uri = self._root.as_uri()
         self.requests = RequestCounter()
 
@@ -76,6 +78,7 @@ class LocalObjectStore:
         with self._translated("get", name):
             data = path.read_bytes()
         self.requests.got(len(data), requests=0)
+        self._note_seen(name)
         return data
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -108,6 +111,7 @@ class LocalObjectStore:
             stat = path.stat()
             if not path.is_file():
                 raise ObjectNotFoundError(self.uri, name)
+            self._note_seen(name)
             return _info(name, stat)
 
     def put(self, name: str, data: bytes) -> None:
@@ -115,6 +119,7 @@ class LocalObjectStore:
         self.requests.put(len(data))
         with self._translated("put", name, len(data)), self._temporary(data, path.parent) as temporary:
             temporary.replace(path)
+            self._note_own(name)
             sync_soon(path.parent)
 
     def put_file(self, name: str, file: Path) -> None:
@@ -123,6 +128,7 @@ class LocalObjectStore:
         self.requests.put(file.stat().st_size)
         with self._translated("put_file", name, file.stat().st_size), self._temporary(file, path.parent) as temporary:
             temporary.replace(path)
+            self._note_own(name)
             sync_soon(path.parent)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -147,6 +153,7 @@ class LocalObjectStore:
                 raise
             else:
                 won = True
+                self._note_own(name)
             # The loser syncs too: the object that it will read must survive a power failure.
             sync_soon(path.parent)
             return won
@@ -239,6 +246,17 @@ class LocalObjectStore:
         if not exists:
             folder.mkdir(exist_ok=True)
         return [*pending, folder]
+
+    def _note_own(self, name: str) -> None:
+        """Note a name that this process has written, and syncs itself."""
+        if len(self._own) >= _MOST_DURABLE:
+            self._own.clear()
+        self._own.add(name)
+
+    def _note_seen(self, name: str) -> None:
+        """Note an object that was read; see syncs.py."""
+        if name not in self._own:
+            note_seen(self._path(name).parent)
 
     def _remember_durable(self, folders: _Folders) -> None:
         if len(self._durable) > _MOST_DURABLE:

@@ -7,6 +7,10 @@ together with the parents of folders that are new, or that a killed writer may h
 In a block of `synced_in_order`, a write returns when it is visible, and its folder is synced in a thread. The next
 write of the thread waits for this fsync before it becomes visible, and the end of the block waits too. So no write is
 visible that could survive an earlier one, and all are durable when the block ends.
+
+An object that another process made visible may be lost with its host's power, if that process was killed before it
+synced the folder. So a thread also syncs the folders of the objects that it has read, before its next write is visible
+and before `settle` returns.
 """
 
 import os
@@ -49,10 +53,16 @@ class _Sync:
             raise self._error
 
 
+_MOST_SEEN = 1000  # folders of a thread that never writes
+
+
 class _OfThread(threading.local):
-    """The pending fsyncs of a thread; None outside of `synced_in_order`."""
+    """The pending fsyncs of a thread (None outside of `synced_in_order`), and folders of objects of other processes."""
 
     pending: list[_Sync] | None = None
+
+    def __init__(self) -> None:
+        self.seen: dict[Path, None] = {}  # a set in order
 
 
 _of_thread = _OfThread()
@@ -80,12 +90,16 @@ def synced_in_order() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Wait until all writes of this thread are durable. Raises ObjectStoreUnavailableError if the last fsyncs failed.
+    """Wait until all objects that this thread has written or read are durable.
 
-    Only needed in a block of `synced_in_order`, for example before another thread continues.
+    Call it in a block of `synced_in_order` before another thread continues, and before a success is reported because of
+    an object of another process.
+
+    Raises: ObjectStoreUnavailableError if an fsync failed.
     """
     try:
         _wait_for(_of_thread.pending or [])
+        _sync_all(_take_seen())
     except OSError as err:
         folder = Path(str(err.filename)).as_uri()
         raise ObjectStoreUnavailableError(folder, "fsync", os.strerror(err.errno or 0)) from err
@@ -102,20 +116,42 @@ def sync_soon(folder: Path) -> None:
         _of_thread.pending.append(_Sync(folder))
 
 
+def note_seen(folder: Path) -> None:
+    """Note that this thread has read an object in a folder, which another process may not have synced yet."""
+    seen = _of_thread.seen
+    if folder not in seen:
+        if len(seen) >= _MOST_SEEN:
+            del seen[next(iter(seen))]
+        seen[folder] = None
+
+
 def sync_together(file: int, folders: Sequence[Path]) -> None:
-    """Sync an open file and folders at the same time, and wait for the earlier fsyncs of this thread.
+    """Sync an open file and folders at the same time, with those of `note_seen`, and wait for this thread's earlier
+    fsyncs.
 
     Raises OSError.
     """
+    _sync_all([*folders, *_take_seen()], file)
+    if _of_thread.pending:
+        _wait_for(_of_thread.pending)
+
+
+def _take_seen() -> list[Path]:
+    """The folders of `note_seen`, once. One that was removed since has no object that could be lost."""
+    seen, _of_thread.seen = _of_thread.seen, {}
+    return [folder for folder in seen if folder.is_dir()]
+
+
+def _sync_all(folders: Sequence[Path], file: int | None = None) -> None:
+    """Sync folders and a file at the same time."""
     syncs = [_Sync(folder) for folder in dict.fromkeys(folders)]
     try:
-        os.fsync(file)
+        if file is not None:
+            os.fsync(file)
     finally:
         for sync in syncs:
             sync.join()
     _wait_for(syncs)
-    if _of_thread.pending:
-        _wait_for(_of_thread.pending)
 
 
 def _wait_for(syncs: list[_Sync]) -> None:

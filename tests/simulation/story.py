@@ -80,9 +80,6 @@ KNOWN: dict[str, str] = {
     r"did not start within \d+ s": "a slow fork server fails the epoch, which could run in the driver",
     r"still runs after \d+ s": "a stopped worker, or slots that vanished, hold an epoch for longer than any deadline",
     r"although nothing was wrong": "a connection without a token delays or fails the meeting of an epoch's tasks",
-    r"was published, and|is not in the store|is missing, but later objects|are not in the log": (
-        "an object of a killed writer counts as durable before its folder is synced"
-    ),
 }
 
 

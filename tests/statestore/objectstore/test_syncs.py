@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tussock.statestore.meta.statement_log import StatementLog
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore import local, syncs
 from tussock.statestore.objectstore.base import ObjectStoreFullError, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -243,3 +245,43 @@ def test_the_folders_of_a_write_that_failed_are_synced(disk: Disk, monkeypatch: 
             store.put("a/b/x", b"1")
     store.put("a/b/x", b"1")
     assert {"sync store", "sync store/a", "sync store/a/b"} <= set(disk.done)
+
+
+@pytest.mark.parametrize("ends", ["a write", "settle", "a block"])
+def test_an_object_of_a_killed_writer_is_durable_before_anything_depends_on_it(disk: Disk, ends: str) -> None:
+    LocalObjectStore(disk.root).put("a/x", b"1")  # and killed before it synced the folder
+    store = LocalObjectStore(disk.root)
+    store.put("b/y", b"1")
+    store.get("a/x")
+    disk.done.clear()
+    match ends:
+        case "a write":
+            store.put("b/z", b"2")
+            assert disk.done.index("sync store/a") < disk.done.index("name store/b/z")
+        case "settle":
+            settle()
+            assert disk.done == ["sync store/a"]
+        case _:
+            with synced_in_order():
+                store.head("a/x")
+            assert disk.done == ["sync store/a"]
+    disk.done.clear()
+    settle()
+    assert disk.done == []
+
+
+def test_a_repeated_statement_is_durable_when_it_returns(disk: Disk) -> None:
+    first, second = (StatementLog(LocalObjectStore(disk.root), writer) for writer in ("killed", "its retry"))
+    first.append("client", b"1")
+    disk.done.clear()
+    assert second.append("client", b"1") == 0
+    assert "sync store/meta/log" in disk.done
+
+
+def test_a_version_of_another_process_is_durable_when_it_is_reported(disk: Disk) -> None:
+    objects = LocalObjectStore(disk.root)
+    MetaStore.init(objects)
+    MetaStore(objects, "killed", lambda: 1).rescale(4)
+    disk.done.clear()
+    MetaStore(LocalObjectStore(disk.root), "its retry", lambda: 1).rescale(4)
+    assert "sync store/meta/version" in disk.done
