@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -50,7 +50,7 @@ from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply
-from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.errors import EpochExpiredError, LostRaceError
 from tussock.statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
@@ -326,7 +326,10 @@ class Train:
             len(sealed.ssts),
             seconds_text(epoch.seconds),
         )
-        base = _pinned_at(meta, barrier.epoch) if move else None
+        base = None
+        if move:
+            with suppress(EpochExpiredError):  # other drivers were so fast that it is no longer kept
+                base = _pinned_at(meta, barrier.epoch)
         return _Committed(
             summary_of(
                 sealed, committed, epoch.seconds, epoch.undeclared, restated_items(epoch.barrier, committed.catalog)
@@ -376,16 +379,31 @@ class Train:
     def _pinned(self, base: _BaseVersion) -> _BaseVersion:
         """Return the base version with a pin. After its commit, the first barrier no longer keeps the SSTs."""
         if base.pin is None:
-            self._move_to(_pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch))
+            self._move_to(self._pinned_newest(base))
             assert self._base_version is not None
             return self._base_version
         return base
+
+    def _pinned_newest(self, base: _BaseVersion) -> _BaseVersion:
+        """Pin this train's newest committed epoch, or its base before the first one.
+
+        Raises LostRaceError if retention has released it, which happens only after a commit of another driver.
+        """
+        epoch = self.done[-1].epoch if self.done else base.version.epoch
+        try:
+            return _pinned_at(self.meta, epoch)
+        except EpochExpiredError as err:
+            self.drain()
+            if self.done and self.done[-1].epoch > epoch:  # it was committed since
+                return self._pinned_newest(base)
+            reason = f"another driver has committed epoch {err.floor} or a later one, and {epoch} is no longer kept"
+            raise LostRaceError(f"the epoch after {epoch}", reason) from err
 
     def _rescaled(self, base: _BaseVersion, units: int) -> _BaseVersion:
         """Return the base version after a change of the mapping. Waits for all epochs in flight."""
         self.drain()
         self.meta.rescale(units)
-        self._move_to(_pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch))
+        self._move_to(self._pinned_newest(base))
         assert self._base_version is not None
         return self._base_version
 
@@ -415,7 +433,7 @@ class Train:
             self.drain()  # their MemTables are partitioned by another mapping
             if base.pin is not None:
                 self.meta.unpin(base.pin)
-            base = _pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch)
+            base = self._pinned_newest(base)
         if self._base_version.pin is not None:
             self._committing.submit(self._committer_meta.unpin, self._base_version.pin)
         self._base_version = base
