@@ -1,7 +1,6 @@
 """The operations that the state store needs from object storage."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
