@@ -10,7 +10,7 @@ readers see it too. A tombstone is dropped if no older row can be below it and n
 A piece is a stream: it reads windows of blocks from each run, writes blocks, and uploads each SST as soon as it is
 full. Reading, merging, and encoding with upload run in separate threads on successive windows, so requests do not delay
 the merge and two cores can be busy. Memory is independent of the state's size: the windows of a merge
-(`MERGE_BYTES`), and one or two SSTs of the target size. SSTs end at nearby borders of tables, units and
+(`WINDOW_BYTES`), and one or two SSTs of the target size. SSTs end at nearby borders of tables, units and
 vnode groups, so that the rows of one actor are close together. The bytes depend only on the plan: running a piece again
 makes the same objects.
 """
@@ -50,6 +50,9 @@ from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyR
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
+# Decoded windows of all runs of a merge, with those that are read ahead. A scan holds more, but merging and encoding
+# hold several copies of a window.
+WINDOW_BYTES = 64 << 20
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step
 _CHUNK_BYTES = 16 << 20
 _CUT_BLOCKS = 256  # tables with more blocks in a piece start a block at each border of a unit or vnode group
@@ -250,7 +253,7 @@ def _kept_rows(
                 piece.first,
                 piece.last,
                 ahead=ahead,
-                share=share_of(len(runs)),
+                share=share_of(len(runs), WINDOW_BYTES),
             )
             for run in runs
         ]

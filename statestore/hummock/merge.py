@@ -51,9 +51,9 @@ Blocks = Callable[[Section], Mask]
 Choose = Callable[[pa.Table], Mask]
 
 
-def share_of(runs: int) -> int:
-    """The decoded bytes that each run of a merge of so many holds in memory."""
-    return max(MERGE_BYTES // max(runs, 1), _LEAST_SHARE)
+def share_of(runs: int, most: int | None = None) -> int:
+    """The decoded bytes that each run of a merge of so many holds in memory. `most`: of all runs; None: MERGE_BYTES."""
+    return max((MERGE_BYTES if most is None else most) // max(runs, 1), _LEAST_SHARE)
 
 
 class RunCursor:

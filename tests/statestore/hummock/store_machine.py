@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.shape = shape
         self.steps = [what for what, weight in STEPS.items() for _ in range(weight) if what not in without]
         sst_writer.ROWS_PER_BLOCK = shape.rows_per_block  # type: ignore[attr-defined]
-        merge.MERGE_BYTES = 1 if shape.window_blocks == 1 else 1 << 30  # type: ignore[misc]
+        compaction.WINDOW_BYTES = merge.MERGE_BYTES = 1 if shape.window_blocks == 1 else 1 << 30  # type: ignore[misc]
         compaction._CHUNK_ROWS = 4 * shape.rows_per_block
         self.objects = MortalObjectStore()
         self.clock = Clock()

@@ -287,7 +287,7 @@ def test_keys_of_one_length_and_of_several_are_merged_into_one_section() -> None
 
 
 def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "MERGE_BYTES", 2 << 20)
+    monkeypatch.setattr(compaction, "WINDOW_BYTES", 2 << 20)
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 4096)
     peaks = []

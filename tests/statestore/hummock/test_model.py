@@ -43,7 +43,12 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
 
     One thread only, so that equal steps have equal results.
     """
-    for module, name in ((sst_writer, "ROWS_PER_BLOCK"), (compaction, "_CHUNK_ROWS"), (merge, "MERGE_BYTES")):
+    for module, name in (
+        (sst_writer, "ROWS_PER_BLOCK"),
+        (compaction, "_CHUNK_ROWS"),
+        (compaction, "WINDOW_BYTES"),
+        (merge, "MERGE_BYTES"),
+    ):
         monkeypatch.setattr(module, name, getattr(module, name))  # the machine draws them; here they are put back
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)

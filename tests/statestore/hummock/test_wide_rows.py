@@ -73,6 +73,7 @@ def _tiny_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of one block, and steps of a few rows."""
     monkeypatch.setattr(merge, "STEP_BYTES", 2_000)
     monkeypatch.setattr(merge, "MERGE_BYTES", 1)
+    monkeypatch.setattr(compaction, "WINDOW_BYTES", 1)
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
 
 
