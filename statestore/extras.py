@@ -10,6 +10,7 @@ EXTRAS = {
     "asgiref": "airflow",
     "boto3": "s3",
     "botocore": "s3",
+    "cryptography": "spark",
     "delta": "delta-spark",
     "deltalake": "delta",
     "fastapi": "airflow",

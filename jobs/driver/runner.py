@@ -24,7 +24,7 @@ from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum
-from tussock.jobs.workers.pool import pool_runs, worker_pool
+from tussock.jobs.workers.pool import WorkerPool, pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
@@ -140,12 +140,13 @@ class LocalRunner:
             levels.measured.add(({}, attempt.sum[1]))  # its requests were sent, but its seconds are not those of units
             before = levels.far.ask() or before
             log.info("the epoch seals more than expected, and runs again with its units")
+        levels.measured.ran = "in the driver's process"
         if starts or (workers > 1 and pool_runs(workers)):
             with worker_pool(workers) as pool:
-                if pool is not None:
+                if isinstance(pool, WorkerPool):
                     levels.measured.ran = f"on {workers} workers of the driver's host"
                     return pool.run(levels.task, workers, levels.far, levels.measured.add, before)
-        levels.measured.ran = "in the driver's process"
+                levels.measured.ran += f", because {pool}"
         return self._run_here(levels.task, levels.measured, levels.far, before)
 
     def may_unite(self, task: EpochTask) -> bool:

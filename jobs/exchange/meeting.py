@@ -1,7 +1,7 @@
 """The processes of an epoch find each other: each sends its port to the driver, and gets the addresses of all.
 
 The driver opens a port for one epoch. A process connects, proves with the epoch's token that it belongs to it, and
-waits for the list.
+waits for the list. Its connection stays open: over it, the process reports its progress.
 
 Spark may run all tasks again while tasks of the earlier attempt still live. Python's part of Spark does not know the
 number of the attempt, but later tasks have larger ids. So a later task replaces an earlier one of the same rank. If the
@@ -9,9 +9,7 @@ last task came much later than the first, the list waits for such replacements. 
 fails one more attempt, and nothing else: no cell is read before all of a level have arrived.
 """
 
-import hmac
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -19,26 +17,34 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from tussock.jobs.exchange.channel import Channel, open_channel, send_all, shake_hands
+from tussock.jobs.exchange.door import HELLO_S, TOKEN_BYTES, Door, Guest, framed, receive_message
+from tussock.jobs.exchange.tls import Keys, TlsContexts, make_keys
 from tussock.jobs.outside import world
+from tussock.jobs.outside.deadline import Deadline
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.forks import close_in_child
 
-PATIENCE_S = 60.0  # without a further process, while some wait
-_HELLO_S = 5.0  # for one process to introduce itself
+PATIENCE_S = 120.0  # from the first process of an attempt to the last
 _TOGETHER_S, _SETTLE_S = 0.15, 0.5  # tasks of one attempt come within the first; otherwise wait for the second
-_LOOK_S = 0.1  # between two looks at the clock
-_LENGTH = struct.Struct("!I")
-_LONGEST = 1 << 20  # bytes of an introduction or a list
-TOKEN_BYTES = 32
+_LOOK_S, _REST_S = 0.1, 60.0  # between two looks at the clock while processes wait, and while none does
+_STRANGERS = 256  # further connections that may be unknown at once
 
 
 class Meeting(msgspec.Struct, frozen=True):
-    """Where and with which token the processes of an epoch meet."""
+    """Where and with which token the processes of an epoch meet. `keys`: if they encrypt."""
 
     host: str
     port: int
     token: bytes
     count: int  # of processes
+    keys: Keys | None = None
+
+    def __repr__(self) -> str:
+        return f"Meeting({self.host}:{self.port}, {self.count} processes)"  # no token in a log
+
+    def tls(self) -> TlsContexts | None:
+        """The keys in the form that connections use."""
+        return None if self.keys is None else TlsContexts(self.keys)
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -94,7 +100,15 @@ class Rendezvous:
     """The driver's side of a meeting: a context manager with a thread."""
 
     def __init__(
-        self, bind: str, host: str, count: int, units: int, *, settled: bool = False, patience_s: float = PATIENCE_S
+        self,
+        bind: str,
+        host: str,
+        count: int,
+        units: int,
+        *,
+        settled: bool = False,
+        encrypts: bool = False,
+        patience_s: float | None = None,
     ) -> None:
         """
         Args:
@@ -102,14 +116,22 @@ class Rendezvous:
             count: number of processes.
             units: number of parallel units. Process `unit % count` runs a unit, unless another remembers its rows.
             settled: whether `unit % count` runs every unit.
-            patience_s: as PATIENCE_S.
+            encrypts: whether all connections of the epoch's processes use TLS.
+            patience_s: as PATIENCE_S, the default.
+
+        Raises MissingExtraError.
         """
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        keys = make_keys() if encrypts else None
         self._socket = world.create_server((bind, 0), family=family, backlog=max(64, count))
-        self.meeting = Meeting(host, self._socket.getsockname()[1], world.random_bytes(TOKEN_BYTES), count)
-        self._units, self._settled, self._patience_s = units, settled, patience_s
+        token = world.random_bytes(TOKEN_BYTES)
+        self.meeting = Meeting(host, self._socket.getsockname()[1], token, count, keys)
+        self._units, self._settled = units, settled
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._done: dict[int, int] = {}  # by rank
         self._here: dict[int, _Present] = {}  # by rank
+        self._ends = Deadline(self._patience_s)  # for an attempt whose first process has come
+        self._door = Door(self._socket, token, self.meeting.tls(), count + _STRANGERS)
         self._closed = False
         self._thread = world.Thread(target=self._serve, name="tussock-meeting", daemon=True)
 
@@ -131,58 +153,63 @@ class Rendezvous:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._door.wake()
         self._thread.join()
         self._socket.close()
 
     def _serve(self) -> None:
-        here = self._here
-        self._socket.settimeout(_LOOK_S)
-        try:
+        with self._door:
             while not self._closed:
-                if (found := self._next()) is not None:
-                    rank = found.hello.rank
-                    if rank in here:
-                        old, found = sorted((here[rank], found), key=lambda present: present.hello.task)
-                        old.connection.close()
-                    here[rank] = found
-                if not here:
-                    continue
-                arrivals, now = [present.arrived for present in here.values()], world.now_s()
-                if len(here) == self.meeting.count:
-                    if max(arrivals) - min(arrivals) <= _TOGETHER_S or now - max(arrivals) > _SETTLE_S:
-                        self._answer(here, self._roll([here[rank].hello for rank in range(self.meeting.count)]))
-                elif now - max(arrivals) > self._patience_s:
-                    self._answer(here, Roll((), (), (), tuple(sorted(set(range(self.meeting.count)) - here.keys()))))
-        finally:
-            for present in here.values():
-                present.connection.close()
+                for guest, message in self._door.messages(_LOOK_S if self._here else _REST_S):
+                    self._note(guest, message)
+                self._look()
 
-    def _next(self) -> "_Present | None":
+    def _note(self, guest: Guest, data: bytes | None) -> None:
+        """Note the arrival, the progress or the end of a process."""
+        if data is None:
+            self._here = {rank: present for rank, present in self._here.items() if present.guest is not guest}
+            return
         try:
-            connection = close_in_child(self._socket.accept()[0])
-        except OSError:  # no process came, or the meeting is closed
-            return None
-        connection.settimeout(_HELLO_S)
-        try:
-            data = _received(connection, self.meeting.token)
-            message = None if data is None else msgspec.msgpack.decode(data, type=_Message)
-            if isinstance(message, _Hello) and 0 <= message.rank < self.meeting.count:
-                return _Present(connection, message, world.now_s())
-            if isinstance(message, _Progress):
-                self._done[message.rank] = message.done
-        except (OSError, msgspec.MsgspecError):
-            pass
-        connection.close()
-        return None
+            message = msgspec.msgpack.decode(data, type=_Message)
+        except msgspec.MsgspecError:
+            self._door.turn_away(guest)
+            return
+        if not 0 <= message.rank < self.meeting.count:
+            self._door.turn_away(guest)
+        elif isinstance(message, _Progress):
+            self._done[message.rank] = message.done
+        else:
+            self._welcome(_Present(guest, message, world.now_s()))
 
-    def _answer(self, here: "dict[int, _Present]", roll: Roll) -> None:
-        data = msgspec.msgpack.encode(roll)
-        for present in here.values():
-            with present.connection, suppress(OSError):  # a process that died fails its task, and Spark runs all again
-                present.connection.sendall(_LENGTH.pack(len(data)) + data)
-        here.clear()
+    def _welcome(self, new: "_Present") -> None:
+        old = self._here.get(new.hello.rank)
+        if old is not None or not self._here:
+            self._ends.renew()  # an attempt begins
+        if old is not None:
+            old, new = sorted((old, new), key=lambda present: present.hello.task)
+            self._door.turn_away(old.guest)
+        self._here[new.hello.rank] = new
+
+    def _look(self) -> None:
+        """Answer the processes if all have come, or if their time is over."""
+        here = self._here
+        if not here:
+            return
+        if len(here) == self.meeting.count:
+            arrivals, now = [present.arrived_s for present in here.values()], world.now_s()
+            if max(arrivals) - min(arrivals) <= _TOGETHER_S or now - max(arrivals) > _SETTLE_S:
+                self._answer(self._roll([here[rank].hello for rank in range(self.meeting.count)]))
+        elif self._ends.has_passed:
+            self._answer(Roll((), (), (), tuple(sorted(set(range(self.meeting.count)) - here.keys()))))
+
+    def _answer(self, roll: Roll) -> None:
+        data, deadline = msgspec.msgpack.encode(roll), Deadline(HELLO_S)
+        for present in self._here.values():
+            try:
+                send_all(present.guest.channel, [framed(data)], deadline)
+            except OSError:  # the process died or stands still; its task fails, and Spark runs all again
+                self._door.turn_away(present.guest)
+        self._here = {}
 
     def _roll(self, hellos: Sequence[_Hello]) -> Roll:
         remembered = {} if self._settled else {hello.rank: hello.units for hello in hellos}
@@ -191,9 +218,9 @@ class Rendezvous:
 
 
 class _Present(NamedTuple):
-    connection: socket.socket
+    guest: Guest
     hello: _Hello
-    arrived: float
+    arrived_s: float
 
 
 def owners(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
@@ -224,55 +251,65 @@ def owners(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) 
     return tuple(found[unit] for unit in range(units))
 
 
-def meet(meeting: Meeting, task: int, rank: int, address: Endpoint, units: Sequence[int] = ()) -> Roll:
-    """Tell the driver where this process listens, and wait for all others.
+class DriverConnection:
+    """The connection of a process to the driver, after the meeting."""
+
+    def __init__(self, channel: Channel, rank: int, roll: Roll) -> None:
+        self.roll, self._channel, self._rank = roll, channel, rank
+        self._left: list[memoryview] = []  # of a report that the network has not taken
+
+    def report_progress(self, done: int) -> None:
+        """Tell the driver how much this process has done. An error is ignored: the number is only shown."""
+        if not self._left:
+            self._left.append(framed(msgspec.msgpack.encode(_Progress(self._rank, done))))
+        with suppress(OSError):
+            self._channel.send(self._left)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
+def meet(
+    meeting: Meeting, tls: TlsContexts | None, task: int, rank: int, address: Endpoint, units: Sequence[int] = ()
+) -> DriverConnection:
+    """Tell the driver where this process listens, and wait for all others. The caller closes the result.
 
     Args:
+        tls: of the meeting.
         task: a number that is larger in later attempts.
         units: units whose rows this process remembers, latest first.
 
     Raises PeerMissingError.
     """
     hello = msgspec.msgpack.encode(_Hello(task, rank, address, tuple(units)))
-    place = f"{meeting.host}:{meeting.port}"
+    place, deadline = f"{meeting.host}:{meeting.port}", Deadline(2 * PATIENCE_S)
     try:
-        with world.create_connection((meeting.host, meeting.port), PATIENCE_S) as connection:
-            connection.settimeout(PATIENCE_S + 2 * _HELLO_S)
-            connection.sendall(meeting.token + _LENGTH.pack(len(hello)) + hello)
-            data = _received(connection)
+        connection = world.create_connection((meeting.host, meeting.port), deadline.left_s)
     except OSError as err:
         raise PeerMissingError(f"no answer from the driver at {place} ({err})") from err
-    if data is None:
-        raise PeerMissingError(f"the driver at {place} ended the meeting")
-    roll = msgspec.msgpack.decode(data, type=Roll)
-    if roll.missing:
-        raise PeerMissingError(
-            f"tasks {', '.join(map(str, roll.missing))} of {meeting.count} did not report to the driver within "
-            f"{PATIENCE_S:.0f} s"
-        )
-    return roll
+    channel = open_channel(connection, tls, accepts=False)
+    try:
+        data = _answer_to(channel, framed(hello, meeting.token), deadline)
+        if not data:
+            raise PeerMissingError(f"the driver at {place} ended the meeting")
+        roll = msgspec.msgpack.decode(data, type=Roll)
+        if roll.missing:
+            raise PeerMissingError(
+                f"tasks {', '.join(map(str, roll.missing))} of {meeting.count} did not report to the driver within "
+                f"{PATIENCE_S:.0f} s"
+            )
+    except OSError as err:
+        channel.close()
+        raise PeerMissingError(f"no answer from the driver at {place} ({err})") from err
+    except BaseException:
+        channel.close()
+        raise
+    return DriverConnection(channel, rank, roll)
 
 
-def report_progress(meeting: Meeting, rank: int, done: int) -> None:
-    """Tell the driver how much this process has done. An error is ignored: the number is only shown."""
-    message = msgspec.msgpack.encode(_Progress(rank, done))
-    with suppress(OSError), world.create_connection((meeting.host, meeting.port), _HELLO_S) as connection:
-        connection.sendall(meeting.token + _LENGTH.pack(len(message)) + message)
-
-
-def _received(connection: socket.socket, token: bytes = b"") -> bytes | None:
-    """One message after the token. None if the token is wrong or the connection ended."""
-    if token and not hmac.compare_digest(exactly(connection, len(token)), token):
-        return None
-    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size) or _LENGTH.pack(0))
-    return exactly(connection, length) or None if length <= _LONGEST else None
-
-
-def exactly(connection: socket.socket, length: int) -> bytes:
-    """Receive that many bytes, or none if the connection ended before."""
-    data = bytearray()
-    while len(data) < length:
-        if not (more := connection.recv(length - len(data))):
-            return b""
-        data += more
-    return bytes(data)
+def _answer_to(channel: Channel, hello: memoryview, deadline: Deadline) -> bytes:
+    """Introduce this process and return the driver's answer; empty if the driver ends the connection."""
+    shake_hands(channel, deadline)
+    send_all(channel, [hello], deadline)
+    return receive_message(channel, deadline)

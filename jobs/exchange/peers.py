@@ -10,11 +10,10 @@ One thread per process receives from all peers, so a sender never waits for the 
 silent for PATIENCE_S is lost: even a computing process sends H.
 """
 
-import hmac
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import ExitStack
 from selectors import EVENT_READ, BaseSelector
 from types import TracebackType
 from typing import Self
@@ -22,22 +21,24 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.exchange.channel import Channel, open_channel, send_all
+from tussock.jobs.exchange.door import Door, Guest, framed
 from tussock.jobs.exchange.mailbox import Mailbox
-from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, exactly, meet, report_progress
+from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, meet
+from tussock.jobs.exchange.tls import TlsContexts
 from tussock.jobs.outside import world
+from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.forks import close_in_child
 
 PATIENCE_S = 120.0  # without a sign of life from a peer
 BEAT_S = 5.0
 REPORT_S = 2.0  # between two reports of progress
 _CELLS, _END, _BEAT = b"C", b"E", b"H"
 _HEAD = struct.Struct("!cIIQ")
-_HELLO = struct.Struct("!QI")  # task and rank, after the token
-_CONNECT_S = 30.0
-_HELLO_S = 5.0
-_SECONDS = struct.Struct("@ll")  # struct timeval
+_HELLO = struct.Struct("!QI")  # task and rank, as a connection introduces itself
+_CONNECT_S = 30.0  # for all connections of a process
+_STRANGERS = 64  # further connections that may be unknown at once
 _READS = 64  # from one peer before the others are looked at
 
 
@@ -62,17 +63,19 @@ class Peers:
         self,
         rank: int,
         owners: Sequence[int],
-        connections: Mapping[int, tuple[str, socket.socket]],
+        connections: Mapping[int, tuple[str, Channel]],
         mailbox: Mailbox,
         report: Callable[[int], None],
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
             owners: the rank of the process that runs each unit.
             connections: to every other process, by rank, each with its name in messages. They are closed at the end.
             report: receives the progress; see `report_progress`.
+            leave: called at the end.
         """
-        self.rank, self._mailbox, self._report = rank, mailbox, report
+        self.rank, self._mailbox, self._report, self._leave = rank, mailbox, report, leave
         self._reported = world.now_s()
         self._owners = np.array(owners)
         self._connections = {r: _Connection(r, *connection, mailbox) for r, connection in connections.items()}
@@ -100,21 +103,20 @@ class Peers:
         Raises: PeerMissingError, PeerLostError.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with world.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening:
-            roll = meet(meeting, task, rank, Endpoint(host, listening.getsockname()[1]), units)
-            connections: dict[int, socket.socket] = {}
-            try:
-                for other in range(rank):
-                    connections[other] = _connected(meeting, task, rank, other, roll.addresses[other])
-                _accept(listening, meeting, roll, set(range(rank + 1, meeting.count)), connections)
-            except BaseException:
-                for connection in connections.values():
-                    connection.close()
-                raise
-        for connection in connections.values():
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        named = {r: (f"task {r} at {roll.addresses[r]}", connection) for r, connection in connections.items()}
-        return cls(rank, roll.owners, named, Mailbox(connections, folder), partial(report_progress, meeting, rank))
+        tls = meeting.tls()
+        with (
+            world.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening,
+            ExitStack() as opened,
+        ):
+            driver = meet(meeting, tls, task, rank, Endpoint(host, listening.getsockname()[1]), units)
+            opened.callback(driver.close)
+            with Door(listening, meeting.token, tls, meeting.count + _STRANGERS) as door:
+                connections = _Connecting(door, driver.roll, rank, opened).connect(meeting, tls)
+            opened.pop_all()
+        named = {r: (f"task {r} at {driver.roll.addresses[r]}", connections[r]) for r in sorted(connections)}
+        return cls(
+            rank, driver.roll.owners, named, Mailbox(connections, folder), driver.report_progress, leave=driver.close
+        )
 
     def __enter__(self) -> Self:
         self._receiver.start()
@@ -126,6 +128,7 @@ class Peers:
         self._receiver.stop()
         for connection in self._connections.values():
             connection.close()
+        self._leave()
         self._mailbox.close()
 
     @property
@@ -173,12 +176,10 @@ class Peers:
 class _Connection:
     """The connection to one peer: frames out in the thread of the task, frames in in the receiver's."""
 
-    def __init__(self, rank: int, name: str, connection: socket.socket, mailbox: Mailbox) -> None:
-        self.rank, self.socket, self._name, self._mailbox = rank, connection, name, mailbox
-        connection.settimeout(None)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SECONDS.pack(int(PATIENCE_S), 0))
+    def __init__(self, rank: int, name: str, channel: Channel, mailbox: Mailbox) -> None:
+        self.rank, self.channel, self._name, self._mailbox = rank, channel, name, mailbox
         self._sending = world.Lock()
-        self.heard = self.beaten = world.now_s()
+        self.heard = Deadline(PATIENCE_S)
         self._frame = _Frame()
 
     # --- out ---
@@ -201,39 +202,31 @@ class _Connection:
         """Send a sign of life, unless the connection is busy. One byte is sent as a whole or not at all."""
         if self._sending.acquire(blocking=False):
             try:
-                self.socket.send(_BEAT, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self.channel.send([memoryview(_BEAT)])
             except OSError:
-                pass  # full, or lost: receiving finds that
+                pass  # lost: receiving finds that
             finally:
                 self._sending.release()
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
-        left = [memoryview(part) for part in parts]
         with self._sending:
-            while left:
-                try:
-                    sent = self.socket.sendmsg(left, (), socket.MSG_NOSIGNAL)
-                except BlockingIOError as err:
-                    raise self.lost(f"it took no data for {PATIENCE_S:.0f} s") from err
-                except OSError as err:
-                    raise self.lost(err.strerror or str(err)) from err
-                while left and sent >= len(left[0]):
-                    sent -= len(left.pop(0))
-                if left:
-                    left[0] = left[0][sent:]
+            try:
+                send_all(self.channel, [memoryview(part) for part in parts], Deadline(PATIENCE_S), renews=True)
+            except TimeoutError as err:
+                raise self.lost(f"it took no data for {PATIENCE_S:.0f} s") from err
+            except OSError as err:
+                raise self.lost(err.strerror or str(err)) from err
 
     # --- in ---
 
     def receive(self) -> bool:
         """Read the data that have arrived. False at the end of the connection. Raises LocalDiskError, OSError."""
         for _ in range(_READS):
-            try:
-                read = self.socket.recv_into(self._frame.room, 0, socket.MSG_DONTWAIT)
-            except BlockingIOError:
+            if (read := self.channel.receive_into(self._frame.room)) is None:
                 return True
             if not read:
                 return False
-            self.heard = world.now_s()
+            self.heard.renew()
             if (found := self._frame.grown(read)) is not None:
                 level, cells, number = found
                 if cells is None:
@@ -248,7 +241,7 @@ class _Connection:
 
     def close(self) -> None:
         """Close the connection; data on its way still arrives."""
-        self.socket.close()
+        self.channel.close()
 
 
 class _Frame:
@@ -323,71 +316,97 @@ class _Receiver:
             with world.Selector() as selector:
                 selector.register(self._woken, EVENT_READ)
                 for connection in self._connections:
-                    selector.register(connection.socket, EVENT_READ, connection)
+                    selector.register(connection.channel, EVENT_READ, connection)
                 self._receive(selector)
         except Exception as err:  # any fault here must end the waits of the task
             self._mailbox.fail(err)
 
     def _receive(self, selector: BaseSelector) -> None:
-        beat = world.now_s() + BEAT_S
+        beat = Deadline(BEAT_S)
+        unread = {one for one in self._connections if one.channel.unread}  # by a handshake
         while True:
-            for key, _ in selector.select(BEAT_S):
-                if key.data is None:
-                    return
-                connection: _Connection = key.data
-                try:
-                    there, reason = connection.receive(), "it closed the connection"
-                except OSError as err:
-                    there, reason = False, err.strerror or str(err)
-                if not there:
-                    # A peer that has sent its last end mark ends when it likes.
-                    selector.unregister(connection.socket)
-                    self._mailbox.leave(connection.rank, connection.lost(reason))
-            if (now := world.now_s()) >= beat:
-                beat = now + BEAT_S
+            ready = {key.data for key, _ in selector.select(0 if unread else BEAT_S)}
+            if None in ready:
+                return
+            unread = {one for one in ready | unread if self._receive_from(one, selector)}
+            if beat.has_passed:
+                beat.renew()
                 for key in list(selector.get_map().values()):
                     if key.data is not None:
-                        key.data.beat()
-                        if now - key.data.heard > PATIENCE_S:
-                            self._mailbox.leave(key.data.rank, key.data.lost(f"no sign of life for {PATIENCE_S:.0f} s"))
+                        self._exchange_life(key.data)
 
-
-def _connected(meeting: Meeting, task: int, rank: int, other: int, address: Endpoint) -> socket.socket:
-    try:
-        connection = world.create_connection((address.host, address.port), _CONNECT_S)
-        connection.sendall(meeting.token + _HELLO.pack(task, rank))
-    except OSError as err:
-        reason = f"cannot connect ({err.strerror or err})"
-        raise PeerLostError(f"task {other} at {address}", reason) from err
-    return connection
-
-
-def _accept(
-    listening: socket.socket, meeting: Meeting, roll: Roll, expected: set[int], connections: dict[int, socket.socket]
-) -> None:
-    """Accept the connections of the expected ranks. Others are closed. Raises PeerMissingError."""
-    deadline = world.now_s() + _CONNECT_S
-    while missing := expected - connections.keys():
-        listening.settimeout(max(0.01, deadline - world.now_s()))
+    def _receive_from(self, connection: _Connection, selector: BaseSelector) -> bool:
+        """Read from a connection. Returns whether it holds more."""
         try:
-            connection = close_in_child(listening.accept()[0])
-        except TimeoutError as err:
-            raise PeerMissingError(f"tasks {sorted(missing)} did not connect within {_CONNECT_S:.0f} s") from err
-        rank = _rank_of(connection, meeting, roll)
-        if rank in missing:
-            connections[rank] = connection
+            there, reason = connection.receive(), "it closed the connection"
+        except OSError as err:
+            there, reason = False, err.strerror or str(err)
+        if not there:
+            # A peer that has sent its last end mark ends when it likes.
+            selector.unregister(connection.channel)
+            self._mailbox.leave(connection.rank, connection.lost(reason))
+        return there and connection.channel.unread
+
+    def _exchange_life(self, connection: _Connection) -> None:
+        """Send a sign of life, and look at the age of the peer's last one."""
+        connection.beat()
+        if connection.heard.has_passed:
+            self._mailbox.leave(connection.rank, connection.lost(f"no sign of life for {connection.heard}"))
+
+
+class _Connecting:
+    """Connects a process to all others: side by side, and within one deadline."""
+
+    def __init__(self, door: Door, roll: Roll, rank: int, opened: ExitStack) -> None:
+        """`opened`: closes the connections if not all are made."""
+        self._door, self._roll, self._rank, self._opened = door, roll, rank, opened
+        self._deadline = Deadline(_CONNECT_S)
+        self._visits: dict[Guest, int] = {}  # connections that this process has made, with the rank of the peer
+        self._made: dict[int, Channel] = {}
+
+    def connect(self, meeting: Meeting, tls: TlsContexts | None) -> dict[int, Channel]:
+        """Connect to the processes of lower rank, and let processes of higher rank connect.
+
+        Raises PeerLostError, PeerMissingError.
+        """
+        hello = framed(_HELLO.pack(self._roll.tasks[self._rank], self._rank), meeting.token)
+        for rank in range(self._rank):
+            try:
+                channel = open_channel(_connected(self._roll.addresses[rank], self._deadline), tls, accepts=False)
+            except OSError as err:
+                raise self._lost(rank, f"cannot connect ({err.strerror or err})") from err
+            self._visits[self._door.visit(channel, hello, self._deadline)] = rank
+        while missing := set(range(meeting.count)) - {self._rank} - self._made.keys():
+            if self._deadline.has_passed:
+                raise PeerMissingError(f"no connection with tasks {sorted(missing)} within {self._deadline}")
+            for guest, message in self._door.messages(self._deadline.left_s):
+                self._note(guest, message)
+        return self._made
+
+    def _note(self, guest: Guest, message: bytes | None) -> None:
+        rank = self._visits.get(guest)
+        if rank is None:
+            rank = self._rank_of(message)
+        elif message is None:
+            raise self._lost(rank, "it closed the connection")
+        if rank is None or rank in self._made:
+            self._door.turn_away(guest)
         else:
-            connection.close()
+            self._made[rank] = channel = self._door.release(guest)
+            self._opened.callback(channel.close)
+
+    def _rank_of(self, message: bytes | None) -> int | None:
+        """The rank of a process that has connected; None for one that is not on the list."""
+        if message is None or len(message) != _HELLO.size:
+            return None
+        task, rank = _HELLO.unpack(message)
+        return rank if self._rank < rank < len(self._roll.tasks) and self._roll.tasks[rank] == task else None
+
+    def _lost(self, rank: int, reason: str) -> PeerLostError:
+        return PeerLostError(f"task {rank} at {self._roll.addresses[rank]}", reason)
 
 
-def _rank_of(connection: socket.socket, meeting: Meeting, roll: Roll) -> int | None:
-    """The rank of a process on the list; None for a stranger."""
-    connection.settimeout(_HELLO_S)
-    try:
-        token, hello = exactly(connection, len(meeting.token)), exactly(connection, _HELLO.size)
-    except OSError:
-        return None
-    if not hello or not hmac.compare_digest(token, meeting.token):
-        return None
-    task, rank = _HELLO.unpack(hello)
-    return int(rank) if rank < len(roll.tasks) and roll.tasks[rank] == task else None
+def _connected(address: Endpoint, deadline: Deadline) -> socket.socket:
+    connection = world.create_connection((address.host, address.port), deadline.left_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -6,7 +6,7 @@ from tussock.jobs.outside import world
 class Deadline:
     """A moment by which something must have happened.
 
-    One deadline bounds a whole handshake, or the time that a process may be silent: each step gets what is left of it.
+    One deadline bounds a whole handshake, or the time that a process may be silent: each step gets the rest of it.
     """
 
     def __init__(self, seconds: float) -> None:

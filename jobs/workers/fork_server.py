@@ -6,20 +6,24 @@ end, and ends with them when the driver closes the connection, so also when the 
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from selectors import EVENT_READ
 from typing import NamedTuple, NoReturn
 
 from tussock.jobs.outside import world
+from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.workers.budgets import budgets_here
+from tussock.jobs.workers.line import Line
 from tussock.jobs.workers.worker import serve
 from tussock.statestore.local_disk import LOCAL_DIRS, local_folder
 
-_EXIT_S = 5.0  # for the workers to end by themselves after the driver
+EXIT_S = 5.0  # for the workers to end after the driver
+_TELL_S = 60.0  # for the driver to take a report
 
 
 class _Worker(NamedTuple):
@@ -41,23 +45,32 @@ def main() -> None:
             workers[alive] = _Worker(rank, pid)
         for fd in fds:
             os.close(fd)
-        with Connection(server_fd) as driver:
-            _watch(driver, workers)
+        _watch(Line(socket.socket(fileno=server_fd)), workers)
 
 
-def _watch(driver: Connection, workers: dict[int, _Worker]) -> None:
-    with suppress(BrokenPipeError):
-        driver.send([worker.pid for worker in workers.values()])
+def _watch(driver: Line, workers: dict[int, _Worker]) -> None:
+    """Report the end of each worker, until the driver closes the line. Then end all of them."""
+    with suppress(OSError):
+        driver.send([worker.pid for worker in workers.values()], Deadline(_TELL_S))
         while workers:
-            ready = wait([driver, *workers])
+            ready = _ready([driver, *workers])
             for end in _ended(workers, ready):
-                driver.send(end)
+                driver.send(end, Deadline(_TELL_S))
             if driver in ready:
                 break
-    while workers and (ready := wait([*workers], _EXIT_S)):  # they see the end of their own connections
+    deadline = Deadline(EXIT_S)  # each worker sees the end of its line
+    while workers and (ready := _ready([*workers], deadline)):
         _ended(workers, ready)
     for worker in workers.values():
         world.kill_process(worker.pid, signal.SIGKILL)
+
+
+def _ready(lines: Iterable[Line | int], deadline: Deadline | None = None) -> list[object]:
+    """The lines and ends of pipes that have news; none after the deadline."""
+    with world.Selector() as selector:
+        for line in lines:
+            selector.register(line, EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(None if deadline is None else deadline.left_s)]
 
 
 def _ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:
@@ -75,8 +88,7 @@ def _become_worker(rank: int, own: int, count: int, others: set[int]) -> NoRetur
     try:
         for fd in others:
             os.close(fd)
-        with Connection(own) as driver:
-            serve(driver, rank, budgets_here(count))
+        serve(Line(socket.socket(fileno=own)), rank, budgets_here(count))
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -1,38 +1,44 @@
 """The workers of this process, as the driver sees them: start them, give them an epoch, collect their cells.
 
-driver ── a connection each ── workers ── a socket per pair and epoch ── workers
+driver ── a line each ── workers ── a socket per pair and epoch ── workers
    └───── fork server (reports how a worker ended)
+
+No wait is without a deadline: for the start, for giving an epoch to the workers, and for a worker's next sign of life.
 """
 
 import json
 import logging
 import os
-import pickle
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import sendfds
+from pathlib import Path
+from selectors import EVENT_READ
 
 import pyarrow as pa
 
 from tussock.jobs.exchange import peers
 from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.outside import world
+from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.wire.epoch_task import EpochTask, cells_in
 from tussock.jobs.wire.measured import Report
-from tussock.jobs.workers.worker import IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
+from tussock.jobs.workers.fork_server import EXIT_S
+from tussock.jobs.workers.line import Line, SignOfLife
+from tussock.jobs.workers.worker import GIVE_S, IDLE_S, Answer, End, Failed, WorkerProgress, WorkerTask
 from tussock.statestore.errors import RetryableError
-from tussock.statestore.forks import close_in_child, new_lock, renew_in_child
+from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.meta.work import HowFar
 
 log = logging.getLogger(__name__)
 
-_START_S = 60.0  # until the fork server has imported the engine
+START_S = 30.0  # until the fork server has imported the engine; then epochs run without it, until it has
+SILENT_S = 60.0  # without a sign of life from a worker that runs an epoch
 _REPORT_S = 2.0  # until the fork server has reported the end of a worker
+_STATES = {"T": "it is stopped", "D": "it waits for a disk or a network file system", "Z": "it has ended"}
 _SERVER = """
 import json, sys
 sys.path[:] = json.loads(sys.argv.pop())
@@ -62,11 +68,13 @@ class WorkerPool:
     """Some worker processes. They run one epoch at a time."""
 
     def __init__(self, count: int) -> None:
-        """Start `count` workers. Cost: a second, for imports. Raises WorkerLostError."""
+        """Begin to start `count` workers. Cost: a second, for imports, until they have started."""
         self.count, self._pid, self._used = count, world.process_id(), world.now_s()
+        self._pids_of_workers: list[int] = []
+        self._starts = Deadline(START_S)
         own, theirs = zip(*(world.create_pair() for _ in range(count + 1)), strict=True)
-        # A forked child must not hold these ends: the workers end with the last of them.
-        self._server, *self._workers = (close_in_child(Connection(end.detach())) for end in own)
+        # A forked child closes these ends, as all channels: the workers end with the last of them.
+        self._server, *self._workers = (Line(end) for end in own)
         fds = [end.fileno() for end in theirs]
         self._process = world.start_process(
             [sys.executable, "-c", _SERVER, *map(str, fds), json.dumps(sys.path)],
@@ -77,26 +85,40 @@ class WorkerPool:
         )
         for end in theirs:
             end.close()
-        try:
-            if not self._server.poll(_START_S):
-                raise WorkerLostError(f"the worker processes did not start within {_START_S:.0f} s")
-            self._pids: list[int] = self._server.recv()
-        except (EOFError, OSError) as err:
-            status = self._process.wait(_REPORT_S)
-            raise WorkerLostError(
-                f"the worker processes did not start: status {status}, and the reason is in the standard error output"
-            ) from err
+
+    def have_started(self, deadline: Deadline | None = None) -> bool:
+        """Whether the workers have started. Wait for it until the deadline, by default START_S after their begin.
+
+        Raises WorkerLostError if they cannot start.
+        """
+        if not self._pids_of_workers:
+            try:
+                if not self._server.has_news(self._starts if deadline is None else deadline):
+                    return False
+                self._pids_of_workers = self._server.receive(Deadline(_REPORT_S))
+            except OSError as err:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_REPORT_S)
+                status = self._process.returncode
+                self.close(at_once=True)
+                raise WorkerLostError(
+                    f"the worker processes did not start: status {status}, and the reason is in the standard error "
+                    "output"
+                ) from err
+        return True
+
+    @property
+    def _pids(self) -> list[int]:
+        """The process ids of the workers; empty if they do not start in time."""
+        self.have_started()
+        return self._pids_of_workers
 
     @property
     def usable(self) -> bool:
-        """Whether all workers live in this process's pool and will live for a while without work."""
-        idle = world.now_s() - self._used
-        return (
-            self._pid == world.process_id()
-            and not self._server.closed
-            and not self._server.poll(0)
-            and idle < IDLE_S / 2
-        )
+        """Whether all workers live in this process's pool, or start, and will live for a while without work."""
+        if self._pid != world.process_id() or self._server.is_closed or world.now_s() - self._used >= IDLE_S / 2:
+            return False
+        return not self._pids_of_workers or not self._server.has_news(Deadline(0))
 
     def run(
         self, task: EpochTask, workers: int, far: HowFar, report: Report, before: tuple[int, int] = (0, 0)
@@ -113,18 +135,19 @@ class WorkerPool:
         count = min(workers, task.unit_count)
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (before[0] + sum(done.values()), before[1] + total)
+        found: dict[int, End | Failed] = {}
         try:
             self._send(WorkerTask(task, count, dict(os.environ)))
-            found: dict[int, End | Failed] = {}
-            while len(found) < count:
-                for rank, answer in self._answers(found, count):
-                    match answer:
-                        case WorkerProgress():
-                            done[rank] = answer.done
-                        case End() | Failed():
-                            found[rank] = answer
-                        case _:
-                            report(answer)
+            for rank, answer in self._answers(count):
+                match answer:
+                    case SignOfLife():
+                        pass
+                    case WorkerProgress():
+                        done[rank] = answer.done
+                    case End() | Failed():
+                        found[rank] = answer
+                    case _:
+                        report(answer)
         except BaseException:  # the others may be at work
             self.close(at_once=True)
             raise
@@ -134,45 +157,71 @@ class WorkerPool:
         return cells_in(answer.cells for answer in found.values() if isinstance(answer, End))
 
     def _send(self, work: WorkerTask) -> None:
-        """Give workers their work, and to each pair a pair of sockets."""
-        data = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
+        """Give workers their work, and to each pair a pair of sockets, within one deadline for all."""
+        deadline = Deadline(GIVE_S)
         kept: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
         for rank in range(work.count):
             for later in range(rank + 1, work.count):
                 kept[rank, later], kept[later, rank] = world.create_pair()
             ends = [kept.pop((rank, peer)) for peer in range(work.count) if peer != rank]
             try:
-                self._workers[rank].send_bytes(data)
+                self._workers[rank].send(work, deadline)
                 if ends:
-                    with socket.socket(fileno=os.dup(self._workers[rank].fileno())) as channel:
-                        sendfds(channel, [end.fileno() for end in ends])
+                    self._workers[rank].send_files([end.fileno() for end in ends], deadline)
+            except TimeoutError as err:
+                raise self._silent([rank], f"did not take its part of an epoch within {deadline}") from err
             except OSError as err:
                 raise self._lost(rank) from err
             finally:
                 for end in ends:
                     end.close()
 
-    def _answers(self, found: dict[int, End | Failed], count: int) -> Iterator[tuple[int, Answer]]:
-        """The next answers of workers that have not ended their part.
+    def _answers(self, count: int) -> Iterator[tuple[int, Answer]]:
+        """The answers of workers until all have ended their part.
 
-        Once one has failed, the others meet its end at the latest after the patience of an exchange.
+        Each answer and each sign of life shows that its worker runs. Once one worker has failed, the others meet its
+        end at the latest after the patience of an exchange.
         """
-        waiting = {self._workers[rank]: rank for rank in range(count) if rank not in found}
-        hurry = any(isinstance(answer, Failed) for answer in found.values())
-        if not (ready := wait(list(waiting), 2 * peers.PATIENCE_S if hurry else None)):
-            raise WorkerLostError(f"worker processes {sorted(waiting.values())} do not answer")
-        for connection in ready:
-            assert isinstance(connection, Connection)
-            try:
-                yield waiting[connection], connection.recv()
-            except (EOFError, OSError) as err:
-                raise self._lost(waiting[connection]) from err
+        lives = {rank: Deadline(SILENT_S) for rank in range(count)}
+        hurry: Deadline | None = None
+        with world.Selector() as selector:
+            for rank in lives:
+                selector.register(self._workers[rank], EVENT_READ, rank)
+            while lives:
+                wait_s = min(life.left_s for life in lives.values())
+                ready = [key.data for key, _ in selector.select(wait_s)]
+                for rank in ready:
+                    answer = self._answer_of(rank, lives[rank])
+                    if isinstance(answer, Failed) and hurry is None:
+                        hurry = Deadline(2 * peers.PATIENCE_S)
+                    if isinstance(answer, End | Failed):
+                        selector.unregister(self._workers[rank])
+                        del lives[rank]
+                    yield rank, answer
+                if not ready and (silent := [rank for rank, life in lives.items() if life.has_passed]):
+                    raise self._silent(silent, f"gave no sign of life for {SILENT_S:g} s")
+                if hurry is not None and hurry.has_passed and lives:
+                    raise self._silent(sorted(lives), f"did not end within {hurry} after another one had failed")
+
+    def _answer_of(self, rank: int, life: Deadline) -> Answer:
+        life.renew()
+        try:
+            answer: Answer = self._workers[rank].receive(life)
+        except TimeoutError as err:
+            raise self._silent([rank], f"stopped in the middle of an answer for {life}") from err
+        except OSError as err:
+            raise self._lost(rank) from err
+        return answer
+
+    def _silent(self, ranks: Sequence[int], reason: str) -> WorkerLostError:
+        shown = [f"{rank}{_state_of(self._pids_of_workers[rank])}" for rank in ranks if self._pids_of_workers]
+        return WorkerLostError(f"worker process {' and '.join(shown)} of {self.count} {reason}")
 
     def _lost(self, rank: int) -> WorkerLostError:
-        ended = "ended"
-        with suppress(EOFError, OSError):
-            while self._server.poll(_REPORT_S):
-                one, code = self._server.recv()
+        ended, deadline = "ended", Deadline(_REPORT_S)
+        with suppress(OSError):
+            while self._server.has_news(deadline):
+                one, code = self._server.receive(Deadline(_REPORT_S))
                 if one == rank:
                     ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                     break
@@ -183,13 +232,26 @@ class WorkerPool:
         if self._pid != world.process_id():
             return
         if at_once:
-            for pid in self._pids:
+            for pid in self._pids_of_workers:
                 with suppress(ProcessLookupError):
                     world.kill_process(pid, signal.SIGKILL)
-        for connection in (*self._workers, self._server):
-            connection.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_START_S)
+        for line in (*self._workers, self._server):
+            line.close()
+        try:
+            self._process.wait(2 * EXIT_S)
+        except subprocess.TimeoutExpired:  # it stands still, or has not started
+            with suppress(ProcessLookupError):
+                world.kill_process(-self._process.pid, signal.SIGKILL)  # and all of its group
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(EXIT_S)
+
+
+def _state_of(pid: int) -> str:
+    """Why a process may be silent, in parentheses, if the system shows it."""
+    with suppress(OSError, IndexError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return f" ({_STATES[state]})" if state in _STATES else ""
+    return ""
 
 
 def cause_of_failures(texts: Sequence[str]) -> Exception:
@@ -215,23 +277,25 @@ renew_in_child(_of_process.forget)
 
 
 @contextmanager
-def worker_pool(count: int) -> Iterator[WorkerPool | None]:
-    """This process's pool of at least `count` workers, started on first use. None if another thread uses the pool.
+def worker_pool(count: int) -> Iterator[WorkerPool | str]:
+    """This process's pool of at least `count` workers, started on first use; or the reason why it cannot be used.
 
     Raises WorkerLostError.
     """
     if not _of_process.lock.acquire(blocking=False):
-        yield None
+        yield "another epoch uses the workers"
         return
     try:
         pool = _of_process.pool
         if pool is None or pool.count < count or not pool.usable:
             if pool is not None:
                 pool.close()
-            started = world.now_s()
             pool = _of_process.pool = WorkerPool(count)
-            log.info("started %d worker processes in %.1f s", count, world.now_s() - started)
-        yield pool
+        if pool.have_started():
+            yield pool
+        else:
+            log.warning("the worker processes have not started within %.0f s", START_S)
+            yield f"the workers have not started within {START_S:.0f} s"
     finally:
         _of_process.lock.release()
 
@@ -239,4 +303,9 @@ def worker_pool(count: int) -> Iterator[WorkerPool | None]:
 def pool_runs(count: int) -> bool:
     """Whether at least `count` workers run already and no epoch uses them."""
     pool = _of_process.pool
-    return pool is not None and pool.count >= count and not _of_process.lock.locked() and pool.usable
+    if pool is None or pool.count < count or _of_process.lock.locked() or not pool.usable:
+        return False
+    try:
+        return pool.have_started(Deadline(0))
+    except WorkerLostError:  # the next epoch that is worth workers tries again, and raises it
+        return False

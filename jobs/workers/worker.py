@@ -1,32 +1,37 @@
 """A worker process: runs the levels of epochs on its units, until the driver closes the connection.
 
 For each epoch the driver sends a WorkerTask, and then one socket for each other worker. The worker answers with
-measurements and its progress, and at the end with its cells or with an error. A worker that gets nothing to do for
-IDLE_S ends, which frees its memory.
+measurements and its progress, and at the end with its cells or with an error. While it works, it sends a sign of life
+every BEAT_S. A worker that gets nothing to do for IDLE_S ends, which frees its memory. So does one whose driver takes
+nothing for so long.
 """
 
 import os
-import pickle
 import socket
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.reduction import recvfds
+from functools import partial
 
+from tussock.jobs.exchange.channel import Channel
 from tussock.jobs.exchange.mailbox import Mailbox
-from tussock.jobs.exchange.peers import Peers
+from tussock.jobs.exchange.peers import BEAT_S, Peers
 from tussock.jobs.flow.failure import TaskError
+from tussock.jobs.outside import world
+from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.stage import flushed, run_stage
 from tussock.jobs.wire.epoch_task import EpochTask, cells_of
 from tussock.jobs.wire.measured import Measurement
 from tussock.jobs.workers.budgets import Budgets
+from tussock.jobs.workers.line import Line, SignOfLife
 from tussock.statestore.allocator import keep_freed_memory
 from tussock.statestore.local_disk import LOCAL_DIRS
 
 IDLE_S = 600.0
+GIVE_S = 60.0  # for the driver to give an epoch to all workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +64,50 @@ class Failed:
     text: str
 
 
-Answer = WorkerProgress | Measurement | End | Failed
+Answer = WorkerProgress | Measurement | End | Failed | SignOfLife
 
 
-def serve(driver: Connection, rank: int, budgets: Budgets) -> None:
-    """Run epochs as worker `rank`, until the driver closes the connection, or sends none for IDLE_S."""
+def serve(driver: Line, rank: int, budgets: Budgets) -> None:
+    """Run epochs as worker `rank`, until the driver closes the line, or sends none for IDLE_S."""
     configure_logging()
     keep_freed_memory()
     budgets.apply()
-    while (given := _received(driver)) is not None:
-        _adopt(given.environment)
-        connections = _connections(driver, rank, given.count)
-        answer = _answer(driver, rank, given, connections, budgets.mail)
-        try:
-            driver.send(answer)
-        except BrokenPipeError:  # the driver is gone
-            return
-        collect_own_garbage()
-
-
-def _received(driver: Connection) -> WorkerTask | None:
-    """The next task; None if the driver is gone, or was idle for too long."""
     try:
-        return pickle.loads(driver.recv_bytes()) if driver.poll(IDLE_S) else None
-    except (EOFError, ConnectionResetError):
-        return None
+        while True:
+            given: WorkerTask = driver.receive(Deadline(IDLE_S))
+            _adopt(given.environment)
+            with _signs_of_life(driver):
+                connections = _connections(driver, rank, given.count)
+                answer = _answer(driver, rank, given, connections, budgets.mail)
+                _tell(driver, answer)
+            collect_own_garbage()
+    except OSError:  # the driver is gone, or was idle for too long
+        return
+
+
+def _tell(driver: Line, answer: Answer) -> None:
+    driver.send(answer, Deadline(IDLE_S), renews=True)
+
+
+@contextmanager
+def _signs_of_life(driver: Line) -> Iterator[None]:
+    """Send signs of life to the driver during the block, from a thread."""
+    over, is_over = world.Condition(), False
+
+    def run() -> None:
+        with over:
+            while not over.wait_for(lambda: is_over, BEAT_S):
+                driver.send_sign_of_life()
+
+    thread = world.Thread(target=run, name="tussock-life", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        with over:
+            is_over = True
+            over.notify()
+        thread.join()
 
 
 def _adopt(environment: Mapping[str, str]) -> None:
@@ -94,19 +118,17 @@ def _adopt(environment: Mapping[str, str]) -> None:
         os.environ.update(wanted)
 
 
-def _connections(driver: Connection, own: int, count: int) -> dict[int, tuple[str, socket.socket]]:
-    ranks = [rank for rank in range(count) if rank != own]
-    if not ranks:
+def _connections(driver: Line, own: int, count: int) -> dict[int, tuple[str, Channel]]:
+    if not (ranks := [rank for rank in range(count) if rank != own]):
         return {}
-    with socket.socket(fileno=os.dup(driver.fileno())) as channel:
-        return {
-            rank: (f"worker {rank}", socket.socket(fileno=fd))
-            for rank, fd in zip(ranks, recvfds(channel, len(ranks)), strict=True)
-        }
+    files = driver.receive_files(len(ranks), Deadline(GIVE_S))
+    return {
+        rank: (f"worker {rank}", Channel(socket.socket(fileno=file))) for rank, file in zip(ranks, files, strict=True)
+    }
 
 
 def _answer(
-    driver: Connection, rank: int, given: WorkerTask, connections: dict[int, tuple[str, socket.socket]], mail_bytes: int
+    driver: Line, rank: int, given: WorkerTask, connections: dict[int, tuple[str, Channel]], mail_bytes: int
 ) -> End | Failed:
     task, owners = given.task, [unit % given.count for unit in range(given.task.unit_count)]
     peers = Peers(
@@ -114,13 +136,13 @@ def _answer(
         owners,
         connections,
         Mailbox(connections, kept_bytes=mail_bytes),
-        lambda done: driver.send(WorkerProgress(done)),
+        lambda done: _tell(driver, WorkerProgress(done)),
     )
     try:
         with peers:
-            cells = run_stage(task, range(len(task.schedule.levels)), peers, iter(()), driver.send)
+            cells = run_stage(task, range(len(task.schedule.levels)), peers, iter(()), partial(_tell, driver))
             if task.policy.may_exchange(task.expected, task.unit_count):
-                cells = flushed(task, cells, peers, driver.send)
+                cells = flushed(task, cells, peers, partial(_tell, driver))
             return End(cells_of(cells))
     except TaskError as err:
         return Failed(str(err))

@@ -146,6 +146,8 @@ class RLock:
     def release(self) -> None:
         """As threading.RLock.release."""
         key = self._key()
+        if key is not None and not key.process.alive:  # perhaps killed in a wait, which had released the lock
+            raise Killed
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key]
@@ -846,6 +848,8 @@ class Modules:
                 "socket": Socket,
                 "SocketType": Socket,
                 "socketpair": _socketpair,
+                "send_fds": real_socket.send_fds,  # calls `sendmsg`
+                "recv_fds": real_socket.recv_fds,
                 "create_server": _create_server,
                 "create_connection": _create_connection,
                 "gethostname": system.gethostname,

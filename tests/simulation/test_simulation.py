@@ -29,7 +29,7 @@ EXCUSED = {
     "statestore/objectstore/open.py: urllib": "urllib.parse: text only",
     "statestore/objectstore/s3.py: urllib": "urllib.parse: text only",
     "jobs/exchange/channel.py: ssl": "encryption in memory (MemoryBIO)",
-    "jobs/exchange/sealing.py: ssl": "encryption in memory (MemoryBIO)",
+    "jobs/exchange/tls.py: ssl": "encryption in memory (MemoryBIO)",
 }
 
 

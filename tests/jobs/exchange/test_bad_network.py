@@ -12,7 +12,7 @@ import pytest
 
 from tests.jobs.exchange.test_peers import HOST, join, taken
 from tussock.jobs.exchange import peers
-from tussock.jobs.exchange.meeting import Endpoint, Rendezvous
+from tussock.jobs.exchange.meeting import Endpoint, PeerMissingError, Rendezvous
 from tussock.jobs.exchange.peers import PeerLostError, Peers
 from tussock.jobs.wire.cell import Address, cells
 
@@ -61,9 +61,7 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Forward], Non
         network = Network(forward)
         networks.append(network)
         monkeypatch.setattr(
-            peers,
-            "_connected",
-            lambda met, task, rank, other, address: connected(met, task, rank, other, network.proxied(address)),
+            peers, "_connected", lambda address, deadline: connected(network.proxied(address), deadline)
         )
 
     yield use
@@ -84,17 +82,17 @@ def exchanged(rank: int, joined: Peers) -> dict[tuple[int, int], list[bytes]]:
     return found
 
 
-def run() -> list[object]:
+def run(*, encrypts: bool = False) -> list[object]:
     """The result of each process, or its error."""
 
     def one(rank: int) -> object:
         try:
             with join(rendezvous.meeting, rank) as joined:
                 return exchanged(rank, joined)
-        except PeerLostError as err:
+        except (PeerLostError, PeerMissingError) as err:
             return err
 
-    with Rendezvous(HOST, HOST, COUNT, UNITS) as rendezvous, ThreadPoolExecutor(COUNT) as pool:
+    with Rendezvous(HOST, HOST, COUNT, UNITS, encrypts=encrypts) as rendezvous, ThreadPoolExecutor(COUNT) as pool:
         return list(pool.map(one, range(COUNT)))
 
 
@@ -132,21 +130,44 @@ def swallow(one: socket.socket, other: socket.socket) -> None:
         pass
 
 
-def test_delays_change_nothing(through: Callable[[Forward], None]) -> None:
+@pytest.mark.parametrize("encrypts", [False, True], ids=["in clear", "sealed"])
+def test_delays_change_nothing(encrypts: bool, through: Callable[[Forward], None]) -> None:
     expected = run()
     through(delaying)
-    assert run() == expected
+    assert run(encrypts=encrypts) == expected
 
 
+@pytest.mark.parametrize("encrypts", [False, True], ids=["in clear", "sealed"])
+def test_a_listener_on_the_network_reads_cells_only_in_clear(
+    encrypts: bool, through: Callable[[Forward], None]
+) -> None:
+    heard = list[bytes]()
+
+    def listen(one: socket.socket, other: socket.socket) -> None:
+        while data := one.recv(65_536):
+            heard.append(data)
+            other.sendall(data)
+
+    through(listen)
+    found = run(encrypts=encrypts)
+    cells = [
+        chunk for one in found if isinstance(one, dict) for got in one.values() for chunk in got if len(chunk) > 50
+    ]
+    assert len(cells) > COUNT * UNITS
+    assert any(chunk[10:50] in b"".join(heard) for chunk in cells) is not encrypts
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["in clear", "sealed"])
 @pytest.mark.parametrize("most", [300, 5_000, 200_000])
 @pytest.mark.parametrize("then", [cut, swallow])
 def test_a_lost_connection_fails_every_process_in_time(
-    then: Forward, most: int, through: Callable[[Forward], None], monkeypatch: pytest.MonkeyPatch
+    then: Forward, most: int, encrypts: bool, through: Callable[[Forward], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "PATIENCE_S", 1.0)
     monkeypatch.setattr(peers, "BEAT_S", 0.1)
+    monkeypatch.setattr(peers, "_CONNECT_S", 1.5)  # the first bytes are those of a handshake
     through(after_bytes(most, then))
     began = time.monotonic()
-    found = run()
-    assert all(isinstance(one, PeerLostError) for one in found), found
+    found = run(encrypts=encrypts)
+    assert all(isinstance(one, PeerLostError | PeerMissingError) for one in found), found
     assert time.monotonic() - began < 30

@@ -30,7 +30,7 @@ from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import Measurement, MeasurementSum
 from tussock.jobs.workers import pool, worker
 from tussock.jobs.workers.budgets import Budgets
-from tussock.jobs.workers.pool import WorkerLostError, pool_runs, worker_pool
+from tussock.jobs.workers.pool import WorkerLostError, WorkerPool, pool_runs, worker_pool
 from tussock.statestore.local_disk import LOCAL_DIRS
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -63,7 +63,7 @@ def meta(tmp_path: Path) -> MetaStore:
 def workers() -> list[int]:
     """The process ids of the running workers."""
     with worker_pool(WORKERS) as found:
-        assert found is not None
+        assert isinstance(found, WorkerPool)
         return found._pids
 
 
@@ -253,13 +253,13 @@ def test_the_processes_end_with_a_killed_driver_while_a_child_of_it_lives() -> N
 
 def test_the_epoch_of_another_thread_runs_in_this_process(meta: MetaStore) -> None:
     with worker_pool(WORKERS) as found:
-        assert found is not None
+        assert isinstance(found, WorkerPool)
         found_there = []
         other = threading.Thread(target=lambda: found_there.append(epoch(meta, LocalRunner(workers=WORKERS))))
         other.start()
         other.join(60)
     assert found_there
-    assert ran(meta) == "in the driver's process"
+    assert ran(meta) == "in the driver's process, because another epoch uses the workers"
     assert pool_runs(WORKERS)
 
 
