@@ -30,6 +30,7 @@ from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.taken import next_number
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
 from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
@@ -77,7 +78,12 @@ def take_in(
         store. No barrier is in force then.
     Cost: one listing per source, and one scan of its taken files. No LIST in the store itself.
     """
-    version = meta.latest()
+    return on_newest(meta, lambda version: _take_in(meta, version, wish, settings, resting))
+
+
+def _take_in(
+    meta: MetaStore, version: HummockVersion, wish: Wish, settings: EpochSettings, resting: frozenset[str]
+) -> TakenIn | None:
     if (held := meta.barrier_after(version.epoch)) is not None:
         log.info(
             "barrier %d after %d is open, attempt %d of %s: resumed",

@@ -8,6 +8,7 @@ from tussock.jobs.facts.tables import role_of
 from tussock.jobs.upkeep.vacuum import sweep
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.sst_bytes import TableBytes, table_bytes
 from tussock.statestore.meta.names import (
     BARRIERS,
@@ -87,10 +88,15 @@ def size(meta: MetaStore) -> SizeFacts:
     The parts of blocks are estimated from a sample for tables with many blocks (`sst_bytes.SAMPLE`). All sums are
     exact, for the objects at the time of the listing.
 
-    Raises: MissingSstError if compaction and vacuum ran meanwhile; try again.
+    Begins again if compaction and vacuum remove an SST meanwhile.
+
+    Raises: MissingSstError if an SST is lost.
     Cost: a listing of the store; that of a vacuum's dry run; one range read per SST, and one per sampled block.
     """
-    version = meta.latest()
+    return on_newest(meta, lambda version: _size(meta, version))
+
+
+def _size(meta: MetaStore, version: HummockVersion) -> SizeFacts:
     ssts = {sst.name: sst for level in version.levels for sst in level}
     parts = table_bytes(BlockSource(meta.objects, process_cache()), list(ssts.values()))
     tables = sorted(_tables(version, ssts.values(), parts), key=lambda table: -table.bytes)

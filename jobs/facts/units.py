@@ -8,7 +8,8 @@ import numpy as np
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import process_cache
-from tussock.statestore.hummock.vnode_sizes import sum_of, vnode_sizes
+from tussock.statestore.hummock.in_use import on_newest
+from tussock.statestore.hummock.vnode_sizes import VnodeSizes, sum_of, vnode_sizes
 from tussock.statestore.meta.manifest import HotKey
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -39,7 +40,7 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
     range read per SST that this process has not opened yet.
     """
     owners = np.asarray(version.mapping.units)
-    stored = None if meta is None else _stored(meta, version, owners)
+    stored = None if meta is None else _stored(meta, owners)
     work = [unit for epoch in done for unit in epoch.units]
     busy = sum(unit.seconds for unit in work)
     found = []
@@ -60,10 +61,13 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
     return tuple(found)
 
 
-def _stored(meta: MetaStore, version: HummockVersion, owners: np.ndarray) -> list[tuple[int, int]]:
+def _stored(meta: MetaStore, owners: np.ndarray) -> list[tuple[int, int]]:
     source = BlockSource(meta.objects, process_cache())
-    sizes = sum_of(
-        vnode_sizes(source, [sst for level in version.levels for sst in level], len(owners)).values(), len(owners)
-    )
+
+    def measured(version: HummockVersion) -> VnodeSizes:
+        ssts = [sst for level in version.levels for sst in level]
+        return sum_of(vnode_sizes(source, ssts, len(owners)).values(), len(owners))
+
+    sizes = on_newest(meta, measured)
     rows, nbytes = (np.bincount(owners, weights=amounts) for amounts in (sizes.rows, sizes.bytes))
     return [(round(r), round(b)) for r, b in zip(rows.tolist(), nbytes.tolist(), strict=True)]

@@ -78,15 +78,16 @@ class StoredRows:
 
         Raises EpochNotCommittedError, EpochExpiredError.
         """
+        if epoch is not None:
+            sight = epoch if isinstance(epoch, Sight) else Sight(epoch)
+            with self._meta.reading(sight.epoch) as version:
+                yield version, sight
+            return
         while True:
-            at = self._meta.latest().published if epoch is None else epoch.epoch if isinstance(epoch, Sight) else epoch
-            with self._meta.reading(at) as version:
-                if epoch is None and version.published != at:
+            with self._meta.reading_published() as (at, version):
+                if version.published != at:
                     continue  # another epoch was published meanwhile, and held-back views are known only for the newest
-                yield (
-                    version,
-                    published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch),
-                )
+                yield version, published_sight(version)
                 return
 
     def changes(

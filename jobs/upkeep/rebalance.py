@@ -29,6 +29,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.vnode_sizes import Amounts, VnodeSizes, sum_of, vnode_sizes
 from tussock.statestore.meta.barrier import MutationKind
 from tussock.statestore.meta.catalog import Relation, TableSchema
@@ -186,10 +187,15 @@ class VnodeLoads:
 def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
     """Measure the newest version and the writes of its `last` epochs. Skips epochs that created relations.
 
-    Raises: DamagedSstError; MissingSstError if a compaction and a vacuum were faster: try again.
+    Begins again if compaction and vacuum remove an SST meanwhile.
+
+    Raises: DamagedSstError; MissingSstError if an SST is lost.
     Cost: a manifest per epoch, and a range read of each SST that this process has not opened yet.
     """
-    version = meta.latest()
+    return on_newest(meta, lambda version: _measure(meta, version, last))
+
+
+def _measure(meta: MetaStore, version: HummockVersion, last: int) -> VnodeLoads:
     source, vnodes = BlockSource(meta.objects, process_cache()), len(version.mapping.units)
     live = {table.table_id for relation in version.catalog.live() for table in relation.state_tables}
     stored = vnode_sizes(source, [sst for level in version.levels for sst in level], vnodes)

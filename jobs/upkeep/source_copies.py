@@ -10,27 +10,31 @@ from collections.abc import Iterator
 from tussock.jobs.driver.barrier import statement_of, taken_table
 from tussock.jobs.driver.epoch_plan import Base
 from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.vacuum import Garbage
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.names import SOURCES, epoch_of_copy
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
     """Yield the removable copies. Cost: a listing of the copies, and a scan of each source's taken files."""
-    version = meta.latest()
+    yield from on_newest(meta, lambda version: _no_longer_needed(meta, version))
+
+
+def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]:
     old = [
         found
         for found in meta.objects.list(SOURCES)
         if (epoch := epoch_of_copy(found.name)) is not None and epoch < version.epoch
     ]
     if not old:
-        return
+        return []
     base = Base(version)
     named: set[str] = set()
     for relation in version.catalog.live():
         if relation.kind is RelationKind.SOURCE and (taken := taken_table(meta, base, relation)) is not None:
             named.update(reader_of(statement_of(relation)).kept(taken))
-    for found in old:
-        if found.name not in named:
-            yield Garbage(found.name, found.size, "a copy of a source file that no source refers to")
+    reason = "a copy of a source file that no source refers to"
+    return [Garbage(found.name, found.size, reason) for found in old if found.name not in named]

@@ -9,8 +9,8 @@ views are equal, each is equal to its SELECT over tables and sources. A view tha
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -86,10 +86,9 @@ def verify(
     """
     if not 1 <= percent <= 100:
         raise BadShareError(percent)
-    at = meta.latest().published if epoch is None else epoch
-    if not at:
+    if not (meta.latest().published if epoch is None else epoch):
         raise NothingToVerifyError
-    with meta.reading(at) as version:
+    with _reading(meta, epoch) as (at, version):
         wanted = _wanted(version, at, names)
 
         def stamped(check: ViewCheck) -> ViewCheck:
@@ -320,3 +319,14 @@ def _reason(error: Exception) -> str:
         raise found from error
     first = next(iter(str(found).strip().splitlines()), type(found).__name__)
     return first if isinstance(found, TussockError) else f"Spark: {first}"
+
+
+@contextmanager
+def _reading(meta: MetaStore, epoch: int | None) -> Iterator[tuple[int, HummockVersion]]:
+    """The epoch to verify, and the version to read it on."""
+    if epoch is None:
+        with meta.reading_published() as found:
+            yield found
+    else:
+        with meta.reading(epoch) as version:
+            yield epoch, version

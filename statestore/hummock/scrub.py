@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import xxhash
 
+from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.hummock.errors import DamagedSstError, show_key
+from tussock.statestore.hummock.in_use import is_needed
 from tussock.statestore.hummock.sst_format import require_crc
 from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
 from tussock.statestore.meta.log_check import DamagedObject, check_meta
+from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.progress import Progress, no_progress
@@ -83,6 +86,8 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
         progress: called with a line from time to time.
         threads: SSTs to read concurrently; each is held in memory completely.
 
+    Epochs, compactions and vacuums may run meanwhile: an object that they removed is not damage.
+
     Raises: errors of the object store. Damage goes into the report.
 
     Cost: one GET per object, except those below data/ that no version in use names.
@@ -102,7 +107,24 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
             if done - reported > 256 << 20 or done == total:
                 progress(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB of SSTs read, {len(damaged)} damaged")
                 reported = done
-    return ScrubReport(meta.newest, tuple(meta.damages), tuple(damaged), meta.objects + len(placed), meta.bytes + total)
+    missing = {d.name for d in meta.damages if d.missing} | {sst.name for sst in damaged if sst.missing}
+    lost = _still_lost(objects, missing)
+    return ScrubReport(
+        meta.newest,
+        tuple(d for d in meta.damages if not d.missing or d.name in lost),
+        tuple(d for d in damaged if not d.missing or d.name in lost),
+        meta.objects + len(placed),
+        meta.bytes + total,
+    )
+
+
+def _still_lost(objects: ObjectStore, missing: set[str]) -> set[str]:
+    """Those of the missing objects that the store still needs; all of them if its newest version is unreadable."""
+    meta = MetaStore(objects, "scrub", lambda: 0)  # writes nothing
+    try:
+        return {name for name in missing if is_needed(meta, name)}
+    except (DamagedError, InputError):
+        return missing
 
 
 def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.meta.document import read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.names import (
@@ -132,16 +133,12 @@ def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
     """Names that readers may fetch. Requires: `version` was read before."""
     pins = meta.pins()
     pinned = frozenset(pin.version for pin in pins)
-    ssts = [_named_by(version), *(_named_by(meta.version(i)) for i in sorted(pinned) if i != version.id)]
+    ssts = [names_in(version), *(names_in(meta.version(i)) for i in sorted(pinned) if i != version.id)]
     # A barrier that is injected after this check runs on an even newer version, which names none of the removed
     # objects.
     if version.retired and meta.barrier_after(version.epoch) is not None:
         ssts.append(set(version.retired))
     return _InUse(ssts, pinned, min((pin.epoch for pin in pins if pin.onward), default=None))
-
-
-def _named_by(version: HummockVersion) -> set[str]:
-    return {sst.name for level in version.levels for sst in level}
 
 
 def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | None:

@@ -1,7 +1,7 @@
 """MetaStore: the only entry point to meta. The modules that define barriers, commits and log entries explain them."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import count
 
@@ -20,7 +20,7 @@ from tussock.statestore.meta.compaction import (
 )
 from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange
 from tussock.statestore.meta.document import encode_document, read_document, require_document
-from tussock.statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
 from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
 from tussock.statestore.meta.mapping import checked, remap
 from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
@@ -399,6 +399,24 @@ class MetaStore:
         Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.
         """
         return self._readers.reading(epoch, lease_ms)
+
+    @contextmanager
+    def reading_published(self, lease_ms: int = LEASE_MS) -> Iterator[tuple[int, HummockVersion]]:
+        """As `reading`, for the published epoch, which this yields with the version.
+
+        If that epoch expires before it is pinned, a later one has been published and is read instead.
+        """
+        while True:
+            epoch = self.latest().published
+            with ExitStack() as stack:
+                try:
+                    version = stack.enter_context(self.reading(epoch, lease_ms))
+                except EpochExpiredError:
+                    if self.latest().published == epoch:
+                        raise
+                    continue
+                yield epoch, version
+                return
 
     def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
         """Replace `pin` by a pin on the same epoch and version with a new lease.
