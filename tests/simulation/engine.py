@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tussock.jobs.driver import runner
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.kernels import kernel
 from tussock.jobs.logical.statements import Insert, Statement
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings import arrow
@@ -29,6 +31,7 @@ from tussock.jobs.settings.process import clock_ms, new_writer
 from tussock.jobs.task import collector, stage
 from tussock.jobs.upkeep import compaction, vacuum
 from tussock.jobs.workers import fork_server, pool
+from tussock.statestore import forks
 from tussock.statestore.hummock import cache, disk_cache, range_reader, scrub
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -46,13 +49,17 @@ CACHED: tuple[tuple[ModuleType, str], ...] = (
     (disk_cache, "process_settings"),
     (row_cache, "process_row_cache"),
     (recalled_table, "_memory"),
-    (range_reader, "_threads_of"),
-    (s3, "_threads_of"),
+    (range_reader, "_fetching"),
+    (s3, "_fetching"),
 )
 #: Objects of modules whose attributes are memory of a process.
-OBJECTS: tuple[tuple[ModuleType, str], ...] = ((pool, "_of_process"), (stage, "_last"))
+OBJECTS: tuple[tuple[ModuleType, str], ...] = ((pool, "_of_process"), (stage, "_last"), (forks, "_marks"))
 #: Names of modules that are memory of a process.
-NAMES: tuple[tuple[ModuleType, str], ...] = ((collector, "_looked"), (local, "_serial"))
+NAMES: tuple[tuple[ModuleType, str], ...] = (
+    (collector, "_looked"),
+    (local, "_serial"),
+    (forks, "_connections"),
+)
 
 
 def listed_memory() -> list[str]:
@@ -61,6 +68,20 @@ def listed_memory() -> list[str]:
         f"{module.__name__.removeprefix(modules.ENGINE + '.').replace('.', '/')}.py: {name}"
         for module, name in (*CACHED, *OBJECTS, *NAMES)
     )
+
+
+class _EveryProcess:
+    """As OwnProcess, for an object that all simulated processes share."""
+
+    is_here = True
+
+
+class WeaklyHeld(WeakKeyDictionary[Any, None]):
+    """As a WeakSet, in the order of additions instead of addresses."""
+
+    def add(self, one: Any) -> None:
+        """As WeakSet.add."""
+        self[one] = None
 
 
 class Memory:
@@ -73,6 +94,7 @@ class Memory:
             (module, name): partial(_same, getattr(module, name)) for module, name in self._names
         }
         self._fresh_names[local, "_serial"] = lambda: iter(range(1 << 62))
+        self._fresh_names[forks, "_connections"] = WeaklyHeld
         self._objects = [getattr(*key) for key in OBJECTS]
         self._makers = [type(one) for one in self._objects]
         self._shown: Process | None = None
@@ -121,6 +143,9 @@ def prepare() -> None:
     runner.LocalRunner.may_unite = lambda self, task: False  # type: ignore[method-assign]
     runner.WORTH_WORKERS_BYTES = 0
     arrow.leave_pandas = lambda: None  # of the whole process
+    # One kernel serves all processes, since no thread waits within a query. A new one takes 20 ms.
+    kernel.OwnProcess = _EveryProcess  # type: ignore[misc, assignment]
+    kernel.thread_kernel()
     _memory = Memory()
     system.only_inside = True
 

@@ -992,7 +992,17 @@ def per_process(module: ModuleType, name: str) -> None:
             memory[key] = plain(*args)
         return memory[key]
 
-    of_process.cache_clear = cached.cache_clear  # type: ignore[attr-defined]
+    def clear() -> None:
+        if (world := the_world()) is not None and world.current is not None:
+            memory = world.current.process.memory
+            for key in [key for key in memory if key[:2] == (module.__name__, name)]:
+                del memory[key]
+
+    of_process.cache_clear = clear  # type: ignore[attr-defined]
+    system.AT_FORK[:] = [
+        (before, in_parent, clear if in_child == cached.cache_clear else in_child)
+        for before, in_parent, in_child in system.AT_FORK
+    ]
     for other in list(real_sys.modules.values()):
         if getattr(other, "__name__", "").startswith((ENGINE, "tests")):
             for key, value in list(vars(other).items()):
