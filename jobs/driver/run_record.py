@@ -88,14 +88,15 @@ def recorded(
     """Record the block's outcome in the store, and that it is at work if it takes longer than EVERY_S.
 
     A run that has lost to another one records nothing, because the other one does. The success of a short run without a
-    name is recorded only if the last record shows something else, so that an idle session writes nothing.
+    name or an interval is recorded only if the last record shows something else, so that an idle session writes
+    nothing.
 
     Args:
         run: the name of the run, given by a scheduler or a command.
         only_errors: the block is a part of a run, so only its error ends the run.
 
-    Cost: one PUT, or without `run` one GET, and another PUT per EVERY_S of a longer block. With `only_errors`, none if
-    the block succeeds.
+    Cost: one PUT, or without `run` and `interval` one GET, and another PUT per EVERY_S of a longer block. With
+        `only_errors`, none if the block succeeds.
     """
     span = None if interval is None else (interval.start.isoformat(), interval.end.isoformat())
     record = RunRecord(
@@ -121,7 +122,7 @@ def recorded(
     recording = Recording(ends=not only_errors)
     try:
         yield recording
-        if recording.ends and (run or is_shown.is_set() or not _ended_well(meta.objects)):
+        if recording.ends and (run or interval is not None or is_shown.is_set() or not _ended_well(meta.objects)):
             outcome = msgspec.structs.replace(record, state=RecordedState.SUCCEEDED)
     except MustStopError:
         raise

@@ -143,7 +143,7 @@ class TableReplayExecutor:
         goes, rows = pc.less(chunk[WEIGHT], 0), conformed(rows_of(chunk), self._schema)
         self._delete_keys(rows.filter(goes), touched)
         come = rows.filter(pc.invert(goes))
-        self._put(come.take(_last_of_each(touched.keys_of(come))), touched)
+        self._put(come, touched)
 
     def _insert(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         """Insert the rows of an INSERT.
@@ -157,9 +157,7 @@ class TableReplayExecutor:
             touched.add(rows, _nulls(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_)))
             self._table.insert_rows(rows)
             return
-        rows = self._own(conformed(rows, self._schema))
-        which = _first_of_each if self._node.append_only else _last_of_each
-        self._put(rows.take(which(touched.keys_of(rows))), touched)
+        self._put(self._own(conformed(rows, self._schema)), touched)
 
     def _change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         goes = pc.less(rows[OP], 0)
@@ -194,10 +192,12 @@ class TableReplayExecutor:
     def _put(self, rows: pa.Table, touched: "_Touched") -> None:
         """Insert rows, or replace those with the same keys; in an append-only table, insert new keys only.
 
-        Requires: no key twice.
+        Of several rows with one key, the last one counts; in an append-only table the first.
         """
         if rows.num_rows == 0:
             return
+        which = _first_of_each if self._node.append_only else _last_of_each
+        rows = rows.take(which(touched.keys_of(rows)))
         found = self._table.get_rows(rows.select(list(self._node.key)))
         if self._node.append_only:
             rows = rows.filter(pc.invert(found.found))

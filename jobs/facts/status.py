@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tussock.jobs.driver.moment import time_of_micros
 from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts, epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, troubles, verdict
@@ -22,6 +23,7 @@ from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.jobs.settings.tables import ArrivalRule, PublishSettings
+from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import work_under_way
@@ -142,7 +144,7 @@ def status(
             verified=compared,
             record=read_record(meta.objects, version.epoch) if version.epoch else None,
             inputs=inputs_by_relation(version.catalog) if version.held else {},
-            missing=_missing(meta, version, arrival, schedule, time_zone, now),
+            missing=_missing(meta, version, arrival, schedule, time_zone, run, now),
         )
     )
     return Status(
@@ -202,11 +204,26 @@ def _missing(
     arrival: Mapping[str, ArrivalRule] | None,
     schedule: RunSchedule | None,
     time_zone: str,
+    run: RunFacts | None,
     now: datetime,
 ) -> list[MissingFiles]:
     if not arrival or schedule is None:
         return []
-    return missing_files(meta, version, arrival, past_intervals(schedule, time_zone, now, _INTERVALS), now)
+    ran_until = _ran_until(version, schedule, time_zone, run) or now
+    past = past_intervals(schedule, time_zone, now, _INTERVALS)
+    return missing_files(meta, version, arrival, [one for one in past if one.end <= ran_until], now)
+
+
+def _ran_until(version: HummockVersion, schedule: RunSchedule, time_zone: str, run: RunFacts | None) -> datetime | None:
+    """Return the end of the newest interval that has run; None if no run had an interval.
+
+    A scheduler that stands still is another trouble (`overdue`).
+    """
+    ends = [] if run is None or run.interval is None else [datetime.fromisoformat(run.interval[1])]
+    moment_of_store = time_of_micros(version.moment)
+    if version.by_intervals and moment_of_store > Ticks(schedule.cron, time_zone).first(schedule.start):
+        ends.append(moment_of_store)
+    return max(ends, default=None)
 
 
 def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:

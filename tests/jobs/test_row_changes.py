@@ -97,6 +97,27 @@ def test_statements_leave_the_rows_that_duckdb_has_after_them(session: Session) 
         assert sorted(repr(tuple(r.values())) for r in session.read("v").to_pylist()) == expected, statement
 
 
+ONLY = "(k int, s string, PRIMARY KEY (k)) APPEND ONLY"
+
+
+def test_an_insert_and_a_merge_of_new_rows_of_one_key_leave_the_first_in_an_append_only_table(session: Session) -> None:
+    """As INSERT OR IGNORE of DuckDB."""
+    rows = "SELECT * FROM VALUES (1, 'a'), (2, 'b'), (1, 'c') AS x(k, s)"
+    again = "SELECT * FROM VALUES (2, 'd'), (3, 'e'), (3, 'e') AS x(k, s)"
+    judge = duckdb.connect()
+    judge.execute("CREATE TABLE t (k int PRIMARY KEY, s varchar)")
+    judge.execute("INSERT OR IGNORE INTO t VALUES (1, 'a'), (2, 'b'), (1, 'c')")
+    judge.execute("INSERT OR IGNORE INTO t VALUES (2, 'd'), (3, 'e'), (3, 'e')")
+    expected = sorted(judge.execute("SELECT * FROM t").fetchall())
+    session.execute(f"CREATE TABLE ai {ONLY}; CREATE TABLE am {ONLY}")
+    for select in (rows, again):
+        session.execute(f"INSERT INTO ai {select}")
+        session.execute(f"MERGE INTO am USING ({select}) n ON false WHEN NOT MATCHED THEN INSERT *")
+        session.flush()
+    for name in ("ai", "am"):
+        assert sorted(tuple(r.values()) for r in session.read(name).to_pylist()) == expected, name
+
+
 REFUSED = {
     "two rows of one key": ("UPDATE k SET id = 7", TwoRowsOfOneKeyError, "two rows with the primary key (7)"),
     "the key of a row that stays": (

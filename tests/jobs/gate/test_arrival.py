@@ -86,6 +86,26 @@ def test_a_missing_day_is_reported_until_it_arrives_however_many_days_follow(sho
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
 
 
+def test_days_of_a_backfill_that_have_not_run_are_not_missing(shop: Shop, data: Path) -> None:
+    shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-01-09\ncatchup = true\n')
+    shop.configure("[arrival.events]\nexpect_files = 1\n")
+
+    def missing() -> str:
+        printed = " ".join(shop.run("status", "--pipeline", "shop")[1].split())
+        return printed.partition("has 0 files for the interval from ")[2][:10]
+
+    files(data, 1, 2, 3)
+    for number in (1, 2, 3):
+        assert day(shop, number)[0] == 0
+        assert missing() == "", "the files of later days come in time for their runs"
+    assert day(shop, 4)[0] == 1
+    assert missing() == "2026-01-04"
+    assert "Later intervals" not in shop.run("status", "--pipeline", "shop")[1]
+    files(data, 4)
+    assert day(shop, 4)[0] == 0
+    assert missing() == ""
+
+
 def test_an_outage_longer_than_all_judged_intervals_is_reported_in_full(shop: Shop, data: Path) -> None:
     """The schedule ends on February 15, and the newest 31 days are judged: those from January 16 on."""
     shop.configure('[schedule]\ncron = "@daily"\nstart = 2026-01-01\nend = 2026-02-15\n')
