@@ -542,7 +542,7 @@ class ValidateViews(SubmitJob):
     def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.gate.gate import SparkNeededError
-        from tussock.jobs.gate.record import HeldViewsError, record_lines
+        from tussock.jobs.gate.record import HeldViewsError
         from tussock.jobs.operations import quality
 
         with no_retry(self.pipeline_name):
@@ -551,7 +551,7 @@ class ValidateViews(SubmitJob):
             except SparkNeededError as err:
                 self.log.info("%s", err)
                 return False
-            for line in record_lines(record):
+            for line in quality.record_news(at, record):
                 self.log.info("%s", line)
             quality.require_passed(at, record)
             if not record.passed:

@@ -22,7 +22,7 @@ from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.gate.arrival import MissingFiles
-from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, remedies
+from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.redaction import without_secrets
@@ -388,7 +388,7 @@ def _of_followers(found: HealthFacts) -> Iterator[Trouble]:
     reached = set(names).union(*(found.inputs.get(name, ()) for name in names))
     failed = [one for one in (() if found.record is None else found.record.views) if one.failures]
     causes = [
-        kinds.get(one.view) or _about(one.view)
+        kinds.get(one.view) or subject_of(one.view)
         for one in failed
         if one.view not in names and not reached.isdisjoint(one.held_back)
     ]
@@ -511,22 +511,26 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(found.record, "failures") if found.committed == found.published else ():
         do = _correction(found.record, name)
-        yield Trouble(TroubleKind.SUITE_FAILED, _about(name), f"did not hold: {text}", do, since=since)
+        held = _held_back(found, name)
+        yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held}", do, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
         do = f"`tussock check {found.named}{only}` shows the rows. They are published."
-        yield Trouble(TroubleKind.ASSERTION_WARNS, _about(name), text, do, wrong=False, since=since)
+        yield Trouble(TroubleKind.ASSERTION_WARNS, subject_of(name), text, do, wrong=False, since=since)
+
+
+def _held_back(found: HealthFacts, name: str) -> str:
+    """Return the views whose rows an entry of the record holds back, for the end of a sentence."""
+    held = {view.view for view in found.views if view.state is ViewState.HELD_BACK}
+    entry = None if found.record is None else found.record.view(name)
+    names = [view for view in (() if entry is None else entry.held_back) if view in held]
+    return f"; readers keep seeing earlier rows of {', '.join(names)}" if names else ""
 
 
 def _correction(record: QualityRecord | None, name: str = "") -> str:
     """Return the next steps after the failures of a record (empty: all) or of one of its entries."""
     results = () if record is None else record.views
     return " ".join(remedies(one for one in results if name in ("", one.view))) or CORRECT_ROWS
-
-
-def _about(name: str) -> str:
-    """Return the subject of a result that is not about one view: `assertion paid.sql`, `source orders`."""
-    return name if is_source(name) else f"assertion {name}"
 
 
 def _of_assertions(record: QualityRecord | None, of: Literal["failures", "warnings"]) -> Iterator[tuple[str, str]]:

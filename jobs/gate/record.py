@@ -183,20 +183,33 @@ class HeldViewsError(InputError):
 
     def __str__(self) -> str:
         record = self.record
-        seen = [name for name in record.failed if name in (record.seen or ())]
-        held = [name for name in record.failed if name not in seen]
+        failed = [view for view in record.views if view.failures]
+        seen = [view for view in failed if view.view in (record.seen or ())]
+        held = [view for view in failed if view not in seen]
         lines = []
         if held:
-            lines.append(
-                f"epoch {record.epoch}: the suites of {', '.join(held)} failed. Readers keep seeing the previous rows "
-                "of these views and of the views that read them; everything else is published."
-            )
+            views = dict.fromkeys(name for view in held for name in view.held_back)
+            kept = f"the previous rows of {', '.join(views)} and of the views that read them; everything else"
+            outcome = f"Readers keep seeing {kept} is published." if views else "It reads no view, so all is published."
+            lines.append(f"epoch {record.epoch}: {_named(held)} failed. {outcome}")
         if seen:
             lines.append(
-                f"epoch {record.epoch}: the suites of {', '.join(seen)} failed. Their rows are not held back, because "
-                f"they were published{record.publisher} before this check."
+                f"epoch {record.epoch}: {_named(seen)} failed. Their rows are not held back, because they were "
+                f"published{record.publisher} before this check."
             )
         return "\n".join([*lines, *failure_lines(record), *remedies(record.views)])
+
+
+def _named(failed: Sequence[ViewQuality]) -> str:
+    """Name what failed: `the suites of orders, shops and assertion paid.sql`."""
+    suites = [view.view for view in failed if view.holds is msgspec.UNSET]
+    others = [subject_of(view.view) for view in failed if view.holds is not msgspec.UNSET]
+    return " and ".join([*([f"the suites of {', '.join(suites)}"] if suites else []), *others])
+
+
+def subject_of(name: str) -> str:
+    """Return the subject of a result that is not about one view: `assertion paid.sql`, `source orders`."""
+    return name if is_source(name) else f"assertion {name}"
 
 
 class MissingRecordError(InputError):
@@ -317,15 +330,19 @@ def _source_remedy(result: ViewQuality) -> str:
     )
 
 
-def record_lines(record: QualityRecord) -> Iterator[str]:
-    """Describe the results for a log, one line per view."""
+def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> Iterator[str]:
+    """Describe the results for a log, one line per view.
+
+    Args:
+        before: an earlier record. The failing rows of a warning are left out if they are those of this record.
+    """
     for view in record.views:
         if view.holds is not msgspec.UNSET:
             if is_source(view.view):
                 yield f"{view.view}: {view.rows:,} new rows"
             else:
                 yield f"{view.view}: {view.rows} wrong rows"
-            yield from _failure_lines(view, view.warnings)
+            yield from _warning_lines(view, before)
             continue
         rows = "rows" if view.all_rows else "changed rows"
         warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
@@ -338,7 +355,7 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
             yield f"  {view.maintained} of them answered by maintained measures, no row read"
         if view.scanned:
             yield f"  {view.scanned} of them read all rows"
-        yield from _failure_lines(view, view.warnings)
+        yield from _warning_lines(view, before)
     yield from (f"{name}: paused, skipped" for name in record.paused)
 
 
@@ -346,6 +363,21 @@ def failure_lines(record: QualityRecord) -> Iterator[str]:
     """Describe the failures that hold rows back, with failing rows."""
     for view in record.views:
         yield from _failure_lines(view, view.failures)
+
+
+def _warning_lines(view: ViewQuality, before: QualityRecord | None) -> Iterator[str]:
+    """As `_failure_lines`, for warnings. Rows that `before` contains too are named by its epoch."""
+    earlier = None if before is None else before.view(view.view)
+    if before is None or earlier is None:
+        yield from _failure_lines(view, view.warnings)
+        return
+    rows = {one.expectation: one.keys for one in earlier.warnings}
+    for warning in view.warnings:
+        yield _failure_line(view, warning)
+        if warning.keys and rows.get(warning.expectation) == warning.keys:
+            yield f"    failing rows: those of epoch {before.epoch}"
+        else:
+            yield from _failing_rows(warning)
 
 
 def _failure_lines(view: ViewQuality, failures: Sequence[Failure]) -> Iterator[str]:

@@ -7,12 +7,11 @@ from tussock.jobs.gate.record import (
     HeldViewsError,
     MissingRecordError,
     QualityRecord,
-    record_lines,
     require_judged,
 )
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
-from tussock.jobs.operations.quality import has_suites, judge_once, record_unchecked, require_passed
+from tussock.jobs.operations.quality import has_suites, judge_once, record_news, record_unchecked, require_passed
 from tussock.jobs.operations.store import PipelineStore
 from tussock.statestore.progress import Progress, no_progress
 
@@ -61,7 +60,7 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
         _publish(at, epoch, None)
     else:
         record = judge_once(at, epoch, progress)
-        for line in record_lines(record):
+        for line in record_news(at, record):
             progress(line)
         require_passed(at, record)
         publish(at, epoch)

@@ -19,6 +19,7 @@ from tussock.jobs.gate.record import (
     ViewQuality,
     judged,
     read_record,
+    record_lines,
     write_record,
 )
 from tussock.jobs.gate.suite import read_suites
@@ -156,6 +157,15 @@ class SuiteThereError(InputError):
 
     def __str__(self) -> str:
         return f"{self.file} exists, and was not changed. Rename it first to get a proposal."
+
+
+def record_news(at: PipelineStore, record: QualityRecord) -> Iterator[str]:
+    """Describe the results for the log of a run. Rows of warnings that the published epoch has too are left out.
+
+    Cost: two GETs if there are warnings.
+    """
+    published = at.meta.latest().published if any(view.warnings for view in record.views) else 0
+    yield from record_lines(record, read_record(at.meta.objects, published) if 0 < published < record.epoch else None)
 
 
 def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:

@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tussock.jobs.gate.record import HeldViewsError, record_lines
+from tussock.jobs.gate.record import HeldViewsError
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.submitted.exits import exit_code, say
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def job() -> None:
         at = open_pipeline(given_pipeline(chosen))
         record = quality.judge_once(at, chosen.epoch, say, say)
-        for line in record_lines(record):
+        for line in quality.record_news(at, record):
             say(line)
         quality.require_passed(at, record)
         if not record.passed:

@@ -64,10 +64,39 @@ def test_in_view_scope_only_the_views_that_it_reads_are_held_back(two_views: Sho
     two_views.configure('scope = "view"\n')
     applied(two_views, asserting(two_views, "SELECT c0, c1 FROM per_w"))
     insert(two_views.meta, "t", (1, 7, 5))
-    assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
+    code, printed = two_views.run("epoch", "--pipeline", "shop")
+    assert code == 1
+    held = "assertion no_rows.sql failed. Readers keep seeing the previous rows of per_w and of the views that read"
+    assert held in " ".join(printed.split())
     assert two_views.published == two_views.meta.latest().epoch
     assert two_views.run("read", "--pipeline", "shop", "per_g")[0] == 0
     assert two_views.run("read", "--pipeline", "shop", "per_w")[0] == 1
+
+
+def test_a_failing_assertion_names_the_views_that_it_holds_back_in_the_status(two_views: Shop) -> None:
+    two_views.configure('scope = "view"\n')
+    applied(two_views, asserting(two_views, "SELECT c0, c1 FROM per_w"))
+    assert two_views.run("epoch", "--pipeline", "shop")[0] == 0
+    insert(two_views.meta, "t", (2, 7, 6))
+    assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
+    printed = " ".join(two_views.run("status", "--pipeline", "shop")[1].split())
+    assert "did not hold: 1 wrong row; readers keep seeing earlier rows of per_w" in printed
+
+
+def test_a_warning_prints_its_rows_when_they_change(two_views: Shop) -> None:
+    applied(two_views, asserting(two_views, "-- severity: warning\nSELECT c0, c1 FROM per_w"))
+    told, seen = [], []
+    for w in (5, 5, 5, 6):
+        insert(two_views.meta, "t", (w, 7, w))
+        code, printed = two_views.run("epoch", "--pipeline", "shop")
+        assert code == 0
+        told.append(next(line.strip() for line in printed.splitlines() if "failing rows" in line))
+        seen.append(two_views.published)
+    assert told[0] == "failing rows: c2=5, n=1"
+    assert told[1:3] == [f"failing rows: those of epoch {epoch}" for epoch in seen[:2]]
+    assert "c2=5, n=1" in told[3]
+    assert "c2=6, n=1" in told[3]
+    assert "c2=5, n=1" in two_views.run("check", "shop")[1], "the command always shows them"
 
 
 def test_an_assertion_that_is_not_applied_is_reported_and_lists_hide_the_one_that_is(two_views: Shop) -> None:
