@@ -16,7 +16,7 @@ Readers may still fetch objects that the newest version does not name:
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.meta.document import read_document
@@ -72,7 +72,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
     First raise the floor (`MetaStore.retain`) and let compaction drop older rows; otherwise vacuum finds little.
 
     Args:
-        dry_run: only report.
+        dry_run: only report, with more detailed reasons.
         progress: called with a line from time to time.
 
     Raises: errors of the object store. The next vacuum finds the remaining objects again.
@@ -103,7 +103,9 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
     garbage += _old_snapshots(meta, version, in_use.versions)
     garbage += _old_roots(meta, version, in_use.versions)
     garbage += pages
-    if not dry_run:
+    if dry_run:
+        garbage = _told_apart(meta, version, garbage)
+    else:
         removed = 0
         # Requests of their own for the pages: the order within one request is not defined.
         for part in (garbage[: len(garbage) - len(pages)], pages):
@@ -147,13 +149,31 @@ def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | N
         return None
     if origin.kind == "epoch":
         is_past = origin.number <= version.epoch and (onward is None or origin.number <= onward)
-        return (
-            f"of epoch {origin.number}, which can no longer be committed, and in no version in use" if is_past else None
-        )
+        return f"of epoch {origin.number}, and in no version in use" if is_past else None
     # The log assigns ids in order, so an id that this version has not assigned belongs to a task that was opened later.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):
         return None
     return f"of compaction task {origin.number}, which is closed, and in no version in use"
+
+
+def _told_apart(meta: MetaStore, version: HummockVersion, garbage: list[Garbage]) -> list[Garbage]:
+    """Return the objects; the reasons of SSTs of epochs show whether the epoch was committed.
+
+    Cost: a few GETs per epoch that readers can no longer name.
+    """
+    committed: dict[int, bool] = {}
+    found = []
+    for one in garbage:
+        if (origin := origin_of(one.name)) is not None and origin.kind == "epoch":
+            epoch = origin.number
+            if epoch not in committed:
+                committed[epoch] = epoch in version.epochs or meta.has_epoch(epoch)
+            merged = "in no version in use: compaction has merged its rows into other SSTs"
+            why = merged if committed[epoch] else "which was never committed"
+            found.append(replace(one, reason=f"of epoch {epoch}, {why}"))
+        else:
+            found.append(one)
+    return found
 
 
 def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:

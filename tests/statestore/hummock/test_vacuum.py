@@ -48,16 +48,30 @@ def test_vacuum_removes_replaced_ssts_and_keeps_every_row() -> None:
     assert not found.removed
     assert [g.name for g in found.garbage] == sorted(store.data() - named_by(store.meta.latest()))
     assert all(
-        g.size == store.objects.head(g.name).size and "can no longer be committed" in g.reason for g in found.garbage
+        g.size == store.objects.head(g.name).size and "compaction has merged its rows" in g.reason
+        for g in found.garbage
     )
     assert sum(g.size for g in found.garbage) > 0
     assert len(store.data()) == 6, "a dry run removes nothing"
 
-    assert vacuum(store.meta).garbage == found.garbage
+    assert [g.name for g in vacuum(store.meta).garbage] == [g.name for g in found.garbage]
     assert store.data() == named_by(store.meta.latest())
     store.check(before, epoch)
     store.check(store.meta.latest(), store.meta.latest().epoch)
     assert vacuum(store.meta).garbage == ()
+
+
+def test_a_dry_run_tells_committed_epochs_that_no_reader_can_name_from_lost_ones() -> None:
+    store = LivingStore()
+    for i in range(3):
+        store.run({i: i})
+    store.compact()
+    store.run({5: 5})
+    store.meta.retain()
+    reasons = {g.name: g.reason for g in vacuum(store.meta, dry_run=True).garbage}
+    of_data = [reason for name, reason in reasons.items() if name.startswith("data/")]
+    assert len(of_data) == 3
+    assert all("compaction has merged its rows into other SSTs" in reason for reason in of_data)
 
 
 def test_vacuum_and_pins_work_on_every_kind_of_store(any_store: ObjectStore) -> None:
@@ -90,6 +104,8 @@ def test_objects_of_lost_epochs_and_closed_tasks_are_removed_and_those_of_open_o
 
     store.meta.commit_epoch(store.meta.seal(manifest))
     store.meta.close_compaction(task.id, "given up")
+    told = [g.reason for g in vacuum(store.meta, dry_run=True).garbage]
+    assert sum(f"of epoch {slow.epoch}, which was never committed" in reason for reason in told) == 1
     gone = {g.name: g.reason for g in vacuum(store.meta).garbage}
     assert {name.rpartition("/")[0] + "/" for name in gone} == {data_prefix(slow.epoch), task_prefix(task.id)}
     assert any("closed" in reason for reason in gone.values())
