@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.upkeep import rebalance as upkeep
-from tussock.jobs.upkeep.rebalance import MoveVerdict, Rebalance, UnitShare, VnodeHotKey
+from tussock.jobs.upkeep.rebalance import MoveVerdict, Rebalance, UnitShare, UnitsInFileError, VnodeHotKey
 from tussock.statestore.meta.version import HummockVersion
 
-__all__ = ["Planned", "Rebalance", "measure", "move", "plan", "require_units_of_file", "verify"]
+__all__ = ["Planned", "Rebalance", "measure", "move", "move_objection", "plan", "require_units_of_file", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,15 @@ def plan(at: PipelineStore, units: int | None, target: float | None, approved: s
 def require_units_of_file(at: PipelineStore, units: int | None) -> None:
     """Raises UnitsInFileError if pipeline.toml sets another number of units."""
     upkeep.require_units_of_file(at.pipeline, units)
+
+
+def move_objection(at: PipelineStore, units: int | None) -> str | None:
+    """Return why a move to this number of units would be refused; None if it would not be."""
+    try:
+        require_units_of_file(at, units)
+    except UnitsInFileError as err:
+        return str(err)
+    return None
 
 
 def move(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:

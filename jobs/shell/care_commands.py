@@ -182,6 +182,9 @@ def _rebalance(chosen: argparse.Namespace) -> None:
         rebalance.require_units_of_file(at, chosen.units)
     planned = rebalance.plan(at, chosen.units, chosen.target, chosen.approved)
     print(rebalance_text(planned.rebalance, planned.cause))
+    if chosen.plan and (objection := rebalance.move_objection(at, chosen.units)) is not None:
+        print(f"without --plan, this command refuses: {objection}")
+        return
     if not planned.moves:
         return
     if chosen.plan:

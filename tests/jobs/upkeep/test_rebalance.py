@@ -359,5 +359,11 @@ def test_a_pipeline_whose_file_names_other_units_is_not_moved_for_one_epoch(
     assert "sets units = 2, so the next epoch would revert a change to 3 units" in capsys.readouterr().err
     assert meta.latest().mapping.id == 0
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3", "--plan"]) == 0
+    printed = capsys.readouterr().out
+    assert "vnodes move, to 3 units" in printed
+    assert "without --plan, this command refuses: " in printed
+    assert "sets units = 2, so the next epoch would revert a change to 3 units" in printed
+    assert cli.main(["rebalance", "--pipeline", "shop", "--units", "2", "--plan"]) == 0
+    assert "refuses" not in capsys.readouterr().out
     assert cli.main(["rebalance", "--pipeline", "shop"]) == 0
     assert "the target is 9" in capsys.readouterr().out
