@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from tussock.statestore.errors import InputError
 
@@ -37,12 +38,26 @@ class MissingExtraError(InputError):
         super().__init__(module, extra)
         self.module, self.extra = module, extra
 
+    @property
+    def command(self) -> str:
+        """The command that installs the extra."""
+        return f'pip install "tussock[{self.extra}]"'
+
     def __str__(self) -> str:
         return (
             f"the Python package {self.module!r} is not installed. This call needs the extra {self.extra!r}; the core "
             "installation supports reads and sessions with the local runner. Install the extra, then repeat the call: "
-            f'pip install "tussock[{self.extra}]"'
+            f"{self.command}"
         )
+
+
+def missing_extra(module: str) -> MissingExtraError | None:
+    """Return the error of an optional module that is not installed; None if it is. Imports nothing."""
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    return None if found is not None else MissingExtraError(module, EXTRAS[module])
 
 
 @contextmanager

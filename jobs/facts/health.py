@@ -44,6 +44,7 @@ class TroubleKind(StrEnum):
     DEFINITION = "definition"  # pipeline.toml cannot be loaded
     STORE_UNREADABLE = "store_unreadable"
     STORE_MISSING = "store_missing"
+    STORE_EMPTY = "store_empty"  # no statement was ever given
     STORE_COPIED = "store_copied"
     RUN_FAILED = "run_failed"
     RUN_INCOMPLETE = "run_incomplete"  # it left something undone that no other trouble shows any more
@@ -123,6 +124,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the gate's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
+    is_empty: bool = False  # no epoch is committed or open, and no statement waits
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
 
     @property
@@ -142,6 +144,7 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
     unpublished = found.committed if found.published < found.committed else None
     listed = [
         *_of_runs(found),
+        *_of_empty(found),
         *_of_copy(found.copy, found.publish),
         *_of_tables(found.tables, found.copy, found.named),
         *_of_sources(found.sources),
@@ -256,6 +259,14 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
         what = f"is overdue: the run of {found.overdue:%Y-%m-%d %H:%M} UTC has not begun"
         do = "Check that Airflow's scheduler runs, and that the pipeline's epoch DAG is neither paused nor in error."
         yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=found.overdue)
+
+
+def _of_empty(found: HealthFacts) -> Iterator[Trouble]:
+    if found.is_empty:
+        fills = f"`tussock apply {found.named}` queues the statements of the pipeline's SQL files"
+        failed = "If an apply has failed, its message has the reason."
+        do = f"{fills}. {failed}" if found.pipeline else "Give it statements."
+        yield Trouble(TroubleKind.STORE_EMPTY, "store", "is empty: no statement was ever given", do, wrong=False)
 
 
 def _of_incomplete(found: HealthFacts) -> Iterator[Trouble]:

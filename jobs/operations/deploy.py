@@ -21,6 +21,7 @@ from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.statestore.errors import InputError
+from tussock.statestore.extras import missing_extra
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.errors import AlreadyInitialisedError
 from tussock.statestore.meta.store import MetaStore
@@ -126,6 +127,8 @@ def apply(
             read.require_whole(
                 approved, _planned(pipeline, read, prune, resume, progress)
             )  # checked first, because a rejected apply must not leave an empty store
+    if read.makes_store and (missing := missing_extra("pyspark")) is not None:
+        raise missing  # Spark binds the statements; an apply that fails must not leave an empty store
     try:
         units = pipeline.epoch.units or NEW_STORE_UNITS
         create_store(pipeline.store, vnode_count=pipeline.epoch.vnodes, units=units, time_zone=pipeline.time_zone)

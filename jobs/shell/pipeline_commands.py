@@ -35,7 +35,10 @@ SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
 def _new(chosen: argparse.Namespace) -> None:
     from tussock.jobs.shell.new_pipeline import counting_view, make_pipeline
+    from tussock.statestore.extras import missing_extra
 
+    if (missing := missing_extra("pyspark")) is not None:
+        say(f"`tussock apply` needs Spark, which is not installed here: {missing.command}")
     pipelines, over, view = pipelines_folder(), None, "daily_sales"
     if chosen.path is not None:
         from tussock.jobs.sources.preview import preview_source

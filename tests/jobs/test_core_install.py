@@ -125,6 +125,37 @@ def test_the_core_inserts_flushes_and_reads_and_its_commands_work_or_name_the_ex
     assert "7" in commands["read by_shop"][1]
 
 
+A_NEW_PIPELINE = """
+    from pathlib import Path
+
+    def run(*words):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+        return [code, out.getvalue() + err.getvalue()]
+
+    Path("pipelines").mkdir()
+    found = {"new": run("new", "shop"), "apply": run("apply", "shop")}
+    found["stores"] = len(list(Path().rglob("meta/store.json"))) - 1
+    run("init", "--pipeline", "shop")
+    found["status"] = run("status", "--pipeline", "shop")
+    print(json.dumps(found))
+"""
+
+
+def test_new_names_the_extra_that_apply_needs_and_apply_leaves_no_empty_store(store: Path) -> None:
+    found: dict[str, tuple[int, str]] = in_the_core(store, A_NEW_PIPELINE)  # type: ignore[assignment]
+    code, said = found["new"]
+    first, second, *_ = said.splitlines()
+    assert first == '`tussock apply` needs Spark, which is not installed here: pip install "tussock[spark]"'
+    assert (code, second.startswith("created ")) == (0, True)
+    code, said = found["apply"]
+    assert (code, 'pip install "tussock[spark]"' in said, found["stores"]) == (1, True, 0)
+    said = found["status"][1]
+    assert "all is well" not in said
+    assert "store is empty: no statement was ever given" in " ".join(said.split())
+
+
 CALLS = {
     "apply": ('session.apply([(__import__("pathlib").Path("a.sql"), "CREATE TABLE t (k int)")])', "spark"),
     "changes": ('session.changes("by_shop", 0)', None),

@@ -87,6 +87,7 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         },
         TroubleKind.RUN_INTERRUPTED: {"run": msgspec.structs.replace(run, state=RunState.INTERRUPTED, error="")},
         TroubleKind.RUN_OVERDUE: {"overdue": AT},
+        TroubleKind.STORE_EMPTY: {"is_empty": True},
         TroubleKind.STORE_COPIED: {
             "copy": CopyFacts("s3://old/shop", "s3://new/shop", "s3://new/shop"),
             "publish": PublishSettings(to="tables"),
