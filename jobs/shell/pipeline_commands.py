@@ -401,7 +401,8 @@ COMMANDS = (
         "infer the columns of files, show ten rows, and print a CREATE SOURCE",
         "Reads at most 4 MB of each of three files, without Spark, and creates nothing. Paste the statement into a SQL "
         "file of a pipeline, or start a pipeline with `tussock new NAME --from PATH`. Whole numbers become bigint, "
-        "numbers with leading zeros text. Dates and times are recognised in ISO 8601 only.",
+        "numbers with leading zeros text. Numbers with a fraction become decimals in columns of money, such as `price` "
+        "and `amount`, else double. Dates and times are recognised in ISO 8601 only.",
         (
             "tussock preview 'data/*.csv'",
             "tussock preview 's3://bucket/events/*.json' --name events",

@@ -1,9 +1,9 @@
 """Infer the statement of a source from its files, without Spark.
 
 A sample of up to three files is read: the first, the middle and the last, at most 4 MB of each. The columns of csv are
-inferred as Spark's `inferSchema` does, with three differences. Whole numbers are bigint, because a later file may
-exceed an int. Numbers with leading zeros, such as postcodes, are text. Dates and times are only recognised in ISO 8601,
-which Spark reads without an option.
+inferred as Spark's `inferSchema` does, with four differences. Whole numbers are bigint, because a later file may
+exceed an int. Numbers with leading zeros, such as postcodes, are text. Prices are decimals (prices.py), also in json.
+Dates and times are only recognised in ISO 8601, which Spark reads without an option.
 """
 
 import bz2
@@ -28,6 +28,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
 from tussock.jobs.sources.pins import RangeFile
+from tussock.jobs.sources.prices import price_type
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
@@ -240,7 +241,7 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
         notes.append(f"Sampled records with another number of fields: {ragged}. on_error 'quarantine' sets them aside.")
     alike = [table for table in tables if table.column_names == names]
     whole = pa.concat_tables(alike)
-    fields = tuple(Field(name, _type_of(column)) for name, column in zip(names, whole.columns, strict=True))
+    fields = tuple(_field(name, _type_of(column), column) for name, column in zip(names, whole.columns, strict=True))
     options = {"header": "true"} if has_header else {}
     if separator != ",":
         options["sep"] = "\\t" if separator == "\t" else separator
@@ -252,6 +253,7 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
         options["multiLine"] = "true"
     if not has_header:
         notes.append("The files have no header, so the names of the columns are placeholders.")
+    notes += _price_note(fields)
     notes.append(f"The types are those of {whole.num_rows:,} sampled records in {len(alike)} of the files.")
     return _Inferred(fields, options, tables[0].slice(0, ROWS), tuple(notes))
 
@@ -281,6 +283,17 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
         raise CannotPreviewError(file.path, f"two columns named {twice[0]!r}", "different names in the header")
     names = [name or f"c{i + 1}" for i, name in enumerate(names)]
     return table.rename_columns(names), len(skipped)
+
+
+def _field(name: str, kind: str, texts: pa.Array | pa.ChunkedArray) -> Field:
+    """A column, with a decimal type if its numbers with a fraction are prices. `texts`: its numbers as strings."""
+    return Field(name, (price_type(name, texts) or kind) if kind == "double" else kind)
+
+
+def _price_note(fields: Sequence[Field]) -> list[str]:
+    prices = [f"{field.name} {field.type}" for field in fields if re.fullmatch(r"decimal\(18,[1-9]\)", field.type)]
+    exact = "Amounts of money are exact decimals; more digits after the point would be rounded"
+    return [f"{exact}: {', '.join(prices)}."] if prices else []
 
 
 def _type_of(column: pa.ChunkedArray) -> str:
@@ -330,14 +343,18 @@ def _json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _In
         with duckdb.connect() as duck:
             duck.execute("SET TimeZone = 'UTC'")
             found = duck.sql(query, params=[[str(place) for place in places]])
-            fields = tuple(Field(n, _spark_name(kind)) for n, kind in zip(found.columns, found.types, strict=True))
+            kinds = [_spark_name(kind) for kind in found.types]
             rows = found.to_arrow_table()
     except duckdb.BinderException as err:
         raise CannotPreviewError(path, "json values that are no objects, or objects without keys", _OBJECTS) from err
     except duckdb.Error as err:
         raise CannotPreviewError(path, _found("json", err, files, places), _OBJECTS) from err
+    texts = [c.cast(pa.string()) if k == "double" else c for c, k in zip(rows.columns, kinds, strict=True)]
+    fields = tuple(map(_field, rows.column_names, kinds, texts))
     note = f"The types are those of {rows.num_rows:,} sampled records in {len(places)} of the files."
-    return _Inferred(fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (note,))
+    return _Inferred(
+        fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (*_price_note(fields), note)
+    )
 
 
 def _spark_name(kind: Any) -> str:

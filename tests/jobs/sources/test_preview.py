@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ id,zip,price,big,huge,ok,day,at,zoned,word,none,odd day,sci
 TYPES = {
     "id": "bigint",
     "zip": "string",  # with leading zeros
-    "price": "double",
+    "price": "decimal(18,2)",
     "big": "bigint",
     "huge": "decimal(38,0)",
     "ok": "boolean",
@@ -58,6 +59,34 @@ def test_the_columns_of_csv_have_the_narrowest_type_of_their_texts(tmp_path: Pat
     path.write_text(CSV)
     assert fields_of(path) == TYPES
     assert preview_source(str(path)).source.options == {"path": str(path), "header": "true", "escape": '"'}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("unit_price", ("12.50", "3"), "decimal(18,2)"),
+        ("unitPrice", ("0.1", "-0.2"), "decimal(18,2)"),
+        ("total", ("0.1234", "5.5"), "decimal(18,4)"),
+        ("TAXES", ("1.5", ""), "decimal(18,2)"),
+        ("fees", ("1.5", "2.0"), "decimal(18,2)"),
+        ("amount", ("1e-7", "1.5"), "double"),
+        ("amount", ("0.12345678", "1.5"), "double"),
+        ("amount", ("3", "4"), "bigint"),
+        ("temperature", ("12.50", "3.25"), "double"),
+        ("tipping_point", ("0.5", "0.25"), "double"),
+        ("latitude", ("52.52", "13.41"), "double"),
+    ],
+)
+def test_prices_are_decimals(tmp_path: Path, suffix: str, name: str, values: tuple[str, ...], kind: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "csv":
+        path.write_text("".join(f"{value},x\n" for value in (name, *values)))
+    else:
+        path.write_text("".join(f'{{"{name}": {value or "null"}}}\n' for value in values))
+    found = preview_source(str(path))
+    assert found.source.fields[0].type == kind
+    assert any(f"would be rounded: {name} {kind}." in note for note in found.notes) is kind.startswith("decimal")
 
 
 @pytest.mark.parametrize(
@@ -164,11 +193,12 @@ def test_spark_infers_the_same_types_and_reads_the_pasted_statement(spark: Spark
     by_spark = {f.name: f.dataType.simpleString().replace("int", "bigint") for f in frame.schema}
     by_spark = {name: kind.replace("bigbigint", "bigint") for name, kind in by_spark.items()}
     different = {name: by_spark[name] for name in TYPES if by_spark[name] != TYPES[name]}
-    assert different == {"zip": "bigint", "huge": "decimal(20,0)"}, "as the module promises, and wider"
+    assert different == {"zip": "bigint", "price": "double", "huge": "decimal(20,0)"}, "as the module promises"
     with Session(str(tmp_path / "store"), spark) as session:
         session.execute(source_text(preview_source(str(path)).source))
         session.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM a")
         session.flush()
         rows = session.read("v").to_pylist()
     assert [row["word"] for row in sorted(rows, key=lambda row: -row["id"])] == ["a", 'b "c", d']
+    assert sum(row["price"] for row in rows) == Decimal("1.40"), "exactly"
     assert {row["at"] for row in rows} == {datetime(2026, 1, 31, 8, 0, 0, micros, UTC) for micros in (0, 500_000)}
