@@ -231,7 +231,7 @@ class Deploying:
             self._add(Step(StepAction.NONE, _what(there), place, note=self._note(there)))
             return True
         once = self._once.of(draft.catalog, text)
-        if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
+        if once is not None and once.ran:
             self._add(Step(StepAction.NONE, _in_few_words(text), place))
             return True
         if (word := transaction_word(text)) is not None:

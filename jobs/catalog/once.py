@@ -4,13 +4,8 @@ These are the INSERTs, UPDATEs, ALTERs and other statements that change a table.
 
 Such a statement is identified by its text (without blanks, comments, and the case of letters outside of strings), by
 its table (a table that was dropped and created again is another one), and by the number of equal statements before it
-in the same run. The table's definition contains the names of the statements that ran, so the log takes a statement and
-its name together or not at all:
-
-    i/<digest>/<n>   the n-th statement of this text in any case of its letters
-    <digest>/<n>     in stores of earlier releases: the n-th statement of this text and case
-
-Each kind has its own counters, so that a statement gets the same earlier name as in the earlier release.
+in the same run. The table's definition contains the names of the statements that ran,
+`i/<digest of the text>/<number>`, so the log takes a statement and its name together or not at all.
 """
 
 import hashlib
@@ -32,12 +27,10 @@ class OnceStatement:
     Args:
         name: the name under which its table records it.
         ran: whether it has already run.
-        client_id: its client id in the log, if an earlier release ran it; from the name of that release.
     """
 
     name: str
     ran: bool
-    client_id: str
 
 
 @dataclass(slots=True)
@@ -59,17 +52,12 @@ class Once:
         )
         if table is None:
             return None
-        tokens = tokens_of(source)
-        as_given = [t.text for t in tokens]
-        folded = [t.text if t.kind == "string" else t.text.lower() for t in tokens]
-        name = self._named(table, "i/", folded)
-        earlier = self._named(table, "", as_given)
-        ran = self._ran_of(table)
-        return OnceStatement(name, name in ran or earlier in ran, f"once/{table.id}/{earlier}")
+        name = self._named(table, [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(source)])
+        return OnceStatement(name, name in self._ran_of(table))
 
-    def _named(self, table: Relation, kind: str, words: Sequence[str]) -> str:
+    def _named(self, table: Relation, words: Sequence[str]) -> str:
         """The name of a statement of these words, with its number among the equal ones of this run."""
-        text = kind + hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+        text = "i/" + hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
         self._seen[f"{table.id}/{text}"] += 1
         return f"{text}/{self._seen[f'{table.id}/{text}']}"
 

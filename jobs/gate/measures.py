@@ -146,11 +146,6 @@ def _name(view: str, kind: str, *columns: str) -> str:
     return f"{INTERNAL}{view[:43]}_{kind}_{digest[:32]}"
 
 
-def _numbers_view_before(view: str) -> str:
-    """Return the name of the one-row view in earlier releases. The next apply replaces that view."""
-    return f"{INTERNAL}{view}"
-
-
 def repeated_column(place: int) -> str:
     """Return the name of the column at this place of the list, in a `repeated` view."""
     return f"c{place}"
@@ -441,7 +436,6 @@ def statements_for(
     for suite in suites:
         view = relation_of(suite, there)
         require_valid(suite, view)
-        has_measures = not there.keys().isdisjoint((numbers_view(view.name), _numbers_view_before(view.name)))
-        if suite.maintain or has_measures or stored_rows(view) > SMALL_VIEW_ROWS:
+        if suite.maintain or numbers_view(view.name) in there or stored_rows(view) > SMALL_VIEW_ROWS:
             for name, select in measures_of(suite, view).views.items():
                 yield suite.file, f"CREATE MATERIALIZED VIEW {quoted(name)} AS {select}"

@@ -27,8 +27,6 @@ from tussock.statestore.meta.names import STORE
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 NAME = "publish/home.json"
-_BEFORE = "publish/identity.json"  # earlier releases: an identity without a place
-
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -55,10 +53,6 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_at(self, place: StorePlace) -> bool:
         """Return whether the store at `place` wrote this record."""
         return self.address == place.address or (place.mark != "" and self.mark == place.mark)
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    id: str
 
 
 class CopiedStoreError(InputError):
@@ -88,7 +82,7 @@ def home_of(objects: ObjectStore) -> Home:
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None:
-        objects.put_if_absent(NAME, encode_document(Home(_identity_of_before(objects) or _drawn(), *place)))
+        objects.put_if_absent(NAME, encode_document(Home(_drawn(), *place)))
         known = recorded_home(objects)
         assert known is not None
     if not known.is_at(place):
@@ -162,11 +156,6 @@ def _address_in_bucket(uri: str) -> str:
     local = f" of {socket.gethostname()}" if urlsplit(endpoint).hostname in _LOOPBACK else ""  # differs per host
     where = f"{parts.scheme.replace('s3a', 's3')}://{parts.netloc}/{unquote(parts.path).strip('/')}"
     return f"{where} at {endpoint}{local}" if endpoint else where
-
-
-def _identity_of_before(objects: ObjectStore) -> str:
-    known = read_document(objects, _BEFORE, _Identity)
-    return "" if known is None else known.id
 
 
 def _drawn() -> str:

@@ -124,7 +124,7 @@ def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded
     if size != recorded_size:
         return False
     known, _, content = recorded.partition("#")
-    if known in (etag, re.sub(LOCAL_ETAG, r"\1", etag)):  # the second form is that of earlier releases
+    if known == etag:
         return True
     return content != "" and content == (_content(path, size, etag) if _is_settled(etag) else _read_content(path))
 

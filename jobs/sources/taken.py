@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.sources.file_facts import modified_ms
 from tussock.jobs.sources.listing import ListedFile
-from tussock.jobs.sources.pins import LOCAL_ETAG, PinnedFile, is_accepted, is_as_recorded, recorded_etag
+from tussock.jobs.sources.pins import PinnedFile, is_accepted, is_as_recorded, recorded_etag
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import DELETE, PUT
@@ -116,12 +116,6 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
     same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))
-    if pc.all(same).as_py():
-        return both.slice(0, 0)
-    both, etag = both.filter(pc.invert(same)), etag.filter(pc.invert(same))
-    # The form of earlier releases.
-    earlier = pc.replace_substring_regex(both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1")
-    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, earlier))
     return both.filter(pc.invert(same)).sort_by("path")
 
 

@@ -1,7 +1,5 @@
 """A statement that ran once does not run again when only its blanks, comments or the case of its letters change."""
 
-from hashlib import sha256
-
 import pytest
 
 from tests.jobs.plan.catalogs import catalog_of, table
@@ -43,27 +41,3 @@ def test_the_second_of_two_equal_statements_runs_in_any_case_of_letters() -> Non
     catalog, once = after(FIRST), Once()
     found = [once.of(catalog, text) for text in (LOWER, FIRST)]
     assert [one.ran for one in found if one is not None] == [True, False]
-
-
-def earlier_name(text: str, number: int) -> str:
-    """The name that earlier releases recorded: a hash of the words with their case, and the number."""
-    words = text.replace("(", "( ").replace(",", " ,").replace(")", " )").split()
-    digest = sha256("\0".join(words).encode()).hexdigest()[:32]
-    return f"{digest}/{number}"
-
-
-@pytest.mark.parametrize(
-    "texts", [[FIRST], [FIRST, LOWER], [LOWER, FIRST], [FIRST, FIRST, LOWER], [LOWER, FIRST, LOWER, FIRST]]
-)
-def test_statements_that_an_earlier_release_recorded_with_their_case_have_run(texts: list[str]) -> None:
-    catalog = catalog_of(table("t"))
-    names = [earlier_name(text, texts[: n + 1].count(text)) for n, text in enumerate(texts)]
-    for name in names:
-        catalog = apply_statement(catalog, Transaction((Insert("t", 1, "rows"),), ((0, name),)), 2)
-    once = Once()
-    found = [one for text in texts if (one := once.of(catalog, text)) is not None]
-    assert [one.ran for one in found] == [True] * len(texts)
-    assert [one.client_id.partition("/")[2].partition("/")[2] for one in found] == names
-    further = once.of(catalog, LOWER)
-    assert further is not None
-    assert not further.ran, "a statement that is added later runs"

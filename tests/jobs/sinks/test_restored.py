@@ -33,9 +33,7 @@ from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.home import (
-    NAME,
     CopiedStoreError,
-    _Identity,
     cloned_here,
     home_of,
     moved_here,
@@ -49,7 +47,6 @@ from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
 from tussock.jobs.sinks.publication import publish_tables
 from tussock.jobs.sinks.records import read_records
-from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.names import STORE
 from tussock.statestore.objectstore.open import open_object_store
@@ -340,13 +337,8 @@ def test_a_tree_of_hard_links_is_a_copy(shop: Store, tmp_path: Path) -> None:
 
 
 @one_kind
-def test_the_identity_of_an_earlier_release_remains_and_its_tables_are_replaced_once(shop: Store) -> None:
-    """An identity without a place, and tables without the history that they follow."""
-    objects, tables = open_object_store(shop.address), open_object_store(shop.settings.to)
-    home = recorded_home(objects)
-    assert home is not None
-    objects.put("publish/identity.json", encode_document(_Identity(home.id)))
-    objects.delete([NAME])
+def test_tables_without_a_record_of_their_history_are_replaced_once(shop: Store) -> None:
+    tables = open_object_store(shop.settings.to)
     tables.delete([record.name for record in read_records(tables)])
     for epoch in manifest_epochs(tables):
         manifest = read_manifest(tables, epoch)
@@ -357,9 +349,6 @@ def test_the_identity_of_an_earlier_release_remains_and_its_tables_are_replaced_
     assert shop.follows()  # a note
     shop.publish()
     assert "an earlier release wrote it" in "\n".join(shop.lines)
-    now = recorded_home(objects)
-    assert now is not None
-    assert now.id == home.id
     shop.check()
     shop.publish()
     assert shop.lines == []
