@@ -197,8 +197,6 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
             )
         case MutationKind.PAUSE:
             changes = (f"pauses {about}",)
-        case MutationKind.RESUME:
-            changes = (f"resumes {about}",)
         case MutationKind.UPDATE:
             changes = (f"runs on {barrier.mapping.unit_count} units from this epoch on",)
         case MutationKind.NOTHING:

@@ -20,7 +20,6 @@ class MutationKind(StrEnum):
     BUILD = "build"  # continues building relations that start in a later epoch
     PAUSE = "pause"  # views keep the rows that they have
     UPDATE = "update"  # the vnode mapping changes to another number of units
-    RESUME = "resume"  # paused views continue; no driver does this yet
     NOTHING = "nothing"
 
 
