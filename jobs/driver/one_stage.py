@@ -19,7 +19,8 @@ from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.outside import world
 from tussock.jobs.settings.tables import is_local_master
-from tussock.jobs.spark.session import ENCRYPTION, driver_address
+from tussock.jobs.spark.encryption import encrypts_files, is_on, why_encrypted
+from tussock.jobs.spark.session import driver_address
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
 from tussock.jobs.task.stage import flushed, last_units, run_stage
@@ -60,10 +61,8 @@ def reason_for_files(context: SparkContext) -> str | None:
         raise BadExchangeError(str(wanted))
     if wanted == "files":
         return f"{SETTING} is {wanted}"
-    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+    if is_on(conf, "spark.dynamicAllocation.enabled"):
         return "Spark runs no barrier stages with dynamic allocation"
-    if found := [name for name in ENCRYPTION if conf.get(name, "false") == "true"]:
-        return f"{found[0]} is on"
     return None
 
 
@@ -108,13 +107,21 @@ class Slots:
 
 @contextmanager
 def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: bool) -> Iterator[Rendezvous]:
-    """Let the `count` tasks of one stage meet during the block.
+    """Let the `count` tasks of one stage meet during the block. Their connections use TLS if Spark encrypts.
 
     Args:
         settled: whether unit `u` belongs to task `u % count`, because an exchange of Spark sends its cells there.
     """
-    bind, host = driver_address(context)
-    with Rendezvous(bind, host, count, task.unit_count, settled=settled) as rendezvous:
+    (bind, host), conf = driver_address(context), context.getConf()
+    with Rendezvous(
+        bind,
+        host,
+        count,
+        task.unit_count,
+        settled=settled,
+        encrypts=why_encrypted(conf) is not None,
+        encrypts_files=encrypts_files(conf),
+    ) as rendezvous:
         yield rendezvous
 
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.errors import RetryableError
+from tussock.statestore.extras import extras_named
 
 KEPT_BYTES = 256 << 20
+_KEY_BYTES, _NONCE_BYTES = 32, 12
 
 _Spooled = tuple[int, int]  # offset and length in the file
 
@@ -35,12 +37,22 @@ class LocalDiskError(RetryableError):
 class Mailbox:
     """The cells of all levels for the units of this process, and the end marks of its peers. Thread-safe."""
 
-    def __init__(self, peers: Iterable[int] = (), folder: str | None = None, kept_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        peers: Iterable[int] = (),
+        folder: str | None = None,
+        kept_bytes: int | None = None,
+        *,
+        encrypts: bool = False,
+    ) -> None:
         """
         Args:
             peers: the ranks of the other processes.
             folder: for the file; None: the system's folder for temporary files.
             kept_bytes: cells in memory, by default KEPT_BYTES; further cells go to the file.
+            encrypts: whether the file is encrypted, with a key that only this object has.
+
+        Raises MissingExtraError.
         """
         self._peers = frozenset(peers)
         self._folder, self._kept_bytes = folder, KEPT_BYTES if kept_bytes is None else kept_bytes
@@ -52,6 +64,7 @@ class Mailbox:
         self._in_memory = 0
         self._file: IO[bytes] | None = None
         self._written = 0
+        self._cipher = _FileCipher() if encrypts else None
 
     def put(self, level: int, batch: pa.RecordBatch) -> None:
         """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
@@ -116,7 +129,9 @@ class Mailbox:
             self._file.close()
 
     def _spooled(self, batch: pa.RecordBatch) -> _Spooled:
-        data = batch.serialize()
+        data: pa.Buffer = batch.serialize()
+        if self._cipher is not None:
+            data = pa.py_buffer(self._cipher.encrypt(self._written, memoryview(data).cast("B")))
         try:
             if self._file is None:
                 # `close` closes it.
@@ -141,4 +156,26 @@ class Mailbox:
             read = os.preadv(self._file.fileno(), [left], offset)
             assert read, "the file ended early"
             left, offset = left[read:], offset + read
+        if self._cipher is not None:
+            data = pa.py_buffer(self._cipher.decrypt(place[0], memoryview(data).cast("B")))
         yield pa.ipc.read_record_batch(data, CELL_SCHEMA)
+
+
+class _FileCipher:
+    """Encrypts the parts of one file with AES-GCM. The key is as old as the object, and stays in memory.
+
+    A part's place in the file is its nonce: the file only grows, so no nonce repeats.
+    """
+
+    def __init__(self) -> None:
+        with extras_named():
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        self._aes = AESGCM(world.random_bytes(_KEY_BYTES))
+
+    def encrypt(self, place: int, data: memoryview) -> bytes:
+        """Encrypt the part at this offset."""
+        return self._aes.encrypt(place.to_bytes(_NONCE_BYTES, "big"), data, None)
+
+    def decrypt(self, place: int, data: memoryview) -> bytes:
+        """Decrypt the part at this offset."""
+        return self._aes.decrypt(place.to_bytes(_NONCE_BYTES, "big"), data, None)

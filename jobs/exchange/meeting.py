@@ -31,13 +31,17 @@ _STRANGERS = 256  # further connections that may be unknown at once
 
 
 class Meeting(msgspec.Struct, frozen=True):
-    """Where and with which token the processes of an epoch meet. `keys`: if they encrypt."""
+    """Where and with which token the processes of an epoch meet.
+
+    `keys`: if they encrypt their connections. `encrypts_files`: whether they also encrypt what they write to disks.
+    """
 
     host: str
     port: int
     token: bytes
     count: int  # of processes
     keys: Keys | None = None
+    encrypts_files: bool = False
 
     def __repr__(self) -> str:
         return f"Meeting({self.host}:{self.port}, {self.count} processes)"  # no token in a log
@@ -108,6 +112,7 @@ class Rendezvous:
         *,
         settled: bool = False,
         encrypts: bool = False,
+        encrypts_files: bool = False,
         patience_s: float | None = None,
     ) -> None:
         """
@@ -117,6 +122,7 @@ class Rendezvous:
             units: number of parallel units. Process `unit % count` runs a unit, unless another remembers its rows.
             settled: whether `unit % count` runs every unit.
             encrypts: whether all connections of the epoch's processes use TLS.
+            encrypts_files: whether the processes encrypt the cells that they write to the local disk.
             patience_s: as PATIENCE_S, the default.
 
         Raises MissingExtraError.
@@ -125,7 +131,7 @@ class Rendezvous:
         keys = make_keys() if encrypts else None
         self._socket = world.create_server((bind, 0), family=family, backlog=max(64, count))
         token = world.random_bytes(TOKEN_BYTES)
-        self.meeting = Meeting(host, self._socket.getsockname()[1], token, count, keys)
+        self.meeting = Meeting(host, self._socket.getsockname()[1], token, count, keys, encrypts_files)
         self._units, self._settled = units, settled
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._done: dict[int, int] = {}  # by rank

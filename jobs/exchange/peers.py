@@ -115,7 +115,12 @@ class Peers:
             opened.pop_all()
         named = {r: (f"task {r} at {driver.roll.addresses[r]}", connections[r]) for r in sorted(connections)}
         return cls(
-            rank, driver.roll.owners, named, Mailbox(connections, folder), driver.report_progress, leave=driver.close
+            rank,
+            driver.roll.owners,
+            named,
+            Mailbox(connections, folder, encrypts=meeting.encrypts_files),
+            driver.report_progress,
+            leave=driver.close,
         )
 
     def __enter__(self) -> Self:

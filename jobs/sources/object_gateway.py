@@ -26,7 +26,8 @@ from weakref import WeakKeyDictionary
 
 from tussock.jobs.settings.object_ticket import SCHEME, VALID_S, Ticket, suffix_of
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
-from tussock.jobs.spark.session import ENCRYPTION, driver_address
+from tussock.jobs.spark.encryption import why_encrypted
+from tussock.jobs.spark.session import driver_address
 from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
@@ -66,8 +67,7 @@ def _gateway_for(spark: "SparkSession") -> "ObjectGateway | None":
         return None
     context = spark.sparkContext
     bind, host = driver_address(context)
-    conf = context.getConf()
-    on = next((name for name in ENCRYPTION if conf.get(name, "false") == "true"), None)
+    on = why_encrypted(context.getConf())
     if on is not None and host != "127.0.0.1":
         hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         raise NeedsHadoopAwsError(f"{on} is on", f"{_HADOOP_AWS}:{hadoop}")

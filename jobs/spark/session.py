@@ -33,9 +33,6 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # 4 attempts per task; plain local[N] never retries
 
-#: With one of these settings on, Spark encrypts what its processes exchange. The engine's own sockets do not.
-ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.enabled", "spark.io.encryption.enabled")
-
 _TIME_ZONE = "spark.sql.session.timeZone"
 _JAVA_OPTIONS, _FIRST_JAVA_OPTIONS = "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"

@@ -8,21 +8,24 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
+from typing import Self
 
 import pyarrow as pa
 import pytest
-from pyspark import inheritable_thread_target
+from pyspark import SparkConf, SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
+from tussock.jobs.driver import one_stage
 from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import AutoRunner, LocalRunner, SparkWantedError, no_spark
 from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.spark.session import tasks_done
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
@@ -115,6 +118,31 @@ def test_spark_and_this_process_write_the_same_ssts(
     shuffled = UnkindShuffle(3)
     shuffled.policy = policy
     assert after(tmp_path / "store", tmp_path / "shuffled", shuffled) == here
+
+
+@pytest.mark.spark
+def test_an_application_that_encrypts_writes_the_same_ssts_over_sealed_sockets(
+    meta: MetaStore, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = list[Meeting]()
+
+    class Noted(Rendezvous):
+        def __enter__(self) -> Self:
+            met.append(self.meeting)
+            return super().__enter__()
+
+    settings = {"spark.network.crypto.enabled": "TRUE", "spark.io.encryption.enabled": "True"}
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: SparkConf().setAll(list(settings.items())))
+    monkeypatch.setattr(one_stage, "Rendezvous", Noted)
+    insert(meta, "t", *((k, k % 40, k) for k in range(300)))
+    epoch(meta)
+    insert(meta, "t", *((k, k % 30, k) for k in range(100, 500)))
+    here = after(tmp_path / "store", tmp_path / "here", LocalRunner())
+    there = SparkRunner(spark)
+    assert there._why_files is None
+    assert after(tmp_path / "store", tmp_path / "there", there) == here
+    assert all(one.keys is not None and one.encrypts_files for one in met)
+    assert met
 
 
 class Killing:

@@ -1,5 +1,6 @@
 """Processes of an epoch exchange cells. Threads take the part of the processes."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from cryptography.exceptions import InvalidTag
 
 from tests.support.waiting import eventually
 from tussock.jobs.exchange import mailbox, meeting, peers
@@ -131,6 +133,29 @@ def test_a_peer_that_computes_longer_than_the_deadline_is_not_lost(monkeypatch: 
         return joined.finish(0, 1)
 
     assert together(2, 2, work) == [2, 2]
+
+
+def test_an_encrypted_file_holds_no_cell_in_clear(tmp_path: Path) -> None:
+    chunk = b"a row that nobody may read " * 100
+    for encrypts in (False, True):
+        box = Mailbox((), folder=str(tmp_path), kept_bytes=0, encrypts=encrypts)
+        for number in range(3):
+            box.put(0, cells(0, Address(0, number), [chunk]))
+        assert box._file is not None
+        written = os.pread(box._file.fileno(), 1 << 20, 0)
+        assert (chunk[:20] in written) is not encrypts
+        found = [batch.column(3).to_pylist() for batch in box.take(0, 0)]
+        assert found == [[chunk]] * 3
+        box.close()
+
+
+def test_a_changed_byte_in_an_encrypted_file_is_noticed(tmp_path: Path) -> None:
+    box = Mailbox((), folder=str(tmp_path), kept_bytes=0, encrypts=True)
+    box.put(0, cells(0, Address(0, 0), [b"x" * 100]))
+    assert box._file is not None
+    os.pwrite(box._file.fileno(), b"\0\1\2", 50)
+    with pytest.raises(InvalidTag):
+        list(box.take(0, 0))
 
 
 def test_a_full_disk_fails_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
