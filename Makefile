@@ -59,14 +59,16 @@ docs: setup ## write the pages of docs/ that are made from the code
 	@python -m tests.functions.registry
 	@python -m scripts.reference_pages
 
-site: setup ## build the documentation site in site/, without any other host
+site: ## build the documentation site in site/, without any other host
+	@scripts/setup.sh python mkdocs material
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict --quiet
 	@echo "built: open site/index.html, or for search: python -m http.server -d site 8000"
 
 tutorial: setup ## run the commands of docs/tutorial.md, and write their output into it
 	@python -m pytest tests/jobs/test_user_pages.py -q --update-cases -k tutorial
 
-wheel: setup ## build the wheel and the list of tested versions in dist/
+wheel: ## build the wheel and the list of tested versions in dist/
+	@scripts/setup.sh python hatchling twine
 	@rm -rf dist
 	@python -m hatchling build -t wheel -d dist
 	@sed -n 's/^\([A-Za-z0-9][^\]*[^ \]\) *\\*$$/\1/p' requirements.lock | sed 's/\[[a-z0-9,-]*\]==/==/' > dist/constraints.txt

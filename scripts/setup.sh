@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Creates .venv from requirements.lock, finds or installs Java, and archives Spark's classes. Skips the steps that are done.
-# `setup.sh python` only creates .venv.
+# `setup.sh python [MODULE…]` only creates .venv, and installs all packages again if one of the modules is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,8 +55,13 @@ ensure_java() {
 # Compare the Python and the folder too: the scripts of a copied or moved .venv point to its old place.
 wanted() { { cat requirements.lock scripts/setup.sh pyproject.toml; pwd; } | sha256sum | cut -d' ' -f1; }
 
-ensure_venv() {
-    if [ "$(cat $STAMP 2>/dev/null)" = "$(wanted)" ]; then return; fi
+have_modules() { # a .venv of another origin, such as an image's, may lack packages although its stamp is current
+    [ $# = 0 ] || $VENV/bin/python -c 'import sys; from importlib.util import find_spec as find
+sys.exit(not all(map(find, sys.argv[1:])))' "$@" 2>/dev/null
+}
+
+ensure_venv() { # arguments: modules that must be there
+    if [ "$(cat $STAMP 2>/dev/null)" = "$(wanted)" ] && have_modules "$@"; then return; fi
     local python
     if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c pass 2>/dev/null; then
         python=$(find_python)
@@ -80,7 +85,7 @@ make_archive() { # classes of Spark's JVM (jobs/spark/class_archive.py), once pe
 }
 
 if [ "${1:-}" = python ]; then
-    ensure_venv
+    ensure_venv "${@:2}"
 else
     ensure_java
     ensure_venv
