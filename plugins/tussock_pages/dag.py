@@ -86,11 +86,12 @@ class PageHead:
     rights: Rights
     looked: Looked  # the status
     troubles: tuple[Trouble, ...] | None  # as on the overview; None while they are being determined
+    seen: Looked  # the version
 
     @property
     def looks(self) -> tuple[Looked, ...]:
         """Their ages count for the page."""
-        return (self.looked,)
+        return (self.looked, self.seen)
 
     @property
     def status(self) -> Status | None:
@@ -122,7 +123,7 @@ def head_of(store: SeenStore, dag_id: str, user: User, session: Session) -> Page
     may_see_run = dag_id == epoch_dag or may_read(user, epoch_dag)
     run = last_runs(session, [epoch_dag]).get(epoch_dag) if may_see_run else None
     troubles = troubles_of(looked, store, run)
-    return PageHead(dag_id, of, state, rights_of(user, dag_id, of.pages.rows), looked, troubles)
+    return PageHead(dag_id, of, state, rights_of(user, dag_id, of.pages.rows), looked, troubles, store.looked)
 
 
 @router.get("/dags/{dag_id}")

@@ -52,12 +52,18 @@ class PipelineRow:
     run: Run | None
     paused: bool | None  # whether the DAG is paused; None if Airflow does not have it
     looked: Looked | None = None
+    seen: Looked | None = None  # the version
     failed: tuple[str, ...] = ()  # tasks of its newest run
 
     @property
     def incomplete(self) -> bool:
         """Whether its newest run is red only because it left something undone."""
         return self.failed == (LAST_TASK,)
+
+    @property
+    def looks(self) -> tuple[Looked, ...]:
+        """Its answers with an age."""
+        return tuple(look for look in (self.looked, self.seen) if look is not None)
 
     @property
     def looking(self) -> bool:
@@ -74,7 +80,7 @@ class PipelineRows:
     @property
     def looks(self) -> tuple[Looked, ...]:
         """Their ages count for the page."""
-        return tuple(row.looked for row in self.rows if row.looked is not None)
+        return tuple(look for row in self.rows for look in row.looks)
 
 
 @router.get("/pipelines")
@@ -128,4 +134,4 @@ def _row(
     looked = look_at_status(store)
     troubles, found = troubles_of(looked, store, run), looked.value
     waiting, unseen_s = (None, None) if found is None else (Waiting.of(found.sources), oldest_unseen_s(found.views))
-    return PipelineRow(*about, state, troubles, waiting, unseen_s, run, is_paused, looked)
+    return PipelineRow(*about, state, troubles, waiting, unseen_s, run, is_paused, looked, store.looked)

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"
+WAITS = "waiting for the store"
 _AS_OF = "<!-- as of -->"  # the place of the time of the facts, which is not part of the ETag
 _SPACE = "\u00a0"  # within a quantity or a time, which a line must not break
 # In a message. A quoted text in the code may contain backticks: `tussock query 'TRUNCATE TABLE `a b`'`.
@@ -57,11 +59,15 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
     as_of = now - timedelta(seconds=age_s)
     etag = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
     headers = {"ETag": f'"{etag}"', "Tussock-As-Of": as_of.isoformat(), "Tussock-Age": f"{age_s:.1f}"}
+    if waits := any(look.waits for look in looks):
+        headers["Tussock-Waits"] = WAITS
     if looking or any(look.looking for look in looks):
         headers["Refresh"] = RELOAD_S
     if status == 200 and request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    line = _templates.get_template("as_of.html").render(as_of=as_of, age_s=age_s, etag=headers["ETag"])
+    line = _templates.get_template("as_of.html").render(
+        as_of=as_of, age_s=age_s, etag=headers["ETag"], waits=WAITS if waits else ""
+    )
     return HTMLResponse(text.replace(_AS_OF, line, 1), status, headers=headers)
 
 
@@ -135,6 +141,15 @@ def message(text: object) -> Html:
     return Html(_templates.get_template("message.html").render(pieces=pieces))
 
 
+def waiting_note(now: datetime, looks: Iterable[Looked]) -> str:
+    """Tell that old facts are shown because the store is busy, and how old they are. Empty if none are."""
+    late = [look for look in looks if look.is_late]
+    if not late:
+        return ""
+    oldest = now - timedelta(seconds=max(look.age_s for look in late))
+    return f"Waiting for the store, which is busy or does not answer. The facts are of {moment(oldest)} UTC."
+
+
 def age(now: datetime, at: datetime | None) -> str:
     """Format the time since a moment."""
     return "–" if at is None else span(max(timedelta(), now - at).total_seconds())
@@ -161,6 +176,7 @@ _templates.filters |= {
     "fitted": fitted,
 }
 _templates.globals |= {
+    "waiting_note": waiting_note,
     "age": age,
     "part": part,
     "old_s": OLD_S,

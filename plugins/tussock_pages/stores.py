@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Condition, Lock
 from typing import Any, TypeVar
@@ -111,11 +111,16 @@ class Looked:
     """The last answer of a slow look: value, age, and error. `value` is None if there is no answer yet.
 
     The age is counted from the moment at which the look began, so no fact is newer than it says.
+
+    Args:
+        at_s: monotonic time at which it began.
+        waits: a newer answer has been requested and has not come.
     """
 
     value: Any
-    at_s: float  # monotonic time at which it began
+    at_s: float
     error: Exception | None
+    waits: bool = False
 
     @property
     def age_s(self) -> float:
@@ -127,14 +132,20 @@ class Looked:
         """Whether there is neither a value nor an error yet."""
         return self.value is None and self.error is None
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the page shows old facts because the store is busy, or does not answer."""
+        return self.waits and self.value is not None and self.age_s > OLD_S
+
 
 @dataclass
 class Store:
     """One pipeline's store, shared by the pages of all threads."""
 
-    meta: PagesMeta  # read under the lock, since a MetaStore is not thread-safe
+    meta: PagesMeta  # read under `_reading`, since a MetaStore is not thread-safe
     mark: Mark | None  # of the store when it was opened
     gone: bool = False  # it was removed, moved or replaced: what is cached is not true any more
+    _reading: Lock = field(default_factory=Lock)
     _lock: Lock = field(default_factory=Lock)
     _answers: Remembered = field(default_factory=partial(Remembered, REMEMBERED))
     _large: Remembered = field(default_factory=partial(Remembered, LARGE_REMEMBERED))
@@ -143,6 +154,7 @@ class Store:
     _looking: dict[str, Future[None]] = field(default_factory=dict)
     _version: HummockVersion | None = None
     _read_s: float = -1.0  # when the version was requested
+    _last: "SeenStore | None" = None  # of an earlier page, for pages that the store keeps waiting
 
     def seen(self, pipeline: Pipeline) -> "SeenStore":
         """Return the store at the newest version, for one page. Cost: one GET.
@@ -150,13 +162,19 @@ class Store:
         Pages that wait for the lock share the GET, if it begins after their own request.
         """
         asked = time.monotonic()
-        with self._lock:
+        with self._reading:
             version = self._version
             if version is None or self._read_s < asked:
                 began = time.monotonic()
                 version = self._version = self.meta.latest()
                 self._read_s = began
-            return SeenStore(self, pipeline, self.meta.for_another_thread(), version)
+            self._last = SeenStore(self, pipeline, self.meta.for_another_thread(), version, self._read_s)
+            return replace(self._last, meta=self.meta.for_another_thread())
+
+    def last_seen(self) -> "SeenStore | None":
+        """Return the store at the version of an earlier page; None without one. Requests nothing."""
+        last = self._last
+        return None if last is None else replace(last, meta=last.meta.for_another_thread(), waits=True)
 
     def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
         """Return the answer of `find` for a key that names everything on which the answer depends.
@@ -179,11 +197,12 @@ class Store:
             if not fresh and (key not in self._looking or self._looking[key].done()):
                 self._looking[key] = _POOL.submit(self._find, key, version, find, at.meta.for_another_thread())
             future = None if fresh else self._looking[key]
-        if future is not None and not future.cancelled():
-            _wait(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
+        waits = future is not None and not future.cancelled()
+        if future is not None and waits:
+            waits = not _came(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
         with self._lock:
             found = self._looks.get(key) or _Answer(time.monotonic(), version)
-        return Looked(found.value, found.at_s, found.error)
+        return Looked(found.value, found.at_s, found.error, waits)
 
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         with _TURNS.turn():
@@ -208,16 +227,37 @@ class SeenStore:
 
     Args:
         meta: of this page only, at the version or a later one.
+        read_s: monotonic time at which the version was requested.
+        waits: a newer version has been requested and has not come.
     """
 
     store: Store
     pipeline: Pipeline
     meta: PagesMeta
     version: HummockVersion
+    read_s: float = field(default_factory=time.monotonic)
+    waits: bool = False
+
+    @property
+    def looked(self) -> Looked:
+        """The version as a fact with its age. A newest version has none."""
+        return Looked(self.version, self.read_s if self.waits else time.monotonic(), None, self.waits)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
-        """Return the answer of `find` at the version. Pages of the same version share it."""
-        return self.store.remembered((key, self.version.id), lambda: find(self.meta, self.version))
+        """Return the answer of `find` at the version. Pages of the same version share it.
+
+        Raises ObjectStoreUnavailableError if a store that keeps its pages waiting does not answer.
+        """
+
+        def found() -> T:
+            return self.store.remembered((key, self.version.id), lambda: find(self.meta, self.version))
+
+        if not self.waits:
+            return found()
+        future = _ASKING.submit(found)
+        if not _came(future, ANSWER_S):
+            raise _no_answer(self.pipeline)
+        return future.result()
 
     def at_catalog(self, key: Any, find: Callable[[Catalog], T]) -> T:
         """Return the answer of `find`, which depends on the catalog alone: most epochs do not change it."""
@@ -243,11 +283,13 @@ class SeenStore:
         return self.store.look(key, find, self)
 
 
-def _wait(future: "Future[None]", patience_s: float) -> None:
-    try:
-        future.result(patience_s)
-    except TimeoutError:
-        return
+def _came(future: "Future[Any]", patience_s: float) -> bool:
+    """Wait for an answer; return whether it came in time."""
+    return future in wait([future], patience_s).done
+
+
+def _no_answer(pipeline: Pipeline) -> ObjectStoreUnavailableError:
+    return ObjectStoreUnavailableError(pipeline.store, "the page's request", f"no answer for {ANSWER_S:g} s")
 
 
 class Turns:
@@ -347,8 +389,11 @@ def name_in(dag_id: str) -> tuple[str, str] | None:
 def open_store(pipeline: Pipeline) -> SeenStore:
     """Return the store of a pipeline at its newest version. Cost: one GET.
 
+    If the store does not answer within ANSWER_S, this returns it at the version of an earlier page (`waits`), and then
+    at once until that answer has come.
+
     Raises NotInitialisedError if it does not exist, and errors of object stores: ObjectStoreUnavailableError also for
-    a store that does not answer within ANSWER_S, and then at once until that answer has come.
+    a store that does not answer and that no page has seen before.
     """
     return begin_opening(pipeline)()
 
@@ -373,7 +418,11 @@ def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
             return future.result()
         with _opening:
             _silent.setdefault(pipeline.name, future)
-        raise ObjectStoreUnavailableError(pipeline.store, "the page's request", f"no answer for {ANSWER_S:g} s")
+        address, store = _stores.get(pipeline.name, ("", None))
+        last = None if store is None or store.gone or address != pipeline.store else store.last_seen()
+        if last is None:
+            raise _no_answer(pipeline)
+        return last
 
     return opened
 

@@ -3,6 +3,7 @@
 import gc
 import re
 import time
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from threading import Event
@@ -10,7 +11,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tussock_pages import epochs, guard, stores
+from tussock_pages import epochs, guard, health, stores
 
 from tests.jobs.driver.embedded import append, epoch, new_store, rows
 from tests.jobs.facts.test_status import FIELDS, write
@@ -26,6 +27,7 @@ from tussock.jobs.facts.status import Status
 from tussock.jobs.gate.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.process import clock_ms, open_meta
+from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -452,3 +454,57 @@ def test_airflow_finds_each_view_by_a_separate_route() -> None:
     routes = [view["url_route"] for view in TussockPages.external_views]
     assert len(set(routes)) == len(routes) == 3
     assert routes[0] == "tussock", "links of tasks lead there"
+
+
+@pytest.fixture
+def busy_shop(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """The store of the pipeline shop stops answering after its pages were shown. The event lets it answer again."""
+    monkeypatch.setattr(stores, "ANSWER_S", 0.2)
+    for page in (DAG, "/tussock/pipelines"):
+        read(admin, page)
+    answers, latest = Event(), stores.PagesMeta.latest
+    found = stores._stores["shop"][1]
+
+    def slow(meta: stores.PagesMeta) -> HummockVersion:
+        if meta.objects is found.meta.objects:
+            answers.wait(60)
+        return latest(meta)
+
+    monkeypatch.setattr(stores.PagesMeta, "latest", slow)
+    monkeypatch.setattr(stores, "OLD_S", -1.0)  # its facts are old at once
+    yield answers
+    answers.set()
+
+
+@pytest.mark.parametrize("address", ["/tussock/pipelines", DAG, f"{DAG}?order=name", f"{DAG}/epochs", f"{DAG}/graph"])
+def test_a_page_of_a_busy_store_shows_the_last_facts_with_their_time_and_says_that_it_waits(
+    admin: Visitor, busy_shop: Event, address: str
+) -> None:
+    text = ""
+    for _ in range(2):  # the second one does not wait again
+        text = read(admin, address)
+    assert re.search(r"Waiting for the store, which is busy or does not answer. The facts are of 20\d\d-", text)
+    assert "no answer" not in text
+    if address.startswith(DAG) and "epochs" not in address:
+        assert "per_g" in text, "the last facts"
+    answer = admin.get_once(address)
+    assert answer.headers["tussock-waits"] == "waiting for the store"
+    assert 'data-why="waiting for the store"' in answer.text
+    busy_shop.set()
+    stores._silent["shop"].result(60)
+    assert "Waiting for the store" not in read(admin, address)
+
+
+def test_a_page_whose_status_takes_long_says_that_it_waits(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, status_of = Event(), health.status_of
+    monkeypatch.setattr(health, "status_of", lambda *given, **more: known.wait(60) and status_of(*given, **more))
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)
+    monkeypatch.setattr(stores, "OLD_PATIENCE_S", 0.05)
+    monkeypatch.setattr(stores, "OLD_S", -1.0)
+    try:
+        assert "Waiting for the store, which is busy or does not answer" in read(admin, DAG)
+        stores._stores["shop"][1]._looks.clear()
+        text = admin.get_once(DAG).text
+        assert "Waiting for the store, which is busy: it has not answered yet." in text
+    finally:
+        known.set()

@@ -5,7 +5,7 @@ const every = Number(document.body.dataset.refresh || 0) * 1000;
 const PATIENCE_MS = 60000; // for one answer; the next request waits for it, so that a slow store has one request per page
 let loaded = performance.now();
 let loading = false;
-let why = ""; // the facts are old
+let why = document.querySelector(".asof")?.dataset.why ?? ""; // the facts are old
 
 const count = () => {
   const line = document.querySelector(".asof");
@@ -38,12 +38,12 @@ const load = async () => {
     time.textContent = time.dateTime.slice(0, 19).replace("T", "\u00a0");
     line.dataset.age = answer.headers.get("Tussock-Age");
     loaded = began;
-    why = "";
+    why = answer.headers.get("Tussock-Waits") ?? "";
     return;
   }
   const next = new DOMParser().parseFromString(await answer.text(), "text/html");
   const isError = "error" in document.body.dataset; // then there are no facts to keep
-  why = answer.ok ? "" : next.querySelector("h1")?.textContent ?? `the answer is ${answer.status}`;
+  why = answer.ok ? (next.querySelector(".asof")?.dataset.why ?? "") : next.querySelector("h1")?.textContent ?? `the answer is ${answer.status}`;
   if (!next.querySelector(".asof") || busy() || (!answer.ok && !isError)) return;
   const open = [...document.querySelectorAll("details")].map((one) => one.open);
   const places = [...document.querySelectorAll(".graph, .scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
