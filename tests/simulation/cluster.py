@@ -18,6 +18,7 @@ from tussock.jobs.driver import one_stage
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 
 _CHECKS, _CHECK_S = 40, 15.0  # spark.scheduler.barrier.maxConcurrentTasksCheck.*
+_HEARTBEAT_S = 120.0  # spark.network.timeout: an executor without a sign of life is lost
 _KILL_S = 2.0  # until tasks of a failed attempt are killed
 
 
@@ -88,12 +89,18 @@ class Cluster:
                 self.lost_after_count = True
             case "stop executor" if one is not None:
                 tasks = [task.process for task in self.by_process.values() if task.executor is one]
+                seconds = (1.0, 20.0, 300.0)[int(amount * 1009) % 3]
                 for process in filter(None, tasks):
                     world.stop(process)
-                    world.after((1.0, 20.0, 300.0)[int(amount * 1009) % 3], partial(world.go_on, process))
+                    world.after(seconds, partial(world.go_on, process))
+                if seconds > _HEARTBEAT_S:
+                    world.after(_HEARTBEAT_S, partial(self.lose, one))
             case "cut" if one is not None:
                 hosts = [self.driver_host, *(e.host for e in alive if e is not one)]
-                self.machine.network.cut_way(one.host, hosts[int(amount * 1009) % len(hosts)])
+                other = hosts[int(amount * 1009) % len(hosts)]
+                self.machine.network.cut_way(one.host, other)
+                if other == self.driver_host:
+                    world.after(_HEARTBEAT_S, partial(self.lose, one))
                 world.after(200.0, self.machine.network.cut.clear)
             case "reset":
                 streams = [s for s in self.machine.network.streams if not s.closed]
@@ -136,9 +143,11 @@ class Cluster:
     def run_barrier(self, count: int, function: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
         """Run a function in `count` tasks at once; their results in the order of ranks. Raises SparkJobError."""
         world = self.world
-        if self.lost_after_count and len([e for e in self.executors if e.alive]) > 1:
+        if self.lost_after_count and count > 1:
             self.lost_after_count = False
-            self.lose(next(e for e in self.executors if e.alive))
+            self.executors.append(Executor(f"e{len(self.executors)}", count - 1))
+            for executor in self.executors[:-1]:
+                self.lose(executor)
         for check in range(_CHECKS + 1):
             if self.slots() >= count:
                 break

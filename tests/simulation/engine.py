@@ -171,7 +171,7 @@ def new_world(
 @system.call()
 def import_engine(world: World) -> None:
     """The start of a new Python process."""
-    world.sleep(system.the_machine().start_delay_s())
+    world.wait_for(lambda: None, (), system.the_machine().start_delay_s(), "start")
 
 
 def serve_workers() -> None:
