@@ -1,9 +1,10 @@
 """Takes columns of arrays, maps and structs apart and rebuilds them, always as whole columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.types import MONTHS
 
@@ -38,9 +39,7 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
         children = [rebuilt(array.field(i), kind.field(i).type, leaf, of_keys) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(
-            children, fields=list(kind), mask=array.is_null() if array.null_count else None
-        )
+        return struct_array(children, kind, array)
     if pa.types.is_map(kind):
         parts = array.values  # `keys` and `items` of a sliced array may be longer than the slice.
         keys = rebuilt(parts.field(0), kind.key_type, leaf if of_keys is None else of_keys)  # a key contains no map
@@ -57,7 +56,8 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None
 def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Convert a column to a type that differs only in field names or in the representation of single values.
 
-    Struct fields are matched by position. Arrow's cast matches them by name, and returns NULL for a missing name.
+    Struct fields are matched by position. Arrow's cast matches them by name, and returns NULL for a missing name. A
+    struct without fields may be a Boolean, which is true unless the struct is NULL.
     """
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([relabelled(chunk, kind) for chunk in column.chunks], kind)
@@ -67,6 +67,8 @@ def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
+    if pa.types.is_struct(array.type):  # without fields, of which only NULL or not matters
+        return array.is_valid() if not array.null_count else pc.if_else(array.is_valid(), True, None)
     if MONTHS in (array.type, kind):  # Arrow casts durations only from and to int64.
         array = array.cast(pa.int64())
     return array.cast(kind)
@@ -103,10 +105,7 @@ def canonical(array: pa.Array) -> pa.Array:
     Cost: a gather if the column contains NULLs or is nested.
     """
     if pa.types.is_struct(array.type):
-        fields = [canonical(field) for field in array.flatten()]  # NULL if the struct is NULL
-        return pa.StructArray.from_arrays(
-            fields, fields=list(array.type), mask=array.is_null() if array.null_count else None
-        )
+        return struct_array([canonical(field) for field in array.flatten()], array.type, array)  # NULL in a NULL struct
     if not array.null_count and not is_nested(array.type):
         return array
     # `take` writes zeros for NULLs and drops elements of NULL lists.
@@ -117,6 +116,13 @@ def canonical(array: pa.Array) -> pa.Array:
             gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         )
     return with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
+
+
+def struct_array(fields: Sequence[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.StructArray:
+    """Structs with these fields, NULL where `like` is. Arrow builds none without fields, since it lacks a length."""
+    if not fields:
+        return pa.array([{}], kind).take(pc.if_else(like.is_valid(), 0, None))
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=like.is_null() if like.null_count else None)
 
 
 def as_list(array: pa.Array) -> pa.Array:

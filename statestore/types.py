@@ -100,7 +100,7 @@ def type_name(arrow: pa.DataType) -> str:
         return array_name(type_name(arrow.value_type))
     if pa.types.is_map(arrow):
         return map_name(type_name(arrow.key_type), type_name(arrow.item_type))
-    if pa.types.is_struct(arrow) and arrow.num_fields:
+    if pa.types.is_struct(arrow):
         return struct_name([(field.name, type_name(field.type)) for field in arrow])
     raise UnsupportedTypeError(str(arrow))
 
@@ -160,6 +160,8 @@ class _Parser:
             value = self.type()
             self._expect(">")
             return pa.map_(key, value)
+        if self._accept("struct<>"):
+            return pa.struct([])
         if self._accept("struct<"):
             fields = [self._field()]
             while self._accept(","):

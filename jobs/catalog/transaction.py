@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import Change, Delete, Insert, Single, Statement, Transaction, Update
 from tussock.jobs.plan.apply import Applying, changed_table
-from tussock.jobs.plan.checks import check_statement, check_tables
+from tussock.jobs.plan.checks import check_relations, check_statement
 from tussock.jobs.plan.definition import PlainViewDefinition, ViewDefinition, definition_of
 from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.statestore.errors import InputError
@@ -82,7 +82,7 @@ class DraftTransaction:
         before, unsettled = self.catalog, self._applying.unsettled
         if not self._applying.take(statement, once):
             return False
-        check_tables(before, self.catalog)
+        check_relations(before, self.catalog)
         settles = len(self._applying.unsettled) < len(unsettled)
         if (
             once is None

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
 from tussock.jobs.flow.chunk import empty_chunk, inserts
-from tussock.jobs.logical.nodes import Physical
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Literal, Physical
 from tussock.statestore.table.state_table import StateTable
 
 
@@ -28,6 +29,10 @@ class ValuesNode(PlainNode, frozen=True, tag="Values"):
     @property
     def emits_without_input(self) -> bool:
         return True
+
+    def dry_run(self, kernel: Kernel) -> None:
+        kinds = self.types[: len(self.columns)]
+        kernel.dry_run([Literal(v, t) for column, t in zip(self.columns, kinds, strict=True) for v in column[:1]])
 
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Computed(name) for name in self.names), Computed(""))

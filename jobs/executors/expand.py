@@ -37,6 +37,14 @@ class ExpandNode(PlainNode, frozen=True, tag="Expand"):
         """All expressions of the projections, without repetition."""
         return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Call)))
 
+    def literals(self) -> tuple[Literal, ...]:
+        """The constants in its projections, each once."""
+        return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Literal)))
+
+    def dry_run(self, kernel: Kernel) -> None:
+        kernel.dry_run(self.expressions())
+        kernel.dry_run(self.literals())
+
     def text(self) -> str:
         return "Expand " + ", ".join(f"[{', '.join(map(expression_text, p))}]" for p in self.projections)
 
@@ -89,9 +97,7 @@ class ExpandExecutor:
 
     def _constants(self) -> Mapping[Literal, pa.Scalar]:
         """The value of each literal in the projections."""
-        found = tuple(
-            dict.fromkeys(e for projection in self._node.projections for e in projection if isinstance(e, Literal))
-        )
+        found = self._node.literals()
         unknown = [e for e in found if e.value is not None]
         one_row = pa.table({WEIGHT: pa.array([1], pa.int64())})
         answer = self._kernel.project(one_row, unknown, [e.type for e in unknown])

@@ -164,6 +164,10 @@ class OperatorNode(Protocol):
         """All expressions that may raise on a row. An ExpressionError contains an index into them."""
         ...
 
+    def dry_run(self, kernel: Kernel) -> None:
+        """Compute its kernels over no rows. Raises UnsupportedExpressionError for one that DuckDB does not accept."""
+        ...
+
     def text(self) -> str:
         """One line for EXPLAIN. Equal nodes have equal texts."""
         ...
@@ -201,6 +205,9 @@ class PlainNode(msgspec.Struct, frozen=True, tag=True):
 
     def expressions(self) -> tuple[Expr, ...]:
         return ()
+
+    def dry_run(self, kernel: Kernel) -> None:
+        kernel.dry_run(self.expressions())
 
 
 class ExpressionError(InputError):

@@ -61,6 +61,9 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
         """The rows by value."""
         return (state_table("temporal_filter", self.types, [KeyColumn(c) for c in self.key], self.distribution),)
 
+    def dry_run(self, kernel: Kernel) -> None:
+        kernel.dry_run((self.bound,))
+
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 

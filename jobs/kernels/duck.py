@@ -40,6 +40,8 @@ def duck_type(type_name: str) -> str:
 
 def _nested(kind: pa.DataType) -> str:
     """Like `duck_type`, with positional names for struct fields: DuckDB ignores case when it compares field names."""
+    if placed(kind) == pa.bool_():
+        return "BOOLEAN"
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'f{i} {_nested(field.type)}' for i, field in enumerate(kind))})"
     if pa.types.is_map(kind):
@@ -50,8 +52,13 @@ def _nested(kind: pa.DataType) -> str:
 
 
 def placed(kind: pa.DataType) -> pa.DataType:
-    """The type as DuckDB uses it: struct fields are named by position, intervals and times are integers."""
+    """The type as DuckDB uses it: struct fields are named by position, intervals and times are integers.
+
+    DuckDB has no name for a struct without fields, so that its values are true, or NULL.
+    """
     if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            return pa.bool_()
         return pa.struct([pa.field(f"f{i}", placed(field.type)) for i, field in enumerate(kind)])
     if pa.types.is_map(kind):
         return pa.map_(placed(kind.key_type), placed(kind.item_type))
@@ -84,6 +91,8 @@ def array_of(elements: Sequence[str], type_name: str) -> str:
 
 def struct_of(fields: Sequence[str]) -> str:
     """A struct of values that already have the field types, with DuckDB's positional field names."""
+    if not fields:
+        return "TRUE"
     return f"struct_pack({', '.join(f'f{i} := {text}' for i, text in enumerate(fields))})"
 
 

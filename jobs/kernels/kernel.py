@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -27,12 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.kernels.duck import duck_type, placed
-from tussock.jobs.kernels.errors import KernelError, RowError
-from tussock.jobs.kernels.functions import declared
+from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
+from tussock.jobs.kernels.functions import ArrowFunction, called_functions
 from tussock.jobs.kernels.python_function import taken_fault
+from tussock.jobs.kernels.registry import shape_of
 from tussock.jobs.kernels.render import render
 from tussock.jobs.logical.expression_text import expression_text
-from tussock.jobs.logical.expression_tree import columns_of, conjuncts
+from tussock.jobs.logical.expression_tree import column_reads, columns_of, conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
 from tussock.statestore.errors import TussockError
@@ -125,7 +126,7 @@ class Kernel:
         ):
             self._connection.execute(setting)
         self._table_of = table_function(self._connection)
-        self._registered = 0  # number of declared functions registered so far, oldest first
+        self._registered = set[str]()  # names of the declared functions that this connection knows
         self._prepared: OrderedDict[_Query, _Prepared] = OrderedDict()  # least recently used first
         self._numbers = count()
 
@@ -185,15 +186,45 @@ class Kernel:
         return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
 
     def attempt(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table | None:
-        """Compute one column per expression, with DuckDB's types. None if an expression raises on a row.
+        """Compute one column per expression, with DuckDB's types. None if an expression raises or DuckDB refuses it.
 
         Requires: no expression calls a Python function. Cost: one query, also if it raises.
         """
-        self._register_functions()
         try:
-            return self._in_order(_columns_text(exprs), _placed(rows))
-        except duckdb.Error:
+            return self._in_order(_columns_text(exprs), _placed(_read_columns(rows, exprs)))
+        except (duckdb.Error, KernelError):
             return None
+
+    def dry_run(self, exprs: Sequence[Expr]) -> None:
+        """Compute expressions over no rows, to learn whether DuckDB accepts their query.
+
+        Raises: UnsupportedExpressionError for the first expression that it does not accept.
+
+        Cost: that of preparing the query, which the first epoch of this thread then need not do.
+        """
+        try:
+            self._compute_nothing(exprs)
+        except KernelError as err:
+            for expr in exprs:
+                if (reason := self._refusal_of(expr)) is not None:
+                    place = expr.place if isinstance(expr, Call) else None
+                    shape = shape_of(expr) if isinstance(expr, Call) else f"type {expr.type}"
+                    reason = f"is refused by DuckDB: {reason}"
+                    raise UnsupportedExpressionError(shape, expression_text(expr), reason, place) from err
+            raise
+
+    def _refusal_of(self, expr: Expr) -> str | None:
+        try:
+            self._compute_nothing((expr,))
+        except KernelError as err:
+            return err.reason
+        return None
+
+    def _compute_nothing(self, exprs: Sequence[Expr]) -> None:
+        types = {column.index: column.type for expr in exprs for column in column_reads(expr)}
+        fields = [pa.field(f"c{i}", arrow_type(types[i])) for i in sorted(types)]
+        with suppress(RowError):  # a constant part raises, which matters only if a row reaches it
+            self.project(pa.schema([*fields, pa.field("w", pa.int64())]).empty_table(), exprs, [e.type for e in exprs])
 
     def compute(self, columns: str, rows: pa.Table) -> pa.Table:
         """Compute columns from a SELECT list that an executor writes, e.g. `c0 // 2 AS half, c1`.
@@ -242,7 +273,7 @@ class Kernel:
 
         Raises: KernelError if the query cannot start. The reader raises DuckDB's and Arrow's errors.
         """
-        self._register_functions()
+        self._register_called(sql)
         with self._over(**relations) as connection:
             try:
                 rows = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
@@ -256,9 +287,9 @@ class Kernel:
 
     def _select(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
         columns = _columns_text(exprs)
-        self._register_functions()
+        taken_fault()  # of an earlier query that did not fail: DuckDB tries constant calls when it plans a query
         try:
-            return self._in_order(columns, _placed(rows))
+            return self._in_order(columns, _placed(_read_columns(rows, exprs)))
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(columns, _reason_of(err)) from err
         except TussockError:
@@ -303,6 +334,7 @@ class Kernel:
             _, oldest = self._prepared.popitem(last=False)
             self._connection.execute(f"DEALLOCATE {oldest.name}")
             self._connection.unregister(oldest.name)
+        self._register_called(columns)
         name, source = f"{_ROWS}{next(self._numbers)}", _Source(schema)
         self._connection.register(name, source)
         sql = f"SELECT {columns} FROM {name} AS rows"
@@ -318,6 +350,7 @@ class Kernel:
 
     def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
         """Run a query over tables. The order of the result is arbitrary."""
+        self._register_called(sql)
         with self._over(**tables) as connection:
             return connection.sql(sql).to_arrow_table()
 
@@ -341,15 +374,17 @@ class Kernel:
         except (duckdb.FatalException, duckdb.InternalException):
             self._connection.close()
             self._connect()
-            self._register_functions()
             raise
 
-    def _register_functions(self) -> None:
-        functions = declared()
-        if self._registered == len(functions):
-            return
+    def _register_called(self, sql: str) -> None:
+        """Register the declared functions that a text calls. Raises KernelError; other queries are not affected."""
+        for function in called_functions(sql):
+            if function.name not in self._registered:
+                self._register(function)
+
+    def _register(self, function: ArrowFunction) -> None:
         create: Any = self._connection.create_function  # its stubs declare Python values only, not Arrow columns
-        for function in list(functions.values())[self._registered :]:
+        try:
             create(
                 function.name,
                 function.call,
@@ -358,7 +393,10 @@ class Kernel:
                 type="arrow",
                 null_handling="special",
             )
-        self._registered = len(functions)
+        except duckdb.Error as err:
+            shown = f"{function.name}({', '.join(function.parameters)}) -> {function.result}"
+            raise KernelError(shown, f"DuckDB does not accept the function: {_reason_of(err)}") from err
+        self._registered.add(function.name)
 
     def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: Exception) -> Exception:
         """Find the expression that raised and its first such row: run each alone, then bisect. O(log n) queries."""
@@ -430,6 +468,12 @@ def _columns_text(exprs: tuple[Expr, ...]) -> str:
     return ", ".join(f"{render(e)} AS c{i}" for i, e in enumerate(exprs))
 
 
+def _read_columns(rows: pa.Table, exprs: Sequence[Expr]) -> pa.Table:
+    """The columns that expressions read, in order: DuckDB is slow over many columns. Constants get the last column."""
+    read = sorted(frozenset().union(*(columns_of(e) for e in exprs)))
+    return rows.select([f"c{i}" for i in read] or rows.column_names[-1:])
+
+
 def _operators(plan: list[Any]) -> set[str]:
     """The names of all operators of a plan from EXPLAIN (FORMAT JSON)."""
     return {node["name"].strip() for node in plan}.union(*(_operators(node["children"]) for node in plan))
@@ -496,7 +540,9 @@ def _holds_bytes(rows: pa.Table, row: int, expr: Expr) -> bool:
 def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
     """The values that the expression reads on one row, e.g. `c0 = 'abc', c3 = None`."""
     names = [f"c{i}" for i in sorted(columns_of(expr))]
-    return ", ".join(f"{name} = {_shown(rows[name], row)}" for name in names) or "no columns"
+    if not names or not rows.num_rows:
+        return "no columns"
+    return ", ".join(f"{name} = {_shown(rows[name], row)}" for name in names)
 
 
 def _shown(column: pa.ChunkedArray, row: int) -> str:

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.duck import array_of, cast, fail_when, struct_of
+from tussock.jobs.kernels.duck import array_of, cast, fail_when, quote, struct_of
 from tussock.jobs.kernels.functions import declare
 from tussock.jobs.kernels.registry import ANY, family_of, renders, renders_any
 from tussock.jobs.logical.nodes import ROW_KEY, Call
 from tussock.statestore.hummock.key import encode_values
-from tussock.statestore.nested import as_list, with_elements
+from tussock.statestore.nested import as_list, struct_array, with_elements
 from tussock.statestore.vnode import one_array
 
 ORDERED = ("array", "struct")
@@ -68,8 +68,7 @@ def _with_sorted_maps(array: pa.Array) -> pa.Array:
     if pa.types.is_map(kind):
         return _sorted_map(array)
     if pa.types.is_struct(kind):
-        fields = [_with_sorted_maps(array.field(i)) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null() if array.null_count else None)
+        return struct_array([_with_sorted_maps(array.field(i)) for i in range(kind.num_fields)], kind, array)
     return with_elements(array, kind, _with_sorted_maps(array.values)) if pa.types.is_list(kind) else array
 
 
@@ -86,7 +85,12 @@ def _sorted_map(array: pa.MapArray) -> pa.MapArray:
 
 @renders_any(ROW_KEY)
 def row_key(call: Call, args: Sequence[str]) -> str:
-    """The bytes that identify a row in state tables, as hexadecimal text."""
+    """The bytes that identify a row in state tables, as hexadecimal text.
+
+    The planner adds the arguments: the columns of the stream key. Without any, there is only one row.
+    """
+    if not call.args:
+        return quote("")
     kind = f"struct<{','.join(f'k{i}:{arg.type}' for i, arg in enumerate(call.args))}>"
     return f"hex({as_bytes(struct_of(args), kind)})"
 

@@ -8,13 +8,18 @@ import msgspec
 from tussock.jobs.logical.nodes import BY_SPARK, PYTHON, Call, Column, Expr
 
 
-def reads_of(expr: Expr) -> Iterator[int]:
-    """The input column of every reference in an expression, including repeats."""
+def column_reads(expr: Expr) -> Iterator[Column]:
+    """Every reference to an input column in an expression, including repeats."""
     if isinstance(expr, Column):
-        yield expr.index
+        yield expr
     elif isinstance(expr, Call):
         for arg in expr.args:
-            yield from reads_of(arg)
+            yield from column_reads(arg)
+
+
+def reads_of(expr: Expr) -> Iterator[int]:
+    """The input column of every reference in an expression, including repeats."""
+    return (column.index for column in column_reads(expr))
 
 
 def columns_of(expr: Expr) -> frozenset[int]:

@@ -1,15 +1,20 @@
 """The checks of a statement before it enters the log, also used by CREATE and EXPLAIN.
 
 Every expression needs a kernel, every aggregate an executor, every option a meaning, and every state table a layout.
+The kernels of a new relation are computed over no rows, so that no epoch meets a query that DuckDB refuses.
 """
 
+from collections.abc import Sequence
+
+from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.render import check
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import calls_of_spark, with_spark_calls
 from tussock.jobs.logical.statements import CreateSource, CreateView, Delete, Statement, Transaction, Update
 from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.definition import ViewDefinition, definition_of
 from tussock.jobs.sources.registry import reader_of
-from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.table.schema import row_schema
 
 
@@ -21,16 +26,27 @@ def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
     """
     check_statement(statement)
     after = apply_statement(catalog, statement, epoch)
-    check_tables(catalog, after)
+    check_relations(catalog, after)
     return after
 
 
-def check_tables(before: Catalog, after: Catalog) -> None:
-    """Check that the rows of new relations can be stored. Raises UnsupportedTypeError."""
+def check_relations(before: Catalog, after: Catalog) -> None:
+    """Check that the rows of new relations can be stored, and that their kernels can be computed.
+
+    Raises: UnsupportedTypeError, UnsupportedExpressionError.
+    """
     for relation in after.relations:
         if relation.id >= before.next_relation_id:
-            for table in relation.state_tables:
-                row_schema(table)
+            _check_relation(relation)
+
+
+def _check_relation(relation: Relation) -> None:
+    for table in relation.state_tables:
+        row_schema(table)
+    definition = definition_of(relation)
+    if isinstance(definition, ViewDefinition):
+        for operator in (o for fragment in definition.fragments for o in fragment.operators):
+            operator.node.dry_run(thread_kernel())
 
 
 def check_statement(statement: Statement) -> None:
@@ -47,14 +63,18 @@ def check_statement(statement: Statement) -> None:
         case CreateSource():
             reader_of(statement).check(statement)
         case Update():
-            for _, value in statement.assignments:
-                check(value)
-            if statement.where is not None:
-                check(statement.where)
+            _check_kernels([value for _, value in statement.assignments])
+            _check_kernels([] if statement.where is None else [statement.where])
         case Delete() if statement.where is not None:
-            check(statement.where)
+            _check_kernels([statement.where])
         case _:
             pass
+
+
+def _check_kernels(exprs: Sequence[logical.Expr]) -> None:
+    for expr in exprs:
+        check(expr)
+    thread_kernel().dry_run(exprs)
 
 
 def check_plan(plan: logical.Plan) -> None:

@@ -1,8 +1,10 @@
 """Nested columns taken apart and rebuilt."""
 
 import pyarrow as pa
+import pytest
 
-from tussock.statestore.nested import unsliced
+from tussock.statestore.nested import bits_of, canonical, rebuilt, relabelled, unsliced
+from tussock.statestore.types import arrow_type, type_name
 
 ROWS = pa.table(
     {
@@ -24,3 +26,34 @@ def test_nested_columns_begin_at_the_start_of_their_buffers() -> None:
 
 def test_columns_that_are_not_sliced_are_not_copied() -> None:
     assert unsliced(ROWS) is ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("struct<>", [{}, None, {}]),
+        ("struct<a:struct<>,b:int>", [{"a": {}, "b": 1}, {"a": None, "b": 2}, None]),
+        ("array<struct<>>", [[{}, None], None, []]),
+        ("map<int,struct<>>", [[(1, {}), (2, None)], None, []]),
+    ],
+)
+def test_structs_without_fields_keep_their_number_and_their_nulls(name: str, values: list[object]) -> None:
+    kind = arrow_type(name)
+    assert type_name(kind) == name
+    column = pa.array([None, *values, None], kind).slice(1, 3)
+    flags = relabelled(pa.chunked_array([column]), _with_flags(kind))
+    assert relabelled(flags, kind).to_pylist() == values
+    for same in (canonical(column), bits_of(column), rebuilt(column, kind, lambda leaf, _: leaf)):
+        assert (same.type, same.to_pylist()) == (kind, values)
+
+
+def _with_flags(kind: pa.DataType) -> pa.DataType:
+    """The type with a Boolean for each struct without fields."""
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _with_flags(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_with_flags(kind.value_type))
+    if pa.types.is_struct(kind):
+        fields = [pa.field(f.name, _with_flags(f.type)) for f in kind]
+        return pa.struct(fields) if fields else pa.bool_()
+    return kind

@@ -274,8 +274,6 @@ def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr
 def _with_row_key(expr: logical.Expr, below: Stream) -> logical.Expr:
     if not isinstance(expr, logical.Call) or expr.node != logical.ROW_KEY:
         return expr
-    if not below.key:  # the only row
-        return logical.Literal("", expr.type)
     return msgspec.structs.replace(expr, args=tuple(logical.Column(c, below.types[c]) for c in below.key))
 
 

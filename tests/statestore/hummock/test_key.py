@@ -57,6 +57,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "struct<a:int,b:string>": st.fixed_dictionaries(
         {"a": st.none() | st.integers(-3, 3), "b": st.none() | st.text("\x00\x01ab", max_size=2)}
     ),
+    "struct<>": st.just({}),
+    "array<struct<>>": st.lists(st.sampled_from([{}, None]), max_size=3),
     "array<struct<a:double,b:boolean>>": st.lists(
         st.none()
         | st.fixed_dictionaries(
