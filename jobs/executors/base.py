@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.operator import show_row
 from tussock.jobs.flow.chunk import WEIGHT
+from tussock.statestore import stacked
 from tussock.statestore.errors import DamagedError
 from tussock.statestore.hummock.key import encode_keys, identities
 from tussock.statestore.hummock.same_rows import same_rows as same_rows
@@ -252,7 +253,7 @@ def _without_idle(parts: Halves) -> Halves:
     place[parts.come_id] = np.arange(len(parts.come_id))
     partner = place[parts.gone_id]
     paired = np.flatnonzero(partner >= 0)
-    same = same_rows(parts.gone.take(pa.array(paired)), parts.come.take(pa.array(partner[paired])))
+    same = same_rows(take_rows(parts.gone, paired), take_rows(parts.come, partner[paired]))
     if not same.any():
         return parts
     stays, comes = np.ones(len(parts.gone_id), np.bool_), np.ones(len(parts.come_id), np.bool_)
@@ -303,7 +304,7 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
 
 def take_rows(rows: pa.Table, places: Positions) -> pa.Table:
     """Rows by position. Unlike Arrow's `take`, it keeps the row count of a table without columns."""
-    return rows.take(pa.array(places)) if rows.num_columns else no_columns(len(places))
+    return stacked.take_rows(rows, places) if rows.num_columns else no_columns(len(places))
 
 
 def no_columns(rows: int) -> pa.Table:

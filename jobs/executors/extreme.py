@@ -5,7 +5,7 @@ a group's first row has its extreme. NULL arguments are not stored. The extreme 
 The state is therefore read only if a group's extreme (or a row equal to it) was deleted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,13 @@ class Extreme(Slot):
     arg_type: str
     largest: bool
     retractable: bool
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.arg,)
+
+    def over_first(self) -> Slot:
+        return replace(self, arg=0)
 
     @property
     def types(self) -> tuple[str, ...]:

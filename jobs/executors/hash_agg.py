@@ -5,6 +5,7 @@ State: `agg_values`, group key -> (row count, slots of the calls; see value_stat
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +26,13 @@ from tussock.jobs.executors.operator import (
 )
 from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
-from tussock.jobs.executors.value_layout import slots_of, value_layout
-from tussock.jobs.executors.value_state import Side, SideState, Slot, State
+from tussock.jobs.executors.value_layout import value_layout
+from tussock.jobs.executors.value_state import Side, SideState, State
 from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.stacked import arrays_of, take_from, unstack
 from tussock.statestore.table.state_table import StateTable
 
 
@@ -135,15 +137,14 @@ class HashAggExecutor(TakesPieces):
     def _advanced(self, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
         """Apply the groups' changes to the state and return the output change."""
         located = self._values.locate(_groups(keys))  # from here on, rows are in the state's order, even in the output
-        keys = [located.take(key) for key in keys]
-        moved = {id(column): located.take(column) for state in change for column in state}  # slots may share a column
-        change = [[moved[id(column)] for column in state] for state in change]
+        if not located.as_given:
+            moved = iter(take_from([*keys, *(column for state in change for column in state)], located.order))
+            keys = [*islice(moved, len(keys))]
+            change = [[*islice(moved, len(state))] for state in change]
         groups = _groups(keys)
         found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])
-        after = [
-            self._advance(slot, groups, *moves) for slot, *moves in zip(self._layout.slots, before, change, strict=True)
-        ]
+        after = self._advance(groups, before, change)
         rows = after[0][0].to_numpy(zero_copy_only=False)
         if rows.min(initial=0) < 0:
             raise change_error(self._values.name, NO_ROW, groups, int(np.flatnonzero(rows < 0)[0]))
@@ -158,24 +159,27 @@ class HashAggExecutor(TakesPieces):
         same = existed & live & same_rows(_behind(old, len(keys)), _behind(new, len(keys)))
         return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
 
-    def _advance(self, slot: Slot, groups: pa.Table, before: State, change: State) -> State:
-        return (
-            slot.add(before, change) if slot.side is None else slot.read(self._sides[slot.side], groups, before, change)
-        )
+    def _advance(self, groups: pa.Table, before: Sequence[State], change: Sequence[State]) -> list[State]:
+        after = self._layout.add(before, change)
+        for place, slot in enumerate(self._layout.slots):
+            if slot.side is not None:
+                after[place] = slot.read(self._sides[slot.side], groups, before[place], change[place])
+        return after
 
     def _results(self, groups: pa.Table, states: Sequence[State], there: np.ndarray) -> pa.Table:
         """(n,) the output rows of existing groups; rows of others are undefined. Raises the errors of `apply`."""
-        columns = [c.combine_chunks() for c in groups.columns]
-        places = {kept: i for i, kept in enumerate(zip(self._layout.slots, self._layout.distinct, strict=True))}
-        for call in self._node.calls:
-            kept = slots_of(call, self._node.append_only)
-            slots = [slot for slot, _ in kept]
-            result = aggregate_of(call).result(call, slots, [states[places[k]] for k in kept], self._kernel)
-            if result.bad is not None and call.mode != "TRY" and (bad := np.flatnonzero(result.bad & there)).size:
-                raise result.error(call.function, call.type, show_row(groups, int(bad[0])))
-            columns.append(result.values)
-        if not columns:  # DISTINCT of no columns
+        calls = self._layout.calls
+        if not calls and not groups.num_columns:  # DISTINCT of no columns
             return no_columns(groups.num_rows)
+        values: dict[int, pa.Array] = {}
+        for numbers, result in self._layout.results(states, groups.num_rows, self._kernel):
+            call = calls[numbers[0]].call
+            if result.bad is not None and call.mode != "TRY":
+                bad = result.bad.reshape(len(numbers), -1) & there
+                if (groups_of_bad := np.flatnonzero(bad.any(axis=0))).size:
+                    raise result.error(call.function, call.type, show_row(groups, int(groups_of_bad[0])))
+            values |= zip(numbers, unstack(result.values, len(numbers)), strict=True)
+        columns = [*arrays_of(groups), *(values[i] for i in range(len(calls)))]
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
 
 

@@ -128,14 +128,10 @@ def group_rows(
 
     `counted`: the weights with which rows count as distinct values.
     """
-    weights = weights_of(chunk)
-    kept = zip(layout.slots, layout.distinct, strict=True)
-    deposits = [slot.deposit(chunk, weights if values is None else counted[values]) for slot, values in kept]
-    return layout.group([normalise(chunk.column(k)) for k in keys], deposits)
+    return layout.group_rows([normalise(chunk.column(k)) for k in keys], chunk, weights_of(chunk), counted)
 
 
 def group_partials(layout: ValueLayout, chunk: pa.Table, key_count: int) -> tuple[list[pa.Array], list[State]]:
     """Like `group_rows`, for the PartialAgg output of several senders."""
     states = layout.split(chunk.columns[key_count:-1])
-    deposits = [slot.spread(state) for slot, state in zip(layout.slots, states, strict=True)]
-    return layout.group([normalise(chunk.column(k)) for k in range(key_count)], deposits)
+    return layout.group_states([normalise(chunk.column(k)) for k in range(key_count)], states)

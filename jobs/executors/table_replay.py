@@ -31,6 +31,8 @@ from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.months import shown_at
 from tussock.statestore.nested import conformed
+from tussock.statestore.stacked import take_rows
+from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import vnodes_of
@@ -197,7 +199,7 @@ class TableReplayExecutor:
         if rows.num_rows == 0:
             return
         which = _first_of_each if self._node.append_only else _last_of_each
-        rows = rows.take(which(touched.keys_of(rows)))
+        rows = take_rows(rows, which(touched.keys_of(rows)))
         found = self._table.get_rows(rows.select(list(self._node.key)))
         if self._node.append_only:
             rows = rows.filter(pc.invert(found.found))
@@ -323,7 +325,7 @@ class _Touched:
             return empty_chunk(self._node.types)
         first = _first_of_each(pa.chunked_array(self._keys, pa.binary()))
         existed = pa.chunked_array(self._found, pa.bool_()).take(first)
-        before = pa.concat_tables(self._before).take(first)
+        before = take_columns([*self._before], first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
         after = conformed(now.rows, self._schema)
         equal = pa.array(same_rows(before, after))

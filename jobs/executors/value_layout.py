@@ -1,25 +1,43 @@
 """The slots of one aggregation, and the grouping that reduces rows or states to one state per group."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
+from itertools import islice
 from operator import or_
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.registry import aggregate_of
-from tussock.jobs.executors.base import key_ids
+from tussock.jobs.executors.base import Positions, key_ids
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.integer_groups import sums_by_integer
 from tussock.jobs.executors.ordered_state import Ends
-from tussock.jobs.executors.value_state import Deposit, RowCount, Side, Slot, State
+from tussock.jobs.executors.value_state import I64, Deposit, RowCount, Side, Slot, State
+from tussock.jobs.flow.by_identity import by_identity
+from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.nested import is_nested
+from tussock.statestore.stacked import batches, stack, unstack
 from tussock.statestore.types import is_span
 from tussock.statestore.vnode import one_array
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedCall:
+    """A call, and the places of its slots in the layout. Calls of the same `kind` differ only in columns."""
+
+    call: Agg
+    slots: tuple[Slot, ...]
+    places: tuple[int, ...]
+    kind: Hashable
+
+
+@dataclass(frozen=True)
 class ValueLayout:
     """The slots of one aggregation, the row count first.
 
@@ -28,8 +46,9 @@ class ValueLayout:
 
     slots: tuple[Slot, ...]
     distinct: tuple[DistinctValues | None, ...]
+    calls: tuple[PlacedCall, ...]
 
-    @property
+    @cached_property
     def sides(self) -> tuple[Side, ...]:
         """The side states without repetition, in order of first use."""
         wanted = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
@@ -40,45 +59,141 @@ class ValueLayout:
         asked = [slot.ends for slot in self.slots if slot.side == side]
         return None if not asked or None in asked else reduce(or_, [ends for ends in asked if ends is not None])
 
-    @property
+    @cached_property
     def types(self) -> tuple[str, ...]:
         """The types of all state columns, in order."""
         return tuple(t for slot in self.slots for t in slot.types)
 
+    @cached_property
+    def _kinds(self) -> list[Hashable]:
+        """Slots of equal kinds can be stacked."""
+        alike = (slot.over_first() for slot in self.slots)
+        return [
+            place if slot is None else (slot, values)
+            for place, (slot, values) in enumerate(zip(alike, self.distinct, strict=True))
+        ]
+
     def split(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[State]:
         """Split the state columns, in order, by slot."""
-        rest = [one_array(c) for c in columns]
-        states: list[State] = []
-        for slot in self.slots:
-            states.append(rest[: len(slot.types)])
-            rest = rest[len(slot.types) :]
-        return states
+        rest = (one_array(c) for c in columns)
+        return [list(islice(rest, len(slot.types))) for slot in self.slots]
 
-    def group(self, keys: Sequence[pa.Array], deposits: Sequence[Deposit]) -> tuple[list[pa.Array], list[State]]:
+    def group_rows(
+        self, keys: Sequence[pa.Array], rows: pa.Table, weights: I64, counted: Mapping[Side, I64]
+    ) -> tuple[list[pa.Array], list[State]]:
+        """Group raw rows by `keys`; see `_group`.
+
+        Args:
+            counted: the weights with which rows count as distinct values.
+        """
+        made: list[_Stack] = []
+        columns = {c: one_array(rows.column(c)) for slot in self.slots for c in slot.reads}
+        read = [[columns[c] for c in slot.reads] for slot in self.slots]
+        kinds = [(kind, *(c.type for c in given)) for kind, given in zip(self._kinds, read, strict=True)]
+        for places in batches(kinds, rows.num_rows, *_transposed(read)):
+            of = self.distinct[places[0]]
+            weight = weights if of is None else counted[of]
+            if (alike := self.slots[places[0]].over_first()) is None or len(places) == 1:
+                deposit = self.slots[places[0]].deposit(rows, weight)
+            else:
+                given = [stack(parts) for parts in zip(*(read[i] for i in places), strict=True)]
+                stacked = pa.table(given, names=[f"c{i}" for i in range(len(given))])
+                deposit = alike.deposit(stacked, np.tile(weight, len(places)))
+            made.append(_Stack(places, deposit))
+        return self._group(keys, made)
+
+    def group_states(self, keys: Sequence[pa.Array], states: Sequence[State]) -> tuple[list[pa.Array], list[State]]:
+        """Group states by `keys`; see `_group`. Requires: no slot has a side."""
+        made = [
+            _Stack(places, self.slots[places[0]].spread(stacked))
+            for places, stacked in self._stacked(states, len(states[0][0]))
+        ]
+        return self._group(keys, made)
+
+    def add(self, before: Sequence[State], change: Sequence[State]) -> list[State]:
+        """The states after a change, for the slots without a side. Slots with one keep `before`."""
+        after = list(before)
+        both = [
+            [*old, *new] if slot.side is None else [] for slot, old, new in zip(self.slots, before, change, strict=True)
+        ]
+        for places, stacked in self._stacked(both, len(before[0][0])):
+            if stacked:
+                half = len(stacked) // 2
+                _unstack(self.slots[places[0]].add(stacked[:half], stacked[half:]), places, after)
+        return after
+
+    def results(self, states: Sequence[State], rows: int, kernel: Kernel) -> Iterator[tuple[list[int], Result]]:
+        """The results of calls of one kind, stacked, and which calls they are."""
+        columns = [[column for i in placed.places for column in states[i]] for placed in self.calls]
+        for numbers in batches([placed.kind for placed in self.calls], rows, *_transposed(columns)):
+            first = self.calls[numbers[0]]
+            stacked = iter([stack(parts) for parts in zip(*(columns[n] for n in numbers), strict=True)])
+            given = [list(islice(stacked, len(states[i]))) for i in first.places]
+            yield numbers, aggregate_of(first.call).result(first.call, first.slots, given, kernel)
+
+    def _stacked(self, states: Sequence[State], rows: int) -> Iterator[tuple[list[int], State]]:
+        """The states of slots of one kind, stacked, and the places of these slots."""
+        for places in batches(self._kinds, rows, *_transposed(states)):
+            yield places, [stack(parts) for parts in zip(*(states[i] for i in places), strict=True)]
+
+    def _group(self, keys: Sequence[pa.Array], stacks: "Sequence[_Stack]") -> tuple[list[pa.Array], list[State]]:
         """Group by `keys` (normalised; if empty, there is one group) and compute one state per group and slot.
 
         Returns: the distinct keys, in an order that depends on the rows alone, and the collected columns per slot.
         Cost: one grouping for all slots. A column that several slots need is summed once.
         """
-        wanted: list[tuple[pa.Array, str]] = []
-        places: list[int] = []  # the index in `wanted` of each deposit column, in order
-        for column, function in (item for deposit in deposits for item in deposit.columns):
-            same = (i for i, (other, done) in enumerate(wanted) if done == function and other.equals(column))
-            if (place := next(same, len(wanted))) == len(wanted):
-                wanted.append((column, function))
-            places.append(place)
-        distinct, values = _grouped(keys, wanted)
-        found = iter([values[place] for place in places])
-        return distinct, [deposit.collect([next(found) for _ in deposit.columns]) for deposit in deposits]
+        wanted: dict[tuple[Hashable, str], tuple[pa.Array, str]] = {}
+        asked = [[(_identity_of(column), function) for column, function in made.deposit.columns] for made in stacks]
+        for made, names in zip(stacks, asked, strict=True):
+            wanted |= zip(names, made.deposit.columns, strict=True)
+        distinct, values = _grouped(keys, list(wanted.values()))
+        found = dict(zip(wanted, values, strict=True))
+        states: list[State] = [[]] * len(self.slots)
+        for made, names in zip(stacks, asked, strict=True):
+            _unstack(made.deposit.collect([found[name] for name in names]), made.places, states)
+        return distinct, states
 
 
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """The deposit of slots of one kind, whose columns are stacked, and the places of these slots."""
+
+    places: list[int]
+    deposit: Deposit
+
+
+def _unstack(stacked: State, places: Sequence[int], into: list[State]) -> None:
+    """Put the columns of a stack at the places of its slots."""
+    for place, *state in zip(places, *(unstack(column, len(places)) for column in stacked), strict=True):
+        into[place] = state
+
+
+def _transposed(states: Sequence[State]) -> list[list[pa.Array]]:
+    """The i-th column of each state, for each i. States with fewer columns have their last one again."""
+    most, nothing = max(map(len, states), default=0), pa.nulls(0)
+    return [[state[min(i, len(state) - 1)] if state else nothing for state in states] for i in range(most)]
+
+
+def _identity_of(column: pa.Array) -> Hashable:
+    """Equal for two views of the same memory, such as the weights of rows without NULLs."""
+    return column.type.id, column.offset, len(column), *(None if b is None else b.address for b in column.buffers())
+
+
+@by_identity
 def value_layout(calls: Sequence[Agg], append_only: bool) -> ValueLayout:
-    """The slots that these calls need, without repetition, in order of first use. Raises UnsupportedTypeError."""
-    slots: dict[tuple[Slot, DistinctValues | None], None] = {(RowCount(), None): None}
+    """The slots that these calls need, without repetition, in order of first use. Raises UnsupportedTypeError.
+
+    Cost: that of the first call with the same object; a node keeps its calls from epoch to epoch.
+    """
+    slots: dict[tuple[Slot, DistinctValues | None], int] = {(RowCount(), None): 0}
+    placed = []
     for call in calls:
-        for kept in slots_of(call, append_only):
-            slots.setdefault(kept)
-    return ValueLayout(tuple(slot for slot, _ in slots), tuple(values for _, values in slots))
+        own = slots_of(call, append_only)
+        places = tuple(slots.setdefault(slot, len(slots)) for slot in own)
+        alike = tuple(slot.over_first() or place for (slot, _), place in zip(own, places, strict=True))
+        kind = msgspec.structs.replace(call, arg=None, more=(), order=()), alike
+        placed.append(PlacedCall(call, tuple(slot for slot, _ in own), places, kind))
+    return ValueLayout(tuple(slot for slot, _ in slots), tuple(values for _, values in slots), tuple(placed))
 
 
 def slots_of(call: Agg, append_only: bool) -> tuple[tuple[Slot, DistinctValues | None], ...]:
@@ -92,11 +207,15 @@ def slots_of(call: Agg, append_only: bool) -> tuple[tuple[Slot, DistinctValues |
 
 
 def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -> tuple[list[pa.Array], list[pa.Array]]:
-    """The distinct keys, and each column aggregated to one value per key by its function."""
-    if any(is_nested(key.type) for key in keys):  # Arrow cannot group by them, so their numbers replace them
-        ids, first = key_ids(keys, len(keys[0]))
-        (numbers,), values = _grouped([pa.array(ids)], wanted)
-        return [key.take(pa.array(first[numbers.to_numpy()])) for key in keys], values
+    """The distinct keys, and each column aggregated to one value per key by its function.
+
+    A stack of columns becomes a stack of as many columns.
+    """
+    rows = len(keys[0]) if keys else min(len(column) for column, _ in wanted)
+    stacked = any(len(column) > rows for column, _ in wanted)
+    if stacked or any(is_nested(key.type) for key in keys):  # Arrow cannot group by nested keys: numbers replace them
+        ids, first = key_ids(keys, rows)
+        return [key.take(pa.array(first)) for key in keys], [_by_number(ids, len(first), *one) for one in wanted]
     only_sums = len(keys) == 1 and all(function == "sum" for _, function in wanted)
     if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
         return [summed[0]], summed[1]
@@ -111,3 +230,11 @@ def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -
     found = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
     values = [v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]
     return [one_array(grouped[name]) for name in names], values
+
+
+def _by_number(ids: Positions, groups: int, column: pa.Array, function: str) -> pa.Array:
+    """A stack of columns aggregated by the numbers of its rows' groups: the values of group 0, 1, … for each column."""
+    count = len(column) // len(ids)
+    numbers = (np.arange(count)[:, None] * groups + ids).ravel()
+    (found,), (values,) = _grouped([pa.array(numbers)], [(column, function)])
+    return values.take(pc.sort_indices(found))

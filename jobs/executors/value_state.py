@@ -23,7 +23,7 @@ operations on columns:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -84,6 +84,19 @@ class Slot(ABC):
         """How many rows of its side it reads from either end of a group. None: all rows."""
         return None
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The columns of raw rows that `deposit` reads, if the slot can be stacked."""
+        return ()
+
+    def over_first(self) -> "Slot | None":
+        """The same slot over the columns 0, 1, …, in the order of `reads`.
+
+        Slots that are equal in this form treat each value alike, so that their columns can be stacked
+        (tussock.statestore.stacked). None: the slot cannot be stacked.
+        """
+        return None
+
     @abstractmethod
     def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         """The deposit of raw rows."""
@@ -130,6 +143,13 @@ class NonNullCount(Slot):
     others: tuple[int, ...] = ()
 
     @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.arg, *self.others)
+
+    def over_first(self) -> Slot:
+        return replace(self, arg=0, others=tuple(range(1, 1 + len(self.others))))
+
+    @property
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
@@ -150,6 +170,13 @@ class WideSum(Slot):
 
     arg: int
     arg_type: str
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.arg,)
+
+    def over_first(self) -> Slot:
+        return replace(self, arg=0)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -182,6 +209,13 @@ class ExactSum(Slot):
     arg: int
     arg_type: str
     others: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.arg, *self.others)
+
+    def over_first(self) -> Slot:
+        return replace(self, arg=0, others=tuple(range(1, 1 + len(self.others))))
 
     @property
     def floating(self) -> bool:

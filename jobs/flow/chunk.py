@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.nested import canonical
+from tussock.statestore.stacked import canonical_rows
 from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
@@ -78,15 +78,16 @@ def encode(table: pa.Table) -> Iterator[pa.Buffer]:
 
     An empty table gives one stream without rows.
     """
-    for some in _cut(table):
-        stream = _Stream(table.schema, table.nbytes)
+    nbytes = table.nbytes
+    for some in _cut(table, nbytes):
+        stream = _Stream(table.schema, nbytes)
         stream.write(some.combine_chunks())
         yield stream.close()
 
 
-def _cut(table: pa.Table) -> Iterator[pa.Table]:
-    """Slice the table into pieces of about MAX_CELL_BYTES at most. An empty table gives one empty slice."""
-    pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
+def _cut(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
+    """Slice a table of `nbytes` into pieces of about MAX_CELL_BYTES at most. An empty one gives one empty slice."""
+    pieces = max(1, -(-nbytes // MAX_CELL_BYTES))
     rows = max(1, -(-table.num_rows // pieces))
     return (table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows))
 
@@ -102,10 +103,11 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
     """
     open_streams: dict[int, _Stream] = {}
     for receiver, rows in parts:
-        for some in _cut(rows):
+        for some in _cut(rows, rows.nbytes):
             if (stream := open_streams.get(receiver)) is None:
                 stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
             stream.write(some)
+            stream.size += some.nbytes
             if stream.size >= MAX_CELL_BYTES:
                 yield receiver, open_streams.pop(receiver).close()
     for receiver in sorted(open_streams):
@@ -122,16 +124,10 @@ class _Stream:
         """`nbytes`: size of the whole table, of which this stream holds a part."""
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if nbytes > COMPRESSED_BYTES else None)
-        self.size = 0  # bytes of the tables written so far
+        self.size = 0  # bytes of the tables written so far, as the caller counts them
 
     def write(self, table: pa.Table) -> None:
-        columns = (
-            pa.chunked_array([canonical(part) for part in column.chunks], column.type) for column in table.columns
-        )
-        self._writer.write_table(
-            pa.Table.from_arrays(list(columns), schema=table.schema) if table.num_columns else table
-        )
-        self.size += table.nbytes
+        self._writer.write_table(canonical_rows(table))
 
     def close(self) -> pa.Buffer:
         """End the stream and return its bytes."""

@@ -33,7 +33,7 @@ bytes more: unpacking by zstd costs 10 us and 1 ns per byte, ten times the cost 
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,9 +41,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.hummock.ipc_messages import record_messages
 from tussock.statestore.nested import is_nested
+from tussock.statestore.stacked import batches, stack
 
 _LENGTH_BYTES = 4
 _SMALL = 64  # bytes; packing fewer saves nothing
@@ -164,22 +166,40 @@ def encode_planes(
     cells = _cells(layout, batch, texts)
     common = _common_parts(layout, batch, cells)
     stored = _stored_planes(cells, common.varying, batch.num_rows)
-    bitmaps: list[Mask] = []
-    for place, column in zip(layout.places, batch.columns, strict=True):
-        if place.form is Form.BITS:
-            bitmaps.append(column.fill_null(False).to_numpy(zero_copy_only=False))
-        if common.nullable[place.number]:
-            bitmaps.append(column.is_valid().to_numpy(zero_copy_only=False))
+    bitmaps = _bitmaps(layout, batch, common.nullable)
     flags = common.flags
     nested = _nested_messages(layout, batch, bounds)
     for start, end in bounds:
         extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
-        raw = stored[:, start:end].tobytes() + b"".join([bits_of(bitmap[start:end]) for bitmap in bitmaps])
+        raw = stored[:, start:end].tobytes() + np.packbits(bitmaps[:, start:end], axis=1, bitorder="little").tobytes()
         codec, planes = packed_by_lz4(raw)
         frames = [_packed(extent) for extent in extents]
         sizes = [size for extent, (_, frame) in zip(extents, frames, strict=True) for size in (len(extent), len(frame))]
         head = layout.sizes.pack(len(planes), *sizes, codec, *(codec for codec, _ in frames))
         yield b"".join([head, flags, planes, *(frame for _, frame in frames)])
+
+
+def _bitmaps(layout: PlaneLayout, batch: pa.RecordBatch, nullable: Mask) -> Mask:
+    """(bitmaps, rows): the values of Booleans, and which rows of a column with NULLs have a value, column by column."""
+    booleans = [place.number for place in layout.places if place.form is Form.BITS]
+    gappy = np.flatnonzero(nullable).tolist()
+    values = _masks(batch, booleans, lambda column: column.fill_null(False))
+    valid = _masks(batch, gappy, pc.is_valid)
+    order = sorted([(number, 0, i) for i, number in enumerate(booleans)] + [(n, 1, i) for i, n in enumerate(gappy)])
+    found = np.empty((len(order), batch.num_rows), np.bool_)
+    for row, (_, kind, i) in enumerate(order):
+        found[row] = (values, valid)[kind][i]
+    return found
+
+
+def _masks(batch: pa.RecordBatch, numbers: Sequence[int], mask: Callable[[pa.Array], pa.Array]) -> Mask:
+    """(columns, rows): a mask of each column."""
+    found = np.empty((len(numbers), batch.num_rows), np.bool_)
+    columns = [batch.column(number) for number in numbers]
+    for places in batches([column.type for column in columns], batch.num_rows, columns):
+        stacked = mask(stack([columns[i] for i in places])).to_numpy(zero_copy_only=False)
+        found[places] = np.asarray(stacked, np.bool_).reshape(len(places), -1)
+    return found
 
 
 class _Text(NamedTuple):
@@ -217,14 +237,16 @@ def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -
     for places in of_one_width(layout.places):
         width = places[0].width
         values = np.empty((len(places), rows, width), np.uint8)
+        fixed = [i for i, place in enumerate(places) if place.form is not Form.TEXT]
+        columns = [batch.column(places[i].number) for i in fixed]
+        for some in batches([column.type for column in columns], rows):
+            column = stack([columns[i] for i in some])
+            data = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+            values[[fixed[i] for i in some]] = data.reshape(len(some), rows, width)
         for target, place in zip(values, places, strict=True):
             if place.form is Form.TEXT:
                 ends = texts[place.extent].offsets
                 np.subtract(ends[1:], ends[:-1], out=target.view(np.int32).reshape(-1))
-            else:
-                column = batch.column(place.number)
-                data = np.frombuffer(column.buffers()[1], np.uint8, rows * width, column.offset * width)
-                target[:] = data.reshape(rows, width)
         found.append(_Cells(planes_of(places), values))
     return found
 

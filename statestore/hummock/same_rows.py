@@ -1,4 +1,6 @@
-"""Compares the rows of two tables, column by column."""
+"""Compares the rows of two tables."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -7,6 +9,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.hummock.key import identities
 from tussock.statestore.nested import is_nested
+from tussock.statestore.stacked import MOST_VALUES, arrays_of, batches, stack
 from tussock.statestore.vnode import one_array
 
 Mask = npt.NDArray[np.bool_]
@@ -18,13 +21,29 @@ def same_rows(one: pa.Table, other: pa.Table) -> Mask:
     Requires: equal numbers of rows and equal column types.
     """
     same = np.ones(one.num_rows, np.bool_)
-    for a, b in zip(one.columns, other.columns, strict=True):
-        left, right = _comparable(one_array(a)), _comparable(one_array(b))
-        equal = pc.fill_null(pc.equal(left, right), False)
-        if left.null_count and right.null_count:
-            equal = pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
-        same &= equal.to_numpy(zero_copy_only=False)
+    if len(same):
+        for count, left, right in _stacks(one, other):
+            same &= _same_values(left, right).reshape(count, -1).all(axis=0)
     return same
+
+
+def _stacks(one: pa.Table, other: pa.Table) -> Iterator[tuple[int, pa.Array, pa.Array]]:
+    """Stacks of columns from both tables, and how many columns each has. Many rows are copied column by column."""
+    if one.num_rows > MOST_VALUES // 2:
+        for a, b in zip(one.columns, other.columns, strict=True):
+            yield 1, one_array(a), one_array(b)
+        return
+    left, right = arrays_of(one), arrays_of(other)
+    for batch in batches([column.type for column in left], one.num_rows, left, right):
+        yield len(batch), stack([left[i] for i in batch]), stack([right[i] for i in batch])
+
+
+def _same_values(one: pa.Array, other: pa.Array) -> Mask:
+    left, right = _comparable(one), _comparable(other)
+    equal = pc.fill_null(pc.equal(left, right), False)
+    if left.null_count and right.null_count:
+        equal = pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
+    return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _comparable(array: pa.Array) -> pa.Array:

@@ -37,6 +37,7 @@ from tussock.statestore.hummock.sst_format import (
 )
 from tussock.statestore.meta.version import SectionInfo, SstInfo
 from tussock.statestore.nested import as_list, canonical, is_nested
+from tussock.statestore.stacked import canonical_columns
 from tussock.statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # limits blocks of wide rows, so that reading one row does not cost megabytes
@@ -46,6 +47,8 @@ _FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together wi
 _BYTES_AT_ONCE = BLOCKS_PER_PARTITION * _BLOCK_BYTES  # of rows that are encoded together
 
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
+
+_BINARY = frozenset(kind.id for kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()))
 
 Ints = npt.NDArray[np.int64]
 
@@ -152,7 +155,7 @@ def _payloads(rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, starts: In
     blocks_at_once = _blocks_at_once(_width_of(rows) * rows.num_rows / len(starts))
     for low in range(0, len(starts), blocks_at_once):
         begin, end = int(starts[low]), int(ends[min(low + blocks_at_once, len(starts)) - 1])
-        batch = canonical_batch(rows.slice(begin, end - begin), schema)
+        batch = canonical_batch(rows.slice(begin, end - begin), schema, padded=False)
         part = slice(low, low + blocks_at_once)
         bounds = list(zip((starts[part] - begin).tolist(), (ends[part] - begin).tolist(), strict=True))
         yield from (memoryview(block) for block in encode_planes(layout, batch, bounds))
@@ -242,23 +245,30 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
     return EncodedSst(info, data)
 
 
-def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+def canonical_batch(rows: pa.Table, schema: pa.Schema, padded: bool = True) -> pa.RecordBatch:
     """Rows as one batch in which equal rows have equal bytes: bytes under NULLs are zeros or empty.
+
+    Args:
+        padded: whether the columns are written as Arrow's messages, which pads them with the bytes that follow in
+            memory. Nested columns always are.
 
     Requires: `rows` has the columns of `schema`, except for nullability and metadata.
     """
-    columns = (
-        c if isinstance(c, pa.Array) else _one_array(c, field.type)
-        for c, field in zip(rows.columns, schema, strict=True)
-    )
-    return pa.record_batch([canonical(column) for column in columns], schema=schema)
+    columns, types = rows.columns, schema.types
+    alone = range(len(types)) if padded else [i for i, kind in enumerate(types) if is_nested(kind)]
+    found = {i: canonical(_one_array(columns[i], types[i])) for i in alone}
+    rest = [i for i in range(len(types)) if i not in found]
+    found |= zip(rest, canonical_columns([one_array(columns[i]) for i in rest]), strict=True)
+    return pa.record_batch([found[i] for i in range(len(types))], schema=schema)
 
 
-def _one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _one_array(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """A column as one array whose buffers end with it.
 
     Arrow pads encoded data with up to 63 bytes that follow in memory.
     """
+    if isinstance(column, pa.Array):
+        return column
     if column.num_chunks == 1 and _ends_its_buffer(column.chunk(0)):
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
@@ -274,7 +284,9 @@ def _ends_its_buffer(array: pa.Array) -> bool:
 
 def _width_of(rows: pa.Table) -> float:
     """The mean bytes of a row. Depends on the values only, not on the buffers."""
-    return sum(_bytes_a_row(one_array(column), rows.num_rows) for column in rows.columns)
+    varying = [i for i, kind in enumerate(rows.schema.types) if is_nested(kind) or _is_binary(kind)]
+    fixed = sum(int(kind.bit_width) for kind in rows.schema.types if not (is_nested(kind) or _is_binary(kind))) / 8
+    return fixed + sum(_bytes_a_row(one_array(rows.column(i)), rows.num_rows) for i in varying)
 
 
 def _rows_per_block(width: float) -> int:
@@ -295,12 +307,7 @@ def _bytes_a_row(values: pa.Array, rows: int) -> float:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_large_string(kind)
-    )
+    return kind.id in _BINARY
 
 
 def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints | None) -> Ints:

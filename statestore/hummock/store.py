@@ -49,6 +49,7 @@ from tussock.statestore.hummock.sst_reader import Rows, taken_from
 from tussock.statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.stacked import no_rows, take_rows
 from tussock.statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
@@ -265,7 +266,7 @@ class HummockStore:
             len(found_in),
             blocks,
         )
-        return pa.array(found), rows.take(pa.array(at, mask=~found))
+        return pa.array(found), take_rows(rows, pa.array(at, mask=~found))
 
     def _decoded(self, part: _Candidates, units: list[Unit]) -> list[Unit]:
         """The blocks of a section, with those decoded in which many keys are searched."""
@@ -570,7 +571,7 @@ class HummockStore:
                 other = next((batch.schema for batch in batches if not batch.schema.equals(first)), first)
                 raise WrongRowsError(f"stored sections of table {table_id}", str(other), str(first)) from error
         elif sections or schema is not None:
-            rows = (sections[0].section.reader.row_schema if sections else row_schema(schema)).empty_table()
+            rows = no_rows(sections[0].section.reader.row_schema if sections else row_schema(schema))
         else:
             return pa.table({})
         return rows if columns is None else rows.select(list(columns))

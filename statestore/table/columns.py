@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from tussock.statestore.stacked import MOST_VALUES, take_rows
 from tussock.statestore.vnode import one_array
 
 
@@ -14,6 +15,10 @@ def take_columns(tables: list[pa.Table], places: pa.Array) -> pa.Table:
 
     Cost: a gather. Memory: the result, the tables, and at most one more column.
     """
+    if sum(table.num_rows for table in tables) <= MOST_VALUES // 2:
+        rows = pa.concat_tables(tables)
+        tables.clear()
+        return take_rows(rows, places)
     schema = tables[0].schema
     columns = [
         pa.chunked_array([chunk for table in tables for chunk in table.column(i).chunks], f.type)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, overlay
+from tussock.statestore.stacked import take_rows
 from tussock.statestore.table.memory_file import MemoryFile
 
 Mask = npt.NDArray[np.bool_]
@@ -53,7 +54,7 @@ class KnownRun:
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
         keys, order = overlay(self.keys, newer.keys.array, found.at, found.hit)
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
-        return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
+        return KnownRun(keys, live[order], take_rows(rows, order), used[order])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from tussock.statestore.hummock.sorted_keys import (
     probe_order,
     take_keys,
 )
+from tussock.statestore.stacked import no_rows
 from tussock.statestore.table.columns import take_columns
 
 Positions = npt.NDArray[np.int64]
@@ -111,7 +112,7 @@ class MemTable:
         """All changes so far as one run. Cost: that of `runs`, and a merge."""
         if len(self.runs()) > 1:
             self._merge(len(self._runs))
-        return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table())
+        return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, no_rows(self._rows))
 
     def _merge(self, count: int) -> None:
         """Merge the newest `count` runs into one."""

@@ -39,6 +39,8 @@ from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, joined, sort_order
 from tussock.statestore.memory import spare_memory
+from tussock.statestore.stacked import take_rows
+from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.known_run import KnownRun, Mask, Places
 from tussock.statestore.table.mem_table import MemRun
 from tussock.statestore.table.schema import Found
@@ -295,7 +297,7 @@ class UnitRows:
             at, there, rest = places.at[places.hit], rest[places.hit], rest[~places.hit]
             run.used[at] = self.epoch
             found[there], row[there] = run.live[at], base + np.arange(len(at))
-            parts.append(run.rows.take(pa.array(at)))
+            parts.append(take_rows(run.rows, at))
             base += len(at)
         self.cache.count(len(keys) - len(rest), len(rest))
         if len(rest) == len(keys):
@@ -310,7 +312,7 @@ class UnitRows:
             parts.append(below.rows)
         rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
         if len(parts) > 1 or not found.all():
-            rows = rows.take(pa.array(row, mask=~found))
+            rows = take_rows(rows, pa.array(row, mask=~found))
         return Found(rows, pa.array(found))
 
     def publish(self, changes: MemRun) -> None:
@@ -361,7 +363,7 @@ class UnitRows:
         in_order = keys.take(pa.array(order))
         if not (first := differs_from_previous(in_order)).all():
             order, in_order = order[first], in_order.filter(pa.array(first))
-        rows = pa.concat_tables([run.rows for run in kept]).combine_chunks().take(pa.array(order))
+        rows = take_columns([run.rows for run in kept], pa.array(order))
         return self._run(SortedKeys(in_order), np.concatenate([run.puts for run in kept])[order], rows)
 
     def _run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:

@@ -5,6 +5,7 @@ Columns are matched by position and named by the schema, so callers need not ren
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -138,6 +139,12 @@ class TableLayout:
     def _require(self, found: pa.Table, expected: pa.Schema, what: str) -> None:
         if found.schema.types != expected.types:
             raise WrongColumnsError(self.schema.name, what, _show(found.schema), _show(expected))
+
+
+@lru_cache(maxsize=1024)
+def table_layout(schema: TableSchema, vnode_count: int) -> TableLayout:
+    """The layout of a table: the same object in each epoch, because a wide table's schemas are slow to make."""
+    return TableLayout(schema, vnode_count)
 
 
 def _check(schema: TableSchema) -> None:

@@ -19,6 +19,7 @@ from tussock.statestore.hummock.sorted_keys import Positions, probe_order, succe
 from tussock.statestore.hummock.sst_format import DELETE, PUT
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.stacked import no_rows, take_rows
 from tussock.statestore.table.mem_table import MemRun, MemTable, strictly_ascending
 from tussock.statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
 from tussock.statestore.table.row_cache import UnitRows
@@ -41,7 +42,9 @@ class Located:
 
     def take(self, rows: _Rows) -> _Rows:
         """Bring a column or rows from the input order of the keys into this order."""
-        return rows if self.as_given else rows.take(pa.array(self.order))
+        if self.as_given:
+            return rows
+        return take_rows(rows, self.order) if isinstance(rows, pa.Table) else rows.take(pa.array(self.order))
 
 
 class StateTable:
@@ -134,14 +137,18 @@ class StateTable:
                 continue
             at, here, rest = places[hit], rest[hit], rest[~hit]
             found[here], row[here] = run.puts[at], base + np.arange(len(at))
-            parts.append(run.rows.take(pa.array(at)))
+            parts.append(take_rows(run.rows, at))
             base += len(at)
         if not parts:
             return self._below(encoded, again)
-        below = self._below(encoded.take(pa.array(rest)), again)
-        found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
-        rows = pa.concat_tables([*parts, below.rows]).combine_chunks()
-        return Found(rows.take(pa.array(row, mask=~found)), pa.array(found))
+        if len(rest):
+            below = self._below(encoded.take(pa.array(rest)), again)
+            found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
+            parts.append(below.rows)
+        rows = pa.concat_tables(parts).combine_chunks()
+        if found.all():
+            return Found(take_rows(rows, row), pa.array(found))
+        return Found(take_rows(rows, pa.array(row, mask=~found)), pa.array(found))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
         """Rows whose keys start with each prefix; see StorageTable.scan_prefix. Exact even if changes hide stored rows.
@@ -309,7 +316,7 @@ class StateTable:
             yield _merged(changed, low, upto, keys, keyed.remove_column(0))
             low = upto
         if low < high:
-            nothing = self.layout.rows.empty_table()
+            nothing = no_rows(self.layout.rows)
             yield _merged(changed, low, high, pa.array([], pa.binary()), nothing)
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.stacked import no_rows
 from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds, rows_in_order
-from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, TableLayout
+from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, table_layout
 
 
 class StorageTable:
@@ -20,7 +21,7 @@ class StorageTable:
 
     def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int) -> None:
         """`store` reads a version in which `epoch` is readable. Raises TableSchemaError, UnsupportedTypeError."""
-        self.layout = TableLayout(schema, vnode_count)
+        self.layout = table_layout(schema, vnode_count)
         self.epoch = epoch
         self._store = store
         if self.layout.shape is not None:
@@ -151,7 +152,7 @@ class StorageTable:
         """`get_rows` by storage keys."""
         schema = self._selected(columns)
         if not len(keys):
-            return Found(schema.empty_table(), pa.array([], pa.bool_()))
+            return Found(no_rows(schema), pa.array([], pa.bool_()))
         found, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._names(columns))
         return Found(_conform(rows, schema, len(keys)), found)
 

@@ -29,7 +29,7 @@ _CHANGES = frozenset(
         "write",
     ]
 )
-_CACHES = frozenset({"cache", "lru_cache"})
+_CACHES = frozenset({"cache", "lru_cache", "by_identity"})
 #: Values that a module may create once for all threads: constants and types.
 _VALUES = frozenset(
     [

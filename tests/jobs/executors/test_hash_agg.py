@@ -21,8 +21,10 @@ from tussock.jobs.executors.base import ChangeError
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.operator import Actor
 from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
+from tussock.jobs.executors.value_state import WideSum
 from tussock.jobs.flow.chunk import empty_chunk
 from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore import stacked
 from tussock.statestore.objectstore.base import ObjectStore as Store
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.table.row_cache import RowCache
@@ -287,3 +289,51 @@ def test_calls_over_one_column_share_their_sum_and_count() -> None:
     node = agg_node((0,), (_call("Sum", 3), _call("Average", 3), _call("Count", 3), _call("Count", None)), False, False)
     (table,) = Bench(node, None).schemas  # type: ignore[arg-type]
     assert [c.type for c in table.columns] == ["int", "bigint", "decimal(38,0)", "bigint"]  # key, rows, sum, values
+
+
+WIDE = ("int", *("bigint", "double", "decimal(7,2)", "string") * 12, "bigint")
+
+
+def _wide_row(rng: random.Random, number: int) -> Row:
+    values = (
+        rng.choice([-(2**62), 7, 0]),
+        rng.choice([0.1, -1e300, inf, NAN]),
+        _decimal(rng.randint(-999, 999), 2),
+        "a",
+    )
+    return (rng.randint(0, 2), *(None if rng.random() < 0.2 else values[i % 4] for i in range(len(WIDE) - 2)), number)
+
+
+@pytest.mark.parametrize(("append_only", "partial"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("keys", [(0,), (0, 1), ()], ids=str)
+@pytest.mark.parametrize("limit", [stacked.MOST_VALUES, 30])
+def test_calls_that_differ_only_in_their_column_are_computed_together(
+    append_only: bool, partial: bool, keys: tuple[int, ...], limit: int, objects: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacked, "MOST_VALUES", limit)
+    added: list[int] = []
+    add = WideSum.add
+    monkeypatch.setattr(WideSum, "add", lambda s, old, new: added.append(len(old[0])) or add(s, old, new))
+    functions = ("Sum", "Average", "Count") if partial and not append_only else ("Sum", "Average", "Count", "Max")
+    calls = [
+        Agg(AggFunction(f), a, WIDE[a], _result_type(f, WIDE[a]), "TRY" if f == "Sum" else None)
+        for f in functions
+        for a in range(1, len(WIDE) - 1)
+        if f in ("Count", "Max") or WIDE[a] != "string"
+    ]
+    types = (*(WIDE[k] for k in keys), *(c.type for c in calls))
+    node = HashAgg(WIDE, keys, tuple(calls), (len(WIDE) - 1,), append_only, partial, types)
+    bench, rng = Bench(node, objects), random.Random(1)
+    rows, content = Counter[Row](), Counter[Row]()
+    for epoch in range(3):
+        gone = [] if append_only else rng.sample(sorted(rows, key=repr), len(rows) // 3)
+        come = [_wide_row(rng, 20 * epoch + i) for i in range(9)]
+        chunk = chunk_of(WIDE, [*((row, -1) for row in gone), *((row, 1) for row in come)])
+        added.clear()
+        emitted = bench.apply(_senders(node, [chunk]) if partial else chunk)
+        assert limit == 30 or len(added) == 2, "one addition for all sums of bigint, and one for all of decimals"
+        rows, content = integrate(rows, chunk), integrate(content, emitted)
+        assert {row[: len(keys)]: row for row in content} == {
+            row[: len(keys)]: tuple(v if not isinstance(v, int) or -(2**63) <= v < 2**63 else None for v in row)
+            for row in _batch(rows, keys, calls)
+        }
