@@ -4,6 +4,7 @@ import gc
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from threading import Event
@@ -22,7 +23,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.history import epoch_page, epochs_of_run, taken_by
+from tussock.jobs.facts.history import epoch_page, epochs_of_run, one_epoch, taken_by
 from tussock.jobs.facts.status import Status
 from tussock.jobs.gate.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
@@ -292,6 +293,27 @@ def test_an_action_shows_a_preview_and_starts_a_run_with_params_as_its_user(
     run = begun.headers["location"].partition("run=")[2]
     assert "Interval 2013-01-01 00:00:00 to 2013-01-02 00:00:00 UTC" in read(admin, f"{DAG}/runs/{run}")
     assert found["conf"] == {"restate": "s", "start": "2013-01-01T00:00:00+00:00", "end": "2013-01-02T00:00:00+00:00"}
+
+
+def test_a_run_and_its_epoch_show_the_intervals_that_now_passed_over(
+    admin: Visitor, visitors: dict[str, Visitor], shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = visitors["user"].post(f"{DAG}/actions/pause", data={"view": "per_g"}, headers=HERE)
+    run = begun.headers["location"].partition("run=")[2]
+    of_store = one_epoch(shop.meta, shop.epochs[0])
+    assert of_store is not None
+    days = [datetime(2026, 3, number, tzinfo=UTC) for number in (3, 6, 7)]
+    found = msgspec.structs.replace(of_store, now=days[2], passed_over=(days[0], days[1]))
+    monkeypatch.setattr(epochs, "one_epoch", lambda *_: found)
+    monkeypatch.setattr(epochs, "epochs_of_run", lambda *_: (found,))
+    stores._stores["shop"][1]._answers.forget()
+    text = read(admin, f"{DAG}/epochs/{found.epoch}")
+    assert "now() in views 2026-03-07 00:00:00 UTC" in text
+    assert "Passed over the intervals from 2026-03-03 00:00:00 to 2026-03-06 00:00:00 UTC, which had not run" in text
+    text = read(admin, f"{DAG}/runs/{run}")
+    assert "now() in views 2026-03-07 00:00:00 UTC" in text
+    assert "moved to 2026-03-07 00:00:00 UTC, over the intervals from 2026-03-03 00:00:00" in text
+    stores._stores["shop"][1]._answers.forget()
 
 
 def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_path: Path) -> None:
