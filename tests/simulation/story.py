@@ -166,7 +166,7 @@ class Story:
 
     def _insertions(self) -> Iterator[Insertion]:
         chance = self.world.random
-        for i in range(1 + int(chance.random() * 3)):
+        for i in range((1, 1, 2, 2, 3)[int(chance.random() * 5)]):
             rows: dict[int, Row] = {}
             for _ in range(1 + int(chance.random() * 3)):
                 k = int(chance.random() * _KEYS)
@@ -195,7 +195,8 @@ class Story:
         self.machine.network.local_bytes = (4_096, 212_992)[int(chance.random() * 2)]
         world.on_end.append(self._ended)
         self._start_driver(0.0)
-        if chance.random() < 0.5 or self.kind == "prefork":
+        upkeeps = (1, 1, 2)[int(chance.random() * 3)] if chance.random() < 0.5 or self.kind == "prefork" else 0
+        for _ in range(upkeeps):  # a vacuum beside a scrub or a compaction
             self.others.append(world.new_process("upkeep", HOST, self._upkeep))
         if chance.random() < 0.3:
             self.others.append(world.new_process("reader", HOST, lambda: self._read_often(2)))
