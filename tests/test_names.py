@@ -27,7 +27,6 @@ PARSERS = {
     "jobs/settings/home.py": "the place of a store, from its own address; commands that errors print",
     "jobs/facts/published.py": "commands that pages show",
     "jobs/shell/pipeline_commands.py": "commands that `tussock new` prints",
-    "jobs/shell/verify_command.py": "the command that `tussock verify` prints",
     "jobs/driver/ways_around.py": "commands that errors print",
     "jobs/facts/health.py": "commands that the status prints",
     "jobs/settings/printed_commands.py": "commands that errors print",
