@@ -47,6 +47,7 @@ from tussock.jobs.lake.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.row_values import printed_error, prints_rows
 from tussock.jobs.settings.tables import NoticeEvent, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.jobs.submitted.which_pipeline import options_of
@@ -672,8 +673,9 @@ def no_retry(pipeline: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, DamagedError) as err:
-        message = "\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])
-        raise AirflowFailException(addressed(message, pipeline=pipeline and _argument(pipeline))) from err
+        message = "\n  ".join([f"{type(err).__name__}: {printed_error(err)}", *getattr(err, "__notes__", ())])
+        cause = err if prints_rows() else None  # Airflow's log also has the texts of causes
+        raise AirflowFailException(addressed(message, pipeline=pipeline and _argument(pipeline))) from cause
 
 
 def _argument(name: str) -> str:

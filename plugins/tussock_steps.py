@@ -14,6 +14,7 @@ from airflow.sdk import BaseOperator, get_parsing_context
 
 from tussock.jobs.operations.folder import FolderEntry, definition_in, named_folder
 from tussock.jobs.settings.pipeline import FILE, Pipeline, find_pipeline, pipeline_names
+from tussock.jobs.settings.row_values import prints_for_airflow
 from tussock.jobs.settings.values import PipelineError
 from tussock.statestore.errors import InputError
 
@@ -32,7 +33,7 @@ def pipeline_of(name: str) -> Pipeline:
 
 
 def opened(name: str) -> "PipelineStore":
-    """Open a pipeline with its store, for a task.
+    """Open a pipeline with its store, for a task, which then prints rows only if all readers of its DAG may see them.
 
     Raises:
         NotInitialisedError: `tussock apply` has not created the store yet.
@@ -42,7 +43,9 @@ def opened(name: str) -> "PipelineStore":
     from tussock.jobs.settings.arrow import leave_pandas
 
     leave_pandas()
-    return open_at_home(pipeline_of(name))
+    pipeline = pipeline_of(name)
+    prints_for_airflow(pipeline.pages.rows)
+    return open_at_home(pipeline)
 
 
 def airflow_home() -> Path:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.sample import in_sample
 from tests.support.without_jvm import MARKS, RefusesJava, WithoutJvm
+from tussock.jobs.settings.row_values import prints_for_owners
 
 # Tests of S3 stores must not meet cached blocks of an earlier run on this host.
 os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")
@@ -37,6 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-jvm"):
         config.pluginmanager.register(WithoutJvm())
         config.option.markexpr = f"not ({' or '.join(MARKS)})"
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_terminal() -> Iterator[None]:
+    """A test of a task of Airflow decides whether its process prints rows. The next one begins anew."""
+    yield
+    prints_for_owners()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

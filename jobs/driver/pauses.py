@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.plan.definition import with_readers
 from tussock.jobs.reading.read import PausedViewWarning
+from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, RelationKind, shown_view
@@ -30,6 +31,8 @@ class Paused:
 class PausedViewsError(InputError):
     """Views were paused because their rows raise. Everything else was taken in. `reasons` is by view."""
 
+    parts_values = True
+
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
@@ -40,7 +43,7 @@ class PausedViewsError(InputError):
         return PausedViewsError(left) if left else None
 
     def __str__(self) -> str:
-        found = shared_reasons({shown_view(view): reason for view, reason in self.reasons.items()})
+        found = shared_reasons({shown_view(view): printed_reason(reason) for view, reason in self.reasons.items()})
         paused = [f"{', '.join(v)} {'are' if v[1:] else 'is'} paused: {reason}" for v, reason in found.groups]
         lines = "\n  ".join(filter(None, (*paused, found.ending)))
         resume = " ".join(f"--resume {view}" for view in self.reasons)

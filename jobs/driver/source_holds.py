@@ -18,6 +18,7 @@ import msgspec
 
 from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.plan.definition import source_of
+from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.sources.boundary import SourceTroubleError
 from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError
@@ -50,12 +51,14 @@ def _kind_of(error: InputError | SourceAwayError) -> str:
 class HeldSourcesError(InputError):
     """New files of failing sources were not taken. Everything else was. `reasons` is by source."""
 
+    parts_values = True
+
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
 
     def __str__(self) -> str:
-        found = shared_reasons(self.reasons)
+        found = shared_reasons({source: printed_reason(reason) for source, reason in self.reasons.items()})
         held = [
             f"source {sources[0]!r} is held: {reason}"
             if len(sources) == 1
@@ -77,7 +80,7 @@ class HeldSourceWarning(UserWarning):
         self.source, self.reason = source, reason
 
     def __str__(self) -> str:
-        return f"source {self.source!r} is held, and its new files wait: {self.reason}"
+        return f"source {self.source!r} is held, and its new files wait: {printed_reason(self.reason)}"
 
 
 def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from tussock.jobs.plan.definition import source_of
 from tussock.jobs.plan.fed_tables import fed_by_source
 from tussock.jobs.plan.lineage import Lineage
 from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import rejects_name
@@ -217,7 +218,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     """
 
     def because(reason: str) -> str:
-        return f": {reason}" if reasons else ""
+        return f": {printed_reason(reason)}" if reasons else ""
 
     seconds = seconds_text(summary.seconds)
     lines = [

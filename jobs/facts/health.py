@@ -26,6 +26,7 @@ from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, rem
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.redaction import without_secrets
+from tussock.jobs.settings.row_values import without_values
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
@@ -85,6 +86,30 @@ class Trouble(msgspec.Struct, frozen=True):
     wrong: bool = True  # readers miss something, or will
     since: datetime | None = None
     views: tuple[str, ...] = ()  # the views that it concerns, if `about` is not the name of one
+
+
+_WITH_REASON = frozenset(
+    {
+        TroubleKind.RUN_FAILED,
+        TroubleKind.RUN_INCOMPLETE,
+        TroubleKind.EPOCH_REFUSED,
+        TroubleKind.SOURCE_HELD,
+        TroubleKind.SOURCE_UNLISTED,
+        TroubleKind.VIEW_PAUSED,
+        TroubleKind.VIEW_HELD_BACK,
+        TroubleKind.SUITE_FAILED,
+        TroubleKind.SUITE_WARNS,
+        TroubleKind.ASSERTION_WARNS,
+    }
+)
+"""Their texts contain errors or findings, which may quote rows."""
+
+
+def without_row_values(trouble: Trouble) -> Trouble:
+    """Return a trouble for people who may not see rows."""
+    if trouble.kind not in _WITH_REASON:
+        return trouble
+    return msgspec.structs.replace(trouble, what=without_values(trouble.what), do=without_values(trouble.do))
 
 
 class HealthVerdict(StrEnum):

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.catalog.transaction import query_of
-from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, ViewQuality, stays_published
+from tussock.jobs.gate.record import NOT_APPLIED, SAMPLE_KEYS, Failure, ViewQuality, stays_published
 from tussock.jobs.gate.suite import GATES, REPORTS, QualitySuiteError
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.plan.difference import words_of
@@ -31,7 +31,6 @@ from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 
 _HEADER = re.compile(r"--[ \t]*(?P<name>\w+)[ \t]*:[ \t]*(?P<value>.*?)[ \t]*$")
-NOT_APPLIED = "The store does not maintain it in this form. `tussock apply` does, from the next epoch on."
 RESUME = "Correct the row or the SELECT; then `tussock apply --resume "
 
 

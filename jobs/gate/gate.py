@@ -30,6 +30,7 @@ from tussock.jobs.gate.history import earlier_values, with_bounds
 from tussock.jobs.gate.measured import ViewMeasures, measured
 from tussock.jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
 from tussock.jobs.gate.record import (
+    USABLE_SUITE,
     Failure,
     Judged,
     QualityRecord,
@@ -380,7 +381,7 @@ def _own_trouble(pipeline: Pipeline, suite: Suite, broken: dict[str, ViewQuality
     except QualitySuiteError as err:
         if pipeline.quality is None or pipeline.quality.scope is GateScope.PIPELINE:
             raise
-        failure = Failure("a usable suite", str(err).rstrip("."))
+        failure = Failure(USABLE_SUITE, str(err).rstrip("."))
         broken[suite.view] = ViewQuality(suite.view, 0, len(suite.items), (failure,), suite=suite.digest)
 
 

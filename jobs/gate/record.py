@@ -5,6 +5,7 @@ view, failed views are held back instead. This module imports neither Great Expe
 publish loads it.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -14,6 +15,7 @@ import msgspec
 
 from tussock.jobs.gate.suite import Suite
 from tussock.jobs.gate.text import expectation_text
+from tussock.jobs.settings.row_values import HINT, prints_rows
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
@@ -28,6 +30,15 @@ SUBJECT = "source "
 """The entry of a source in a quality record is named by this word and the source."""
 
 CORRECT_ROWS = "Correct the rows with another epoch, or correct the suite, and run again."
+
+
+USABLE_SUITE = "a usable suite"
+"""The expectation of a suite that cannot be read or evaluated."""
+
+NOT_APPLIED = "The store does not maintain it in this form. `tussock apply` does, from the next epoch on."
+"""What is observed of an assertion that has changed since the last apply."""
+
+_COUNT = re.compile(r"[\d,]+(?: of [\d,]+)? (?:wrong |distinct |failing )?(?:rows?|values|records)\b")
 
 
 class GateVerdict(StrEnum):
@@ -53,6 +64,13 @@ class Failure(msgspec.Struct, frozen=True):
     expectation: str
     observed: str
     keys: tuple[dict[str, str], ...] = ()
+
+    def without_values(self) -> "Failure":
+        """Return the failure without values of rows: only a count is left of what was observed."""
+        if self.expectation == USABLE_SUITE or self.observed == NOT_APPLIED:
+            return self
+        count = _COUNT.match(self.observed)
+        return Failure(self.expectation, count[0] if count else HINT)
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,6 +176,8 @@ class QualityGateError(InputError):
     `published`: the epoch that readers see. It can be this one, if it was published before the gate judged it.
     """
 
+    parts_values = True
+
     def __init__(self, record: QualityRecord, published: int = 0) -> None:
         super().__init__(record, published)
         self.record, self.published = record, published
@@ -176,6 +196,8 @@ class QualityGateError(InputError):
 
 class HeldViewsError(InputError):
     """Suites failed and their views are held back; everything else is published."""
+
+    parts_values = True
 
     def __init__(self, record: QualityRecord) -> None:
         super().__init__(record)
@@ -382,6 +404,8 @@ def _warning_lines(view: ViewQuality, before: QualityRecord | None) -> Iterator[
 
 def _failure_lines(view: ViewQuality, failures: Sequence[Failure]) -> Iterator[str]:
     """One line per failure. Failures in succession with the same rows list them once."""
+    if not prints_rows():
+        failures = [failure.without_values() for failure in failures]
     for failure, below in zip_longest(failures, failures[1:]):
         yield _failure_line(view, failure)
         if below is None or below.keys != failure.keys:

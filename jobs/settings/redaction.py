@@ -229,6 +229,8 @@ def _value_span(text: str, name: re.Match[str], separator: re.Match[str]) -> tup
     if _names_no_value(name["rest"] if strong else name["rest_of_weak"]) or not _is_setting(text, name, separator):
         return None
     quote = re.compile(_QUOTED).match(text, first)
+    if quote is not None and quote[0] == "`" and text[quote.end() : quote.end() + 1] in " .,;:)":
+        return None  # the end of `password=` in a sentence
     if not strong:
         if text[max(0, name.start() - 1) : name.start()] == "/":  # the folder of a partition
             return None

@@ -82,7 +82,7 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowsFor(StrEnum):
-    """Who may see rows on the pages, among the users who may see the pipeline."""
+    """Who may see values of rows, among the users of Airflow who may see the pipeline."""
 
     EDITORS = "editors"  # users who may edit its DAG in Airflow
     READERS = "readers"  # all of them

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.jobs.settings.redaction import without_secrets
+from tussock.jobs.settings.row_values import printed_error
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.statestore.errors import MustStopError, TussockError
 from tussock.statestore.extras import extras_named
@@ -24,7 +25,7 @@ def exit_code(job: Callable[[], int | None], chosen: argparse.Namespace | None =
         print(without_secrets(f"lost: {err}"), file=sys.stderr, flush=True)
         return 3
     except TussockError as err:
-        message = without_secrets("\n  ".join((f"error: {err}", *getattr(err, "__notes__", ()))))
+        message = without_secrets("\n  ".join((f"error: {printed_error(err)}", *getattr(err, "__notes__", ()))))
         folder, environment = (getattr(chosen, name, None) or "" for name in ("pipeline", "env"))
         print(addressed(message, pipeline=in_commands(Path(folder).name, environment)), file=sys.stderr, flush=True)
         return 1

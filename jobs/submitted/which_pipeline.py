@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.settings.row_values import prints_for_airflow
 
 
 def pipeline_arguments(parser: argparse.ArgumentParser, *, or_store: bool = False) -> None:
@@ -17,8 +18,13 @@ def pipeline_arguments(parser: argparse.ArgumentParser, *, or_store: bool = Fals
 
 
 def given_pipeline(chosen: argparse.Namespace) -> Pipeline:
-    """Load the pipeline of the options. Raises as `load_pipeline`."""
-    return load_pipeline(Path(chosen.pipeline), chosen.env)
+    """Load the pipeline of the options. Raises as `load_pipeline`.
+
+    The job's output is a log of Airflow, so it contains rows only if all readers of the DAG may see them.
+    """
+    pipeline = load_pipeline(Path(chosen.pipeline), chosen.env)
+    prints_for_airflow(pipeline.pages.rows)
+    return pipeline
 
 
 def options_of(pipeline: Pipeline, folder: Path) -> Sequence[str]:

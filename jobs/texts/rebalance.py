@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from tussock.jobs.settings.row_values import HINT, prints_rows
 from tussock.jobs.texts.table import aligned
 from tussock.jobs.upkeep.rebalance import HOT_SHARE, MoveVerdict, Rebalance, UnitShare, VnodeHotKey
 
@@ -74,14 +75,13 @@ def _cause(hot: VnodeHotKey | None) -> str:
     if hot is None:
         return "The cause is unknown, because the vnode has no stored rows."
     table = f"{hot.relation}, state table {hot.table_id}"
+    key = hot.key if prints_rows() else HINT
     if not hot.key:
         return f"Its rows belong to {table}, which is kept on one unit as a whole: a global aggregate or a LIMIT."
     if hot.share < HOT_SHARE:
-        return (
-            f"No single key is the cause: the key with most rows, {hot.key} of {table}, has {hot.rows:,} of {hot.of:,}."
-        )
+        return f"No single key is the cause: the key with most rows, {key} of {table}, has {hot.rows:,} of {hot.of:,}."
     return (
-        f"One hot key is the cause, and moving vnodes does not help: {hot.key} of {table} has {hot.rows:,} of the "
+        f"One hot key is the cause, and moving vnodes does not help: {key} of {table} has {hot.rows:,} of the "
         f"vnode's {hot.of:,} rows. Group or join by more columns, or filter the key out and process it in a separate "
         "view."
     )

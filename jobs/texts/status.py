@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import HealthVerdict, Trouble, verdict
+from tussock.jobs.facts.health import HealthVerdict, Trouble, verdict, without_row_values
 from tussock.jobs.facts.moment import age_text
 from tussock.jobs.facts.runs import RunState
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.units import UnitFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.settings.row_values import HINT, prints_rows
 from tussock.jobs.texts.table import aligned
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -47,6 +48,7 @@ def health_text(name: str, found: Sequence[Trouble], now: datetime) -> str:
 
 def health_line(trouble: Trouble) -> str:
     """A trouble in one paragraph, for logs."""
+    trouble = trouble if prints_rows() else without_row_values(trouble)
     return f"{'WRONG' if trouble.wrong else 'note'}: {trouble.about} {trouble.what}\n  -> {trouble.do}"
 
 
@@ -242,11 +244,12 @@ def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     rows = []
     for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
         hot = unit.hot
+        key = HINT if hot is None or not prints_rows() else hot.key
         held = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
         hottest = (
             ""
             if hot is None
-            else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
+            else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {key}"
         )
         did = f"{unit.busy_s:.2f}", f"{unit.busy_share:.0%}", f"{unit.rows_in:,}", bytes_text(unit.bytes_in)
         rows.append((str(unit.unit), str(unit.vnodes), *did, *held, hottest))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tussock.jobs.settings.row_values import HINT, printed_reason, prints_rows
 from tussock.jobs.texts.table import text_table
 from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
@@ -44,8 +45,11 @@ def _lines(view: ViewCheck) -> Iterator[str]:
             if view.missing or view.extra
             else ""
         )
-        yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{view.reason}{counts}"
-        yield from (f"  {example}" for example in view.examples)
+        yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{printed_reason(view.reason)}{counts}"
+        if prints_rows():
+            yield from (f"  {example}" for example in view.examples)
+        elif view.examples:
+            yield f"  {len(view.examples)} examples {HINT}"
     if view.open_columns:
         yield (
             f"{view.view}: not compared, because Spark's answer depends on the order of rows: "

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -102,6 +103,10 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     below: tuple[str, ...] = ()
     seconds: float = 0.0
     spark_seconds: float = 0.0
+
+    def without_values(self) -> "ViewCheck":
+        """Return the result without values of rows."""
+        return msgspec.structs.replace(self, examples=(), reason=without_values(self.reason))
 
 
 class Repair(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs
 from tussock_pages.guard import READS_RUNS, Rights, User, may_read, rights_of
-from tussock_pages.health import look_at_status, troubles_of
+from tussock_pages.health import look_at_status, shown_troubles, troubles_of
 from tussock_pages.overview import Waiting
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
@@ -122,8 +122,9 @@ def head_of(store: SeenStore, dag_id: str, user: User, session: Session) -> Page
     of, looked, epoch_dag = store.pipeline, look_at_status(store), f"epoch_{store.pipeline.name}"
     may_see_run = dag_id == epoch_dag or may_read(user, epoch_dag)
     run = last_runs(session, [epoch_dag]).get(epoch_dag) if may_see_run else None
-    troubles = troubles_of(looked, store, run)
-    return PageHead(dag_id, of, state, rights_of(user, dag_id, of.pages.rows), looked, troubles, store.looked)
+    rights = rights_of(user, dag_id, of.pages.rows)
+    troubles = shown_troubles(troubles_of(looked, store, run), may_see_rows=rights.may_see_rows)
+    return PageHead(dag_id, of, state, rights, looked, troubles, store.looked)
 
 
 @router.get("/dags/{dag_id}")

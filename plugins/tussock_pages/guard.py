@@ -25,6 +25,8 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 from starlette.responses import Response
 
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.row_values import Audience, may_see_rows
 from tussock.jobs.settings.tables import RowsFor
 
 HEADERS = {
@@ -74,7 +76,18 @@ def rights_of(user: BaseUser, dag_id: str, rows: RowsFor) -> Rights:
     details = _details(dag_id)
     edits = _allows(user, details, "PUT", None)
     starts = edits and _allows(user, details, "POST", DagAccessEntity.RUN)
-    return Rights(edits and starts, rows is RowsFor.READERS or (rows is RowsFor.EDITORS and edits))
+    return Rights(edits and starts, may_see_rows(rows, Audience.EDITORS if edits else Audience.READERS))
+
+
+def require_rows(user: BaseUser, dag_id: str, pipeline: Pipeline, what: str) -> None:
+    """Raise HTTPException 403 unless the user may see values of the pipeline's rows. `what`: contains them."""
+    rows = pipeline.pages.rows
+    if not rights_of(user, dag_id, rows).may_see_rows:
+        raise HTTPException(
+            403,
+            f"You may not see {what} of {pipeline.name}. `[pages] rows` in its pipeline.toml is {rows.value!r}: the "
+            "setting decides who sees them.",
+        )
 
 
 def may_edit(user: BaseUser, dag_id: str) -> bool:

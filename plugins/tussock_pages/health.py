@@ -5,7 +5,7 @@ Only Airflow's database has a run that failed before it read the store, for exam
 
 from fastapi import HTTPException
 
-from tussock.jobs.facts.health import Trouble, unopened, with_scheduler
+from tussock.jobs.facts.health import Trouble, unopened, with_scheduler, without_row_values
 from tussock.jobs.facts.runs import RunFacts
 from tussock.jobs.facts.status import Status, now_of, status_of
 from tussock.jobs.settings.pipeline import Pipeline
@@ -39,6 +39,11 @@ def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trou
         return troubles_unopened(looked.error, store.pipeline, run)
     status: Status | None = looked.value
     return None if status is None else _with_run(status.troubles, run, status.run)
+
+
+def shown_troubles(found: tuple[Trouble, ...] | None, *, may_see_rows: bool) -> tuple[Trouble, ...] | None:
+    """The troubles as a user may see them."""
+    return found if found is None or may_see_rows else tuple(map(without_row_values, found))
 
 
 def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tuple[Trouble, ...]:

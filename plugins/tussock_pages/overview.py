@@ -12,10 +12,11 @@ from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.operations.folder import FolderEntry
+from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.errors import TussockError
 from tussock_pages.dag_runs import LAST_TASK, Run, failed_tasks, last_runs, paused_dags
-from tussock_pages.guard import User, may_read, readable_dags
-from tussock_pages.health import look_at_status, troubles_of, troubles_unopened
+from tussock_pages.guard import User, may_read, readable_dags, rights_of
+from tussock_pages.health import look_at_status, shown_troubles, troubles_of, troubles_unopened
 from tussock_pages.page import page
 from tussock_pages.stores import Looked, SeenStore, begin_opening, pipelines
 
@@ -102,7 +103,7 @@ def overview(
     failed = {dag_id: tasks for (dag_id, _), tasks in failed_tasks(session, [*runs.values()]).items()}
     found = PipelineRows(
         tuple(
-            replace(_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ()))
+            _as_seen(replace(_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ())), user, each[0])
             for each in zip(shown, stores, strict=True)
         )
     )
@@ -115,6 +116,14 @@ def overview(
         page_number=page_number,
         pages=max(1, -(-len(mine) // PIPELINES_A_PAGE)),
     )
+
+
+def _as_seen(row: PipelineRow, user: User, one: FolderEntry) -> PipelineRow:
+    """The row as the user may see it. Cost: one query of Airflow's database."""
+    if one.pipeline is None or rights_of(user, row.dag_id, one.pipeline.pages.rows).may_see_rows:
+        return row
+    waiting = row.waiting and replace(row.waiting, unknown=tuple(map(without_values, row.waiting.unknown)))
+    return replace(row, troubles=shown_troubles(row.troubles, may_see_rows=False), waiting=waiting)
 
 
 def _row(

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock.jobs.facts.health import verdict
 from tussock.jobs.settings.redaction import without_secrets
+from tussock.jobs.settings.row_values import without_values
 from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
 from tussock.statestore.forks import renew_in_child
 from tussock.statestore.meta.catalog import shown_name
@@ -150,6 +151,11 @@ def waiting_note(now: datetime, looks: Iterable[Looked]) -> str:
     return f"Waiting for the store, which is busy or does not answer. The facts are of {moment(oldest)} UTC."
 
 
+def reason(text: str, may_see_rows: bool) -> str:
+    """Return a reason or an error as a user may see it: it may quote values of rows."""
+    return text if may_see_rows else without_values(text)
+
+
 def age(now: datetime, at: datetime | None) -> str:
     """Format the time since a moment."""
     return "–" if at is None else span(max(timedelta(), now - at).total_seconds())
@@ -173,6 +179,7 @@ _templates.filters |= {
     "span": span,
     "moment": moment,
     "message": message,
+    "reason": reason,
     "fitted": fitted,
 }
 _templates.globals |= {

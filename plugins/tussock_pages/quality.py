@@ -13,7 +13,7 @@ from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory
 from tussock.jobs.facts.history import epoch_page
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
-from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User
+from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User, require_rows
 from tussock_pages.page import page
 from tussock_pages.remembered import file_version, key_of
 
@@ -75,7 +75,7 @@ def quality_page(
         page_number=page_number,
         pages=max(1, -(-len(grid.names) // VIEWS_A_PAGE)),
         has_suites=bool(files),
-        has_docs=suites is not None and (suites.docs / "index.html").is_file(),
+        has_docs=head.rights.may_see_rows and suites is not None and (suites.docs / "index.html").is_file(),
         older=found.older,
         before=before,
     )
@@ -123,12 +123,13 @@ def view_page(
 
 
 @router.get("/dags/{dag_id}/reports/{path:path}")
-def data_docs(dag_id: str, path: str) -> Response:
-    """Serve a file of the pipeline's Data Docs.
+def data_docs(user: User, dag_id: str, path: str) -> Response:
+    """Serve a file of the pipeline's Data Docs, to users who may see rows, because it contains samples.
 
     Other programs wrote it: it may run no script and load nothing external.
     """
     store = store_of(dag_id)
+    require_rows(user, dag_id, store.pipeline, "the Data Docs, which contain values of rows,")
     if store.pipeline.quality is None:
         raise HTTPException(404, "This pipeline has no suites, so it has no Data Docs.")
     root = store.pipeline.quality.docs.resolve()

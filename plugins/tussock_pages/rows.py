@@ -15,7 +15,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.dag import WITH_ROWS, head_of, store_of
-from tussock_pages.guard import READS_RUNS, User, rights_of
+from tussock_pages.guard import READS_RUNS, User, require_rows
 from tussock_pages.page import page
 from tussock_pages.stores import SeenStore
 
@@ -37,12 +37,7 @@ def rows_page(
     """Show at most MOST_ROWS rows, or changes of an epoch, that have the values of the parameters `c.<column>`."""
     epoch = int(changed) if changed else None
     store = store_of(dag_id)
-    if not rights_of(user, dag_id, store.pipeline.pages.rows).may_see_rows:
-        raise HTTPException(
-            403,
-            f"You may not see rows of {store.pipeline.name}. `[pages] rows` in its pipeline.toml is "
-            f"{store.pipeline.pages.rows.value!r}: the setting decides who sees them.",
-        )
+    require_rows(user, dag_id, store.pipeline, "rows")
     relation = _relation(store.version, name)
     if relation is None:
         raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")

@@ -22,9 +22,11 @@ def verified_page(request: Request, user: User, session: SessionDep, dag_id: str
     store = store_of(dag_id)
     found = read_last(store.meta.objects) or Verification(())
     checks = sorted(found.views, key=lambda view: _FIRST.index(view.verdict))
+    head = head_of(store, dag_id, user, session)
+    if not head.rights.may_see_rows:
+        checks = [check.without_values() for check in checks]
     views = [(check, moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
     counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
-    head = head_of(store, dag_id, user, session)
     return page(
         request,
         "verified.html",
@@ -34,4 +36,5 @@ def verified_page(request: Request, user: User, session: SessionDep, dag_id: str
         counts=counts,
         repair=found.repair,
         total=len(checks),
+        may_see_rows=head.rights.may_see_rows,
     )

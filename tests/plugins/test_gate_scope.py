@@ -134,6 +134,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     (folder / "pipeline.toml").write_text(
         f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n'
         f'[quality]\nscope = "view"\ndocs = "{tmp_path}/docs"\n[publish]\nto = "{tmp_path}/tables"\n'
+        '[pages]\nrows = "readers"\n'
     )
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
     MetaStore.init(open_object_store(f"{tmp_path}/store"))

@@ -56,7 +56,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     (folder / "quality/sales.json").write_text('{"expectations": []}')
     (folder / "pipeline.toml").write_text(
         f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\ntime_zone = "Europe/Berlin"\n'
-        f'[quality]\ndocs = "{tmp_path}/docs"\n'
+        f'[quality]\ndocs = "{tmp_path}/docs"\n[pages]\nrows = "readers"\n'
     )
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
     (tmp_path / "data").mkdir()
