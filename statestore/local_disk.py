@@ -1,6 +1,26 @@
-"""The folder on the local disk for what does not fit into memory: Spark's, if this process works for Spark."""
+"""Folders on the local disk for what does not fit into memory, and for files that other libraries read.
 
+They are in Spark's folder if this process works for Spark, else in the system's folder for temporary files. A killed
+process leaves its folders behind, and the next process of the host removes them. It decides as follows who owns one:
+
+    the lock (flock) on a folder is held by its process and by the children that it forks. The kernel releases it
+    the name contains the kernel's boot id. Only processes of one kernel, also in several containers, see each other's
+        locks, so the folders of other machines that share the disk stay
+    the owner is another user: the folder stays
+"""
+
+import fcntl
+import functools
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from weakref import finalize
+
+from tussock.statestore.forks import OwnProcess
 
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # Spark sets it for its workers, and the fork server for its own
 
@@ -9,3 +29,90 @@ def local_folder() -> str | None:
     """The folder; None: the system's folder for temporary files."""
     folder = os.environ.get(LOCAL_DIRS, "").split(",")[0]
     return folder if folder and os.access(folder, os.W_OK) else None
+
+
+class TemporaryFolder:
+    """A folder with mode 0700, which is deleted with this object, with its block, or at the end of the process."""
+
+    def __init__(self, use: str) -> None:
+        """`use`: a word for the name. The first folder of a process removes those of killed processes beside it."""
+        parent = local_folder() or tempfile.gettempdir()
+        _remove_abandoned_once(parent)
+        self.name, handle = _make_locked(f"{_prefix()}{use}-", parent)
+        self._end = finalize(self, _remove, OwnProcess(), self.name, handle)
+
+    def cleanup(self) -> None:
+        """Delete the folder."""
+        self._end()
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cleanup()
+
+
+def remove_abandoned(parent: str) -> list[str]:
+    """Remove the folders below `parent` whose processes were killed, and return their names."""
+    removed = []
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in [entry for entry in entries if entry.name.startswith(_prefix())]:
+            with _locked_if_abandoned(entry.path) as abandoned:
+                if abandoned:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    removed.append(entry.name)
+    return removed
+
+
+@functools.lru_cache(maxsize=64)
+def _remove_abandoned_once(parent: str) -> None:
+    remove_abandoned(parent)
+
+
+@functools.cache
+def _prefix() -> str:
+    """The start of the names of all folders of this kernel."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:  # not Linux: unique, so that nothing is removed
+        boot = os.urandom(4).hex()
+    return f"tussock-{boot}-"
+
+
+def _make_locked(prefix: str, parent: str) -> tuple[str, int]:
+    """Make a folder, and return its path and the open file with its lock."""
+    while True:
+        path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # A file system without locks: nobody can lock the folder, so it is never removed.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.isdir(path):  # noqa: PTH112
+            return path, handle
+        os.close(handle)  # Another process removed it before it was locked.
+
+
+@contextmanager
+def _locked_if_abandoned(path: str) -> Iterator[bool]:
+    """Hold the lock of a folder of this user during the block. False if a process holds it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # not a folder, or gone
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = os.fstat(handle).st_uid == os.geteuid()
+        except OSError:
+            free = False
+        yield free
+    finally:
+        os.close(handle)
+
+
+def _remove(process: OwnProcess, path: str, handle: int) -> None:
+    if process.is_here:  # a forked child leaves the folder of its parent
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)

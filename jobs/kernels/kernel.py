@@ -10,8 +10,6 @@ Every result has one row per input row, in the same order, because callers pair 
 
 import json
 import re
-import shutil
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +36,7 @@ from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import OwnProcess
-from tussock.statestore.local_disk import local_folder
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import shown_at
 from tussock.statestore.nested import is_nested, relabelled
 from tussock.statestore.types import arrow_type, is_span
@@ -568,8 +566,8 @@ class _Kept:
 
     def __init__(self, memory_limit: str) -> None:
         self.process = OwnProcess()
-        folder = spill_folder()
-        self.kernel = Kernel(memory_limit, folder)
+        folder = TemporaryFolder("kernel")  # in the folder of Spark's workers, which end without exit handlers
+        self.kernel = Kernel(memory_limit, folder.name)
         finalize(self, _end, self.process, self.kernel, folder)
 
 
@@ -591,18 +589,9 @@ def thread_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
     return kept.kernel
 
 
-def spill_folder() -> str:
-    """Make a folder with mode 0700 and a random name for the rows that one kernel spills.
-
-    If the process has Spark's local directory, the folder is in it: Spark's workers end without exit handlers, and
-    Spark removes that directory when the application ends. Otherwise it is in the system's temporary directory.
-    """
-    return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local_folder())
-
-
-def _end(process: OwnProcess, kernel: Kernel, folder: str) -> None:
+def _end(process: OwnProcess, kernel: Kernel, folder: TemporaryFolder) -> None:
     if process.is_here:
         kernel.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.cleanup()
     else:  # a forked child must not close its parent's connection: a thread of the parent may have held its locks
         _of_parent.append(kernel)

@@ -38,13 +38,12 @@ from tussock.jobs.lake.delta_vectors import LOG, unlisted_files
 from tussock.jobs.lake.named_files import require_inside
 from tussock.statestore.decoding import decoded
 from tussock.statestore.extras import extras_named
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import open_s3
 
 if TYPE_CHECKING:  # processes without Delta sources do not load the package
-    from tempfile import TemporaryDirectory
-
     from deltalake import DeltaTable
 
 CLONE_OF = "clone_of"
@@ -186,7 +185,7 @@ class Snapshot:
 
     place: DeltaPlace
     table: "DeltaTable"
-    mirror: "TemporaryDirectory[str] | None" = None  # the folder that the package reads instead of the table's
+    mirror: TemporaryFolder | None = None  # the folder that the package reads instead of the table's
 
     @property
     def version(self) -> int:

@@ -7,8 +7,8 @@ to the entries of a local table, or copies of the objects in a bucket.
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_s3
 
@@ -16,7 +16,7 @@ _ROWS = ".parquet"
 _PARALLEL = 16
 
 
-def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> "TemporaryDirectory[str]":
+def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> TemporaryFolder:
     """Create a folder with a table's entries. It is deleted with the returned object.
 
     Args:
@@ -26,7 +26,7 @@ def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) 
 
     Cost: for a local table, one link per entry of its folder; in a bucket, one LIST and one GET per object.
     """
-    folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="tussock-delta-")
+    folder = TemporaryFolder("delta")
     if not bucket:
         for entry in Path("/", name).iterdir() if Path("/", name).is_dir() else ():
             if rows or entry.suffix != _ROWS:

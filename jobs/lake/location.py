@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pyarrow.fs as pafs
 
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import as_s3, open_object_store
@@ -63,7 +63,7 @@ class Location:
             return
         bucket = as_s3(self.objects)
         assert bucket is not None
-        with TemporaryDirectory(prefix="tussock-publish-") as folder:
+        with TemporaryFolder("publish") as folder:
             yield (file := Path(folder) / "rows")
             bucket.put_file(name, file)
 

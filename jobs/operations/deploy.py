@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
@@ -22,6 +21,7 @@ from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import missing_extra
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.errors import AlreadyInitialisedError
 from tussock.statestore.meta.store import MetaStore
@@ -93,7 +93,7 @@ def _planned(pipeline: Pipeline, read: "_Read", prune: bool, resume: Sequence[st
         store = pipeline.store
         if read.makes_store:
             progress(f"{store} does not exist yet; `tussock apply {pipeline.argument}` creates it")
-            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # an empty store to compare with
+            store = stack.enter_context(TemporaryFolder("plan"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
         return read.whole(session.plan(read.scripts, prune=prune, resume=resume, derived=read.derived))

@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.errors import InputError
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import holds_months, interval_texts
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import GIVEN_MONTHS, VARIANT
@@ -141,9 +141,10 @@ def _whole(path: Path) -> Iterator[Path]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():
-        with tempfile.NamedTemporaryFile() as made, path.open("wb") as out:
-            yield Path(made.name)  # no writer of Parquet accepts a file without positions
-            shutil.copyfileobj(made, out)
+        with TemporaryFolder("rows") as folder, path.open("wb") as out:
+            yield (made := Path(folder, "rows"))  # no writer of Parquet accepts a file without positions
+            with made.open("rb") as written:
+                shutil.copyfileobj(written, out)
         return
     path = Path(os.path.realpath(path))
     if path.is_symlink():  # to itself

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -31,6 +30,7 @@ from tussock.jobs.sources.pins import RangeFile
 from tussock.jobs.sources.prices import price_type
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
 
 FORMATS = ("csv", "json", "parquet")
@@ -134,7 +134,7 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
         inferred = _parquet(path, name, found[0])
     else:
         texts = [_sample_of(file, path) for file in sample]
-        with TemporaryDirectory(prefix="tussock-preview-") as folder:
+        with TemporaryFolder("preview") as folder:
             places = [Path(folder, f"{i}.txt") for i in range(len(texts))]
             for place, text in zip(places, texts, strict=True):
                 place.write_bytes(text)

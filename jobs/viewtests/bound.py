@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,6 +44,7 @@ from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.sources.describe import described, placed
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -107,7 +108,7 @@ class BoundFiles:
     def _bound(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:
         """The statement as the cache keeps it: without code of functions, which the files contain."""
         if self._maker is None:
-            folder = stack.enter_context(TemporaryDirectory(prefix="tussock-test-"))
+            folder = stack.enter_context(TemporaryFolder("test"))
             create_store(folder, units=1, time_zone=self.time_zone)  # empty: binding reads its time zone
             self._meta = open_meta(folder)
             self._maker = StatementMaker(self._meta, StoredRows(self._meta), StatementWriter(self._meta), self.spark)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -49,6 +48,7 @@ from tussock.jobs.viewtests.document import FilePlace, ViewStep, ViewTest, ViewT
 from tussock.jobs.viewtests.stand_in import columns_of_input, flat_test, over_stand_ins
 from tussock.jobs.viewtests.values import Columns, moment_of_value, named_columns, plain_rows, typed_rows
 from tussock.statestore.errors import InputError, TussockError, did_you_mean
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.months import given_rows
@@ -93,7 +93,7 @@ def try_test(
     """
     start = time.perf_counter()
     try:
-        with TemporaryDirectory(prefix="tussock-test-") as folder:
+        with TemporaryFolder("test") as folder:
             failures = _Running(test, catalog, time_zone, runner, Path(folder)).failures()
     except TussockError as err:
         text = "\n  ".join([str(err), *getattr(err, "__notes__", ())])
@@ -104,7 +104,7 @@ def try_test(
 
 def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: str, runner: LevelRunner) -> list[Row]:
     """The rows of the tested view after all steps, also if the test expects others. Raises InputError branches."""
-    with TemporaryDirectory(prefix="tussock-test-") as folder:
+    with TemporaryFolder("test") as folder:
         *_, (_, _, _, after) = _Running(test, catalog, time_zone, runner, Path(folder)).run()
         return after
 

@@ -20,7 +20,7 @@ from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.workers.budgets import budgets_here
 from tussock.jobs.workers.line import Line
 from tussock.jobs.workers.worker import serve
-from tussock.statestore.local_disk import LOCAL_DIRS, local_folder
+from tussock.statestore.local_disk import LOCAL_DIRS, TemporaryFolder
 
 EXIT_S = 5.0  # for the workers to end after the driver
 _TELL_S = 60.0  # for the driver to take a report
@@ -34,7 +34,7 @@ class _Worker(NamedTuple):
 def main() -> None:
     """Fork a worker per file descriptor. Arguments: the server's own descriptor, then those of the workers."""
     server_fd, *fds = map(int, sys.argv[1:])
-    with tempfile.TemporaryDirectory(prefix="tussock-workers-", dir=local_folder()) as folder:
+    with TemporaryFolder("workers") as folder:
         tempfile.tempdir = os.environ[LOCAL_DIRS] = folder  # a worker that is killed leaves files behind
         workers: dict[int, _Worker] = {}  # by the end of a pipe whose other end is open while the worker lives
         for rank, fd in enumerate(fds):

@@ -1,8 +1,8 @@
 """Copies an object from one store to another, within the server if one S3 server holds both."""
 
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
+from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 from tussock.statestore.objectstore.open import as_s3
@@ -29,10 +29,10 @@ def copy_object(source: ObjectStore, of: str, target: ObjectStore, name: str, et
             source.head(of)
             into.put_file(name, source.root / of)
             return
-        with NamedTemporaryFile(prefix="tussock-copy-") as file:
-            for start in range(0, size := source.head(of).size, _PIECE_BYTES):
-                file.write(source.get_ranges(of, [(start, min(_PIECE_BYTES, size - start))])[0])
-            file.flush()
-            into.put_file(name, Path(file.name))
+        with TemporaryFolder("copy") as folder:
+            with (file := Path(folder, "object")).open("wb") as content:
+                for start in range(0, size := source.head(of).size, _PIECE_BYTES):
+                    content.write(source.get_ranges(of, [(start, min(_PIECE_BYTES, size - start))])[0])
+            into.put_file(name, file)
     else:
         target.put(name, source.get(of))
