@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.runners import here
-from tussock.jobs.driver.moment import micros_of
 from tussock.jobs.session import Session
 from tussock.jobs.verify.record import Verdict
 
@@ -41,7 +40,7 @@ SOURCES = {
     "json_files": FormatCase("json"),
     "orc_files": FormatCase("orc"),
 }
-#: Views over `s`. In Spark's query over all columns, `m` is its `_metadata` and `i` the moment.
+#: Views over `s`. In Spark's query over all columns, `m` is its `_metadata` and `i` the time of the epoch.
 VIEWS = (
     "SELECT * FROM s",
     "SELECT _metadata.file_name, _ingested_at, * FROM s",
@@ -96,6 +95,11 @@ class Hidden:
     files: Path
     session: Session
 
+    @property
+    def taken_micros(self) -> int:
+        """When the only epoch began, by its number."""
+        return (self.session.meta.latest().epoch >> 16) * 1000
+
 
 @pytest.fixture(scope="module")
 def hidden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hidden]:
@@ -119,11 +123,11 @@ def of_csv(sql: str) -> str:
     return re.sub(r"\b(FROM|JOIN) s\b", r"\1 csv_files", sql)
 
 
-def as_spark_reads(spark: SparkSession, files: Path, name: str) -> DataFrame:
-    """The rows of a source's files as Spark reads them, with its own `_metadata` as column m and the moment as i."""
+def as_spark_reads(spark: SparkSession, hidden: Hidden, name: str) -> DataFrame:
+    """The rows of a source's files as Spark reads them, with its own `_metadata` as m and the epoch's time as i."""
     case = SOURCES[name]
-    read = spark.read.format(case.format).options(**case.options).schema(COLUMNS).load(str(files / name))
-    return read.selectExpr("*", "_metadata AS m", f"timestamp_micros({micros_of(MOMENT)}) AS i")
+    read = spark.read.format(case.format).options(**case.options).schema(COLUMNS).load(str(hidden.files / name))
+    return read.selectExpr("*", "_metadata AS m", f"timestamp_micros({hidden.taken_micros}) AS i")
 
 
 def texts(rows: pa.Table) -> list[str]:
@@ -133,7 +137,7 @@ def texts(rows: pa.Table) -> list[str]:
 @pytest.mark.parametrize("name", SOURCES)
 def test_metadata_of_each_format_equals_sparks(name: str, spark: SparkSession, hidden: Hidden) -> None:
     found = hidden.session.read(f"all_of_{name}")
-    sparks = as_spark_reads(spark, hidden.files, name).toArrow().rename_columns(found.column_names)
+    sparks = as_spark_reads(spark, hidden, name).toArrow().rename_columns(found.column_names)
     assert texts(found) == texts(sparks)
     ours, theirs = ([(f.name, f.type) for f in rows.schema.field("_metadata").type] for rows in (found, sparks))
     assert ours == theirs
@@ -141,7 +145,7 @@ def test_metadata_of_each_format_equals_sparks(name: str, spark: SparkSession, h
 
 @pytest.mark.parametrize("sql", VIEWS)
 def test_a_view_of_hidden_columns_equals_sparks_query(sql: str, spark: SparkSession, hidden: Hidden) -> None:
-    as_spark_reads(spark, hidden.files, "csv_files").createOrReplaceTempView("s")
+    as_spark_reads(spark, hidden, "csv_files").createOrReplaceTempView("s")
     assert texts(hidden.session.read(f"v{VIEWS.index(sql)}")) == texts(spark.sql(spelled_for_spark(sql)).toArrow())
 
 
