@@ -45,7 +45,9 @@ from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.statements import Transaction
 from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.jobs.reading.stored_rows import StoredRows
@@ -246,13 +248,14 @@ class Session:
         prune: bool = False,
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
+        zone_rules: bool = False,
     ) -> "Deployment":
         """Return the changes that `apply` would make with these files.
 
         Writes nothing; without changes, starts no Spark.
         """
         with self._at_work():
-            return self._deployment(scripts, prune, resume, derived, stores_rows=False)
+            return self._deployment(scripts, prune, resume, derived, zone_rules, stores_rows=False)
 
     def apply(
         self,
@@ -261,6 +264,7 @@ class Session:
         prune: bool = False,
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
+        zone_rules: bool = False,
         require: "Callable[[Deployment], None] | None" = None,
     ) -> "Deployment":
         """Apply a pipeline's files, all of them as one entry of the log, or nothing.
@@ -274,6 +278,8 @@ class Session:
             resume: paused views to rebuild, with the views that were paused together with them.
             derived: returns further statements for the views of the files, such as the measures of quality suites; None
                 leaves these unchanged.
+            zone_rules: record the rules of time zones that this Java has, if they differ from the recorded ones, and
+                rebuild the views that convert by them.
             require: called with the deployment before it is logged. If it raises, nothing is logged.
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
@@ -281,7 +287,7 @@ class Session:
         with self._at_work(), self._statement_runner.alone("apply"):
             while True:
                 try:
-                    deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
+                    deployment = self._deployment(scripts, prune, resume, derived, zone_rules, stores_rows=True)
                 except EpochMovedError:
                     continue
                 if require is not None:
@@ -298,6 +304,7 @@ class Session:
         prune: bool,
         resume: Sequence[str],
         derived: "Derived | None",
+        zone_rules: bool,
         *,
         stores_rows: bool,
     ) -> "Deployment":
@@ -308,7 +315,7 @@ class Session:
         deploying = Deploying(
             self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting
         )
-        return deploying.of(scripts, prune, resume, derived)
+        return deploying.of(scripts, prune, resume, derived, zone_rules)
 
     def flush(
         self,
@@ -406,7 +413,7 @@ class Session:
             found = verify(
                 self.spark,
                 self.meta,
-                lambda relations: self._statements.binder(relations).sandbox,
+                lambda relations: self._statements.binder(self.meta.latest().catalog, relations).sandbox,
                 views,
                 percent=percent,
                 epoch=epoch,
@@ -554,16 +561,18 @@ class Session:
         """
         with self._at_work(), self._statement_runner.alone("create_view"):
             catalog = self._pending.at(self.meta.latest())
-            binder = self._statements.binder(catalog.live())
+            binder = self._statements.binder(catalog)
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
             require_free_name(view.name)
-            return noted(self._writer.append(catalog, view.sql, view), binder.notes)
+            zones = self._statements.unrecorded_zones(catalog)
+            statement = Transaction((view, *zones)) if zones else view
+            return noted(self._writer.append(catalog, view.sql, statement), binder.notes)
 
     def _opened_frames(self) -> "Frames":
         if self._frames is None:
             from tussock.jobs.reading.frames import Frames
 
-            self._frames = Frames(self.meta, self._stored, self.spark, self.time_zone)
+            self._frames = Frames(self.meta, self._stored, self.spark, store_zone(self.meta))
         return self._frames
 
     def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner, workers: int) -> LevelRunner:

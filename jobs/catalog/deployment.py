@@ -23,6 +23,7 @@ from tussock.jobs.catalog.source_changes import change_notes, edited_source
 from tussock.jobs.catalog.statement_maker import StatementMaker
 from tussock.jobs.catalog.transaction import DraftTransaction
 from tussock.jobs.catalog.unchanged import unchanged_relation
+from tussock.jobs.catalog.zone_move import ZoneMove, known_moves, moved_views, moves_of_jvm
 from tussock.jobs.kernels.python_function import FOLDER
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Place
@@ -170,7 +171,12 @@ class Deploying:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
 
     def of(
-        self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived | None = None
+        self,
+        scripts: Sequence[Script],
+        prune: bool,
+        resume: Sequence[str] = (),
+        derived: Derived | None = None,
+        zone_rules: bool = False,
     ) -> Deployment:
         """The deployment of these files.
 
@@ -178,10 +184,11 @@ class Deploying:
             derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
             prune: drop views that the files do not name.
             resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
+            zone_rules: record the rules of time zones that this Java has, and rebuild the views that convert by them.
 
         Raises: subclasses of InputError that name the place, with the file in a note. Nothing is logged then.
         """
-        whole = True
+        whole, moves = True, self._record_zone_rules() if zone_rules else ()
         for path, script in scripts:
             with _noted(path):
                 for statement in split_script(script):
@@ -194,8 +201,13 @@ class Deploying:
                     self._take(path, ScriptStatement(text, Place(1, 1)), own=True)
         self._without_files(prune and whole, own=derived is not None and whole)
         self._resume(resume)
+        self._rebuild(moved_views(self.catalog, moves, self.meta.settings.time_zone))
         self._settle()
+        if not zone_rules:
+            self._note_other_rules()
         changes = bool(self._draft.statements)
+        for zone in self.maker.unrecorded_zones(self._draft.catalog) if changes else ():
+            self._draft.add(zone)
         to_log = self._draft.statement() if changes and self.stores_rows else None
         items = (*statement_items(scripts), *self._functions(), *self._actions())
         return Deployment(
@@ -381,6 +393,30 @@ class Deploying:
         """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
         self.maker.bind_again(self._draft, view)
         return find(self._draft.catalog, view.name)
+
+    # --- rules of time zones ------------------------------------------------------------------------------------------
+
+    def _record_zone_rules(self) -> Sequence[ZoneMove]:
+        """Record the JVM's rules in place of those that differ. Raises UnknownZoneError."""
+        moves = tuple(moves_of_jvm(self.catalog, self.meta.settings.time_zone, self.maker))
+        for move in moves:
+            self._draft.add(move.statement)
+            bound = f"{move.recorded.digest} to {move.found.digest}"
+            self._add(Step(StepAction.CHANGE, f"time zone {move.found.name}", "", (move.difference,), bound=bound))
+        return moves
+
+    def _rebuild(self, views: Sequence[Relation]) -> None:
+        """Bind views anew that the files have not changed. Raises CannotFollowError."""
+        for view in views:
+            if any(r.id == view.id for r in self._draft.catalog.live()):
+                self.maker.bind_again(self._draft, view, rebuilt=True)
+                after = planned(self._draft.catalog, view.name) or find(self._draft.catalog, view.name)
+                self._steps = [step for step in self._steps if step.what != _what(view)]
+                self._add(self._created(view, after, True, True, "", ""))
+
+    def _note_other_rules(self) -> None:
+        for move in known_moves(self.catalog, self.meta.settings.time_zone):
+            self._add(Step(StepAction.NONE, f"time zone {move.recorded.name}", "", note=move.note))
 
     def _settle(self) -> None:
         """Bind the views again that read changed relations and that the files do not name. Raises CannotFollowError."""

@@ -54,7 +54,7 @@ class Selects:
 
     def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
         try:
-            bound = self._statements.binder(sight.relations(version.catalog)).bind(
+            bound = self._statements.binder(version.catalog, sight.relations(version.catalog)).bind(
                 text, place, EpochsOf(self._stored, version, sight)
             )
         except NoRelationError as err:

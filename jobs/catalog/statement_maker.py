@@ -29,6 +29,7 @@ from tussock.jobs.logical.statements import (
     Explain,
     Insert,
     Query,
+    RecordZone,
     Show,
     Single,
     Update,
@@ -43,13 +44,16 @@ from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
 from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.sources.describe import described, placed
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
+from tussock.jobs.sources.spark_files import TIME_ZONE
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.zones import RuledZone, digest_of, name_of, rules_of
 
 if TYPE_CHECKING:  # imported on use, because only SQL needs Spark
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +111,6 @@ class StatementMaker:
     ) -> None:
         """`spark` starts the Spark session when it is first needed."""
         self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
-        self._time_zone = meta.settings.time_zone
         self._tables = PendingTables(meta)
         self._binder: Binder | None = None
 
@@ -116,17 +119,39 @@ class StatementMaker:
         """Starts the Spark session when it is first called."""
         return self._spark
 
-    def binder(self, relations: tuple[Relation, ...]) -> "Binder":
-        """The binder, over these relations."""
-        if self._binder is None:
+    def binder(self, catalog: Catalog, relations: tuple[Relation, ...] | None = None) -> "Binder":
+        """The binder over a catalog, by the rules of its time zone.
+
+        `relations`: those to which names may refer; None: the live ones.
+
+        Raises: ZoneRulesDifferError, UnknownZoneError.
+        """
+        relations, zone = catalog.live() if relations is None else relations, self._zone_in(catalog)
+        if self._binder is None or digest_of(zone) not in ("", digest_of(self._binder.sandbox.time_zone)):
             from tussock.jobs.sql.binder import Binder
 
-            self._binder = Binder(
-                self._spark(), relations, self._time_zone, tuple(READERS), has_kernel, WITHOUT_PATH, hidden_of
-            )
+            self._binder = Binder(self._spark(), relations, zone, tuple(READERS), has_kernel, WITHOUT_PATH, hidden_of)
         else:
             self._binder.set_relations(relations)
         return self._binder
+
+    def _zone_in(self, catalog: Catalog) -> RuledZone:
+        return catalog.zone(self._meta.settings.time_zone)
+
+    def unrecorded_zones(self, catalog: Catalog) -> tuple[RecordZone, ...]:
+        """The statements that record the time zones of the statements that were bound, if a catalog lacks them.
+
+        Raises: ZoneRulesDifferError if it has other rules of a zone that they name.
+        """
+        if self._binder is None:
+            return ()
+        sandbox = self._binder.sandbox
+        used = [zone for zone in (sandbox.time_zone, *sorted(sandbox.named_zones)) if digest_of(zone)]
+        for zone in used:
+            recorded = catalog.zone(name_of(zone))
+            if digest_of(recorded) not in ("", digest_of(zone)):
+                raise ZoneRulesDifferError.between(rules_of(recorded), rules_of(zone))
+        return tuple(RecordZone(rules_of(zone)) for zone in used if not digest_of(catalog.zone(name_of(zone))))
 
     def bound(
         self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
@@ -140,8 +165,12 @@ class StatementMaker:
 
         Raises: as Binder.bind; ReservedNameError.
         """
-        binder = self.binder(catalog.live())
+        binder = self.binder(catalog)
         bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
+        if isinstance(bound, CreateSource | BoundSourceOptions):
+            for name, value in bound.options.items():
+                if name.lower() == TIME_ZONE.lower():
+                    binder.sandbox.ruled(value)
         if isinstance(bound, CreateView) and not own:
             require_free_name(bound.name)
         if isinstance(bound, BoundCreateTableAs) and _is_taken(catalog, bound.table.name.lower()):
@@ -235,7 +264,7 @@ class StatementMaker:
 
         sql, columns = query_of(view)
         try:
-            binder = self.binder(draft.catalog.live())
+            binder = self.binder(draft.catalog)
             bound = binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
             draft.add(
                 msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound
@@ -294,7 +323,7 @@ class StatementMaker:
             sight,
             sql,
             bound.relations,
-            self._time_zone,
+            self._binder.sandbox.time_zone,
             bound.at,
             version_of,
             parts,
@@ -316,13 +345,13 @@ class StatementMaker:
         from tussock.jobs.catalog.change import computed_change
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
-        sandbox = self.binder(waiting.catalog.live()).sandbox
+        sandbox = self.binder(waiting.catalog).sandbox
         with (
             spark_errors_as_ours(SourceText(bound.statement, bound.start)),
             self.reading(waiting, bound.reads) as seen,
         ):
             rows = computed_change(
-                self._spark(), self._meta.objects, seen, sandbox, bound, self._time_zone, self._stored.version_of
+                self._spark(), self._meta.objects, seen, sandbox, bound, sandbox.time_zone, self._stored.version_of
             )
         return _read_through(self._writer.change(bound.table.name, rows), waiting, bound.reads)
 

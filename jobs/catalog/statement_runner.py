@@ -30,6 +30,8 @@ from tussock.jobs.logical.statements import (
     SetSourceColumns,
     Show,
     Single,
+    Statement,
+    Transaction,
     Update,
 )
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
@@ -181,9 +183,11 @@ class StatementRunner:
         replaces = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
         if replaces or isinstance(statement, SetSourceColumns):
             return noted(self._replace(version, catalog, text, statement, end), notes)
+        zones = self._statements.unrecorded_zones(catalog)
+        entry: Statement = Transaction((statement, *zones)) if zones else statement
         if made.waiting is not None:
-            return noted(self._writer.append_read(catalog, text, statement, made.waiting, made.reads), notes)
-        return noted(self._writer.append(catalog, text, statement), notes)
+            return noted(self._writer.append_read(catalog, text, entry, made.waiting, made.reads), notes)
+        return noted(self._writer.append(catalog, text, entry), notes)
 
     def _read_only(
         self, catalog: Catalog, version: HummockVersion, bound: Bound, text: str, place: Place
@@ -214,6 +218,7 @@ class StatementRunner:
             return noted(Answer(text, _unchanged(made.statement)), notes)
         if not draft.add(made.statement):
             return noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
+        self._record_zones(draft)
         self._statements.settle(draft, last=False)
         if isinstance(made.statement, Update | Delete):
             self._statements.require_replayable(draft.waiting(before), made.statement)
@@ -225,7 +230,12 @@ class StatementRunner:
         if not draft.add(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")
         self._statements.settle(draft)
+        self._record_zones(draft)
         return self._writer.log(text, draft.statement(), expected=end)
+
+    def _record_zones(self, draft: DraftTransaction) -> None:
+        for zone in self._statements.unrecorded_zones(draft.catalog):
+            draft.add(zone)
 
 
 def _drafted(statement: Single) -> str:

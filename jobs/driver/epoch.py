@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from tussock.jobs.driver.barrier import UNBOUNDED
 from tussock.jobs.driver.moment import ALL, Wish
@@ -23,6 +22,7 @@ from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.syncs import synced_in_order
 from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.zones import tzinfo_of
 
 
 def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: Progress = no_progress) -> EpochSummary:
@@ -237,7 +237,7 @@ def time_of(text: str, time_zone: str) -> datetime:
 
 
 def _time_of(text: str, time_zone: str) -> datetime:
-    zone, time = ZoneInfo(time_zone), datetime.fromisoformat(text)
+    zone, time = tzinfo_of(time_zone), datetime.fromisoformat(text)
     return time.replace(tzinfo=zone) if time.tzinfo is None else time.astimezone(zone)
 
 

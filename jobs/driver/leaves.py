@@ -121,7 +121,8 @@ class LeafCells:
                 return Divided((), document)
             if (why := self.not_plain.get(statement.name)) is not None:
                 return Divided((), document, why)
-            return reader.plain.divided(statement, document, self.meta.settings.time_zone)
+            zone_of = self.plan.catalog.zone
+            return reader.plain.divided(statement, document, zone_of(self.meta.settings.time_zone), zone_of)
 
     def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""

@@ -117,6 +117,7 @@ def _run_levels(
         tuple(one.epoch for one in held),
         functions_of(plan.catalog.stored()),
         plan.barrier.moment,
+        plan.catalog.recorded_zones,
     )
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
@@ -131,7 +132,7 @@ def _run_levels(
         task,
         reads,
         held,
-        meta.settings.time_zone,
+        plan.catalog.zone(meta.settings.time_zone),
         views_by_spark(plan.schedule, reached),
         size.nbytes,
     )

@@ -138,9 +138,10 @@ class Restating:
         self, spark: "Callable[[], SparkSession]", statement: CreateSource, reader: SparkReader, document: msgspec.Raw
     ) -> Iterator[pa.Table]:
         """Yield chunks of rows without values: of plain files, and of the others by Spark."""
-        time_zone, rest = self._pinning.meta.settings.time_zone, document
+        catalog, rest = self._pinning.base.version.catalog, document
+        time_zone = catalog.zone(self._pinning.meta.settings.time_zone)
         if (plain := reader.plain) is not None:
-            divided = plain.divided(statement, document, time_zone)
+            divided = plain.divided(statement, document, time_zone, catalog.zone)
             try:
                 yield from [plain.read(statement, part, ()).rows for part in divided.parts]
             except NotPlainFileError:

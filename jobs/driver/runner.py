@@ -72,7 +72,7 @@ class LevelsToRun:
         task: the data that every unit gets, including the driver's own cells.
         reads: files that Spark reads, for the level that takes them.
         held: the epochs in flight in `task`, oldest first.
-        time_zone: the time zone of the store.
+        time_zone: the time zone of the store, by its recorded rules.
         by_spark: views with expressions that Spark computes in this epoch.
         nbytes: expected size of the input; an upper bound if the epoch reads existing relations in full.
         measured: receives the measurements of units and workers; those of a flush on Spark at its end.

@@ -41,6 +41,7 @@ from tussock.jobs.flow.failure import SourceFileError, carried_failure
 from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
+from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
@@ -76,8 +77,10 @@ class SparkRunner:
         self._process = OwnProcess()
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        """See LevelRunner. Raises InheritedError in a forked child."""
+        """See LevelRunner. Raises InheritedError in a forked child; ZoneRulesDifferError."""
         self._process.check(USED_SPARK, OPEN_SESSION)
+        for rules in levels.task.zones:
+            ruled_by_jvm(self.spark, rules.ruled)
         spark = epoch_session(self.spark, levels.time_zone)
         with active(spark):
             return self._run(spark, levels)

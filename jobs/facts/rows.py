@@ -11,6 +11,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.kernels.zones import converted
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.read import UnknownColumnError
 from tussock.jobs.reading.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
@@ -21,6 +23,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import arrow_type
+from tussock.statestore.zones import instant_micros
 
 MOST_ROWS = 100
 SEARCH_S = 1.0
@@ -152,7 +155,7 @@ def _values(meta: MetaStore, relation: Relation, wanted: Mapping[str, str]) -> d
     types = {c.name: c.type for c in relation.columns}
     if unknown := [name for name in wanted if name not in types]:
         raise UnknownColumnError(relation.name, unknown[0], tuple(types))
-    time_zone = meta.settings.time_zone
+    time_zone = store_zone(meta)
     return {name: _value(name, types[name], text, time_zone) for name, text in wanted.items() if text}
 
 
@@ -162,8 +165,8 @@ def _value(column: str, type_: str, text: str, time_zone: str) -> pa.Scalar:
         raise UnsearchableValueError(column, type_, text)
     try:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
-            local = pa.array([text]).cast(pa.timestamp(kind.unit))
-            return pc.assume_timezone(local, time_zone)[0].cast(kind)
+            local = pa.array([text]).cast(pa.timestamp("us")).cast(pa.int64())
+            return converted(local, time_zone, instant_micros).cast(pa.timestamp("us", "UTC"))[0].cast(kind)
         return pa.scalar(text).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnsearchableValueError(column, type_, text) from err

@@ -17,6 +17,7 @@ from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, s
 from tussock.jobs.facts.units import UnitFacts, units
 from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, views
+from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, zone_databases, zones
 from tussock.jobs.gate.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.gate.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
@@ -65,6 +66,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     copy: CopyFacts | None = None  # the store was moved or copied, and the user has not yet confirmed which
     verified: VerifiedFacts | None = None  # the last comparison with Spark's results; None: no comparison yet
     run: RunFacts | None = None  # the last one; None: it has left no record
+    zones: tuple[ZoneFacts, ...] = ()  # time zones with recorded rules; none if all times are in UTC
+    zone_databases: ZoneDatabases | None = None  # of this host; None: no rules are recorded
 
     @property
     def verdict(self) -> HealthVerdict:
@@ -175,6 +178,8 @@ def status(
         copy=copy,
         verified=compared,
         run=run,
+        zones=zones(version),
+        zone_databases=zone_databases() if version.catalog.recorded_zones else None,
     )
 
 
@@ -211,7 +216,7 @@ def _missing(
     if not arrival or schedule is None:
         return []
     ran_until = _ran_until(version, schedule, time_zone, run) or now
-    past = past_intervals(schedule, time_zone, now, _INTERVALS)
+    past = past_intervals(schedule, version.catalog.zone(time_zone), now, _INTERVALS)
     return missing_files(meta, version, arrival, [one for one in past if one.end <= ran_until], now)
 
 

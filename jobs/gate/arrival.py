@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
 
 import pyarrow.compute as pc
 
@@ -39,6 +38,7 @@ from tussock.statestore.errors import InputError, RetryableError, did_you_mean
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.zones import name_of, tzinfo_of
 
 
 class MissingFilesError(InputError):
@@ -177,11 +177,11 @@ def _after(intervals: Sequence[Interval]) -> Interval:
 
 def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: int) -> list[Interval]:
     """Return the newest intervals of a schedule that have ended, newest first."""
-    ticks = Ticks(schedule.cron, time_zone)
+    ticks = Ticks(schedule.cron, name_of(time_zone))
     ends = ticks.latest(now, most + 1)
     if schedule.end is not None and (begins := ticks.latest(schedule.end, most)) and begins[-1] < ends[-2]:
         ends = [*begins, ticks.following(begins[-1])]
-    zone = ZoneInfo(time_zone)
+    zone = tzinfo_of(time_zone)
     found = [
         Interval(start.astimezone(zone), end.astimezone(zone))
         for start, end in pairwise(ends)

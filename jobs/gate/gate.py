@@ -50,6 +50,7 @@ from tussock.jobs.gate.text import expectation_text, item_text
 from tussock.jobs.gate.valid_suite import require_valid
 from tussock.jobs.gate.without_spark import MOST_ROWS, key_objection, objection
 from tussock.jobs.plan.definition import output_of
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import GateScope
 from tussock.statestore.errors import InputError, did_you_mean
@@ -396,7 +397,7 @@ def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
     """Return the session of the suites. It compares instants with texts in the store's time zone."""
     from tussock.jobs.spark.session import sql_session
 
-    return sql_session(spark, meta.settings.time_zone)
+    return sql_session(spark, store_zone(meta))
 
 
 def _looks(

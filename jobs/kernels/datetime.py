@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from tussock.jobs.kernels.duck import cast, constant, quote
 from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.kernels.text_times import parsed_instant, refuse_pattern
-from tussock.jobs.kernels.zones import instant_of, is_utc, local_of, moved_instant, year_text, zone_of
+from tussock.jobs.kernels.zones import instant_of, local_of, moved_instant, year_text, zone_of
 from tussock.jobs.logical.nodes import Call, Literal
+from tussock.statestore.zones import is_utc
 
 _DATE_TO_INT = [(("date",), "int")]
 _MICROS = {"second": 1_000_000, "milli": 1_000, "micro": 1}

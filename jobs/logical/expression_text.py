@@ -47,7 +47,7 @@ def _text(expr: Expr) -> str:
             return f"c{index}"
         case Literal():
             return _literal(expr)
-        case Call(node=node, args=args, params=((_, template),)) if node == BY_SPARK:
+        case Call(node=node, args=args, params=((_, template), *_)) if node == BY_SPARK:
             return f"({_COLUMN.sub(lambda found: _text(args[int(found[1])]), template)})"
         case Call(node=node, args=args, params=((_, name), _)) if node == PYTHON:
             return f"{name}({', '.join(map(expression_text, args))})"

@@ -293,9 +293,10 @@ Expr = Column | Literal | Call
 #: The `node` of a Call with a text that is unique among the rows of the projection's input and stays the same while the
 #: row exists. Its arguments are the stream's key.
 ROW_KEY = "RowKey"
-#: The `node` of a Call that Spark computes between two levels. Its only param is the SQL text with arguments `a0`,
-#: `a1`, ….
+#: The `node` of a Call that Spark computes between two levels. Its first param is the SQL text with arguments `a0`,
+#: `a1`, …. Its param `ZONES` lists the ruled time zones by which Spark may convert, if there are any.
 BY_SPARK = "Spark"
+ZONES = "zones"
 #: The `node` of a Call of a user's Python function. Its params are the function's name and the digest of its code.
 PYTHON = "PythonFunction"
 

@@ -14,6 +14,7 @@ from tussock.jobs.logical.nodes import Expr, Field, Literal, Place, Plan
 from tussock.jobs.logical.source_text import SourceText
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.sight import Sight
+from tussock.statestore.zones import ZoneRules
 
 OP = "op"  # the first column of a Change's rows
 ROW_ID_TYPE = "bigint"  # the hidden last column of a table without a primary key
@@ -404,10 +405,26 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
     where: Expr | None
 
 
+class RecordZone(msgspec.Struct, frozen=True, tag=True):
+    """Records the rules of a time zone in the catalog, in place of those with the digest `before`.
+
+    `before` is empty if none are recorded. Rejected if others are recorded by then. A transaction that replaces rules
+    also contains the views that convert by them, bound again.
+    """
+
+    rules: ZoneRules
+    before: str = ""
+
+    @property
+    def name(self) -> str:
+        """The zone's."""
+        return self.rules.name
+
+
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
 _Alter = AlterTable | AddColumns | AddSourceColumns | SetSourceColumns | SetSourceOptions | MoveSource
-Single = _Create | _Alter | Drop | RowChange
+Single = _Create | _Alter | Drop | RecordZone | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
 from tussock.jobs.catalog.deployment import Deployment, Derived
@@ -73,22 +73,26 @@ class PlanOutdatedError(InputError):
 
 
 def plan(
-    pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), progress: Progress = no_progress
+    pipeline: Pipeline,
+    prune: bool = False,
+    resume: Sequence[str] = (),
+    progress: Progress = no_progress,
+    zone_rules: bool = False,
 ) -> Deployment:
     """Return the changes that `apply` would make. Writes nothing; if the store does not exist, everything is new.
 
     Args:
-        prune, resume: as in Session.apply.
+        prune, resume, zone_rules: as in Session.apply.
         progress: receives one line if Spark starts, and one if suites exist that never run.
 
     Raises: InputError branches with file and place.
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    return _planned(pipeline, _read(pipeline, prune, resume), prune, resume, progress)
+    return _planned(pipeline, _read(pipeline, prune, resume, zone_rules), progress)
 
 
-def _planned(pipeline: Pipeline, read: "_Read", prune: bool, resume: Sequence[str], progress: Progress) -> Deployment:
+def _planned(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deployment:
     with ExitStack() as stack:
         store = pipeline.store
         if read.makes_store:
@@ -96,7 +100,7 @@ def _planned(pipeline: Pipeline, read: "_Read", prune: bool, resume: Sequence[st
             store = stack.enter_context(TemporaryFolder("plan"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
-        return read.whole(session.plan(read.scripts, prune=prune, resume=resume, derived=read.derived))
+        return read.whole(session.plan(read.scripts, **read.wishes))
 
 
 def apply(
@@ -105,6 +109,7 @@ def apply(
     resume: Sequence[str] = (),
     approved: Approval | str | None = None,
     progress: Progress = no_progress,
+    zone_rules: bool = False,
 ) -> Deployment:
     """Apply the pipeline's files to its store atomically. Creates the store if it does not exist.
 
@@ -112,20 +117,20 @@ def apply(
     they are logged. A second apply of the same plan changes nothing.
 
     Args:
-        prune, resume: as in Session.apply.
+        prune, resume, zone_rules: as in Session.apply.
         approved: the approved plan, as `Approval` or JSON, or a text that contains its digest.
 
     Raises: PlanOutdatedError with each difference; NoApprovalError; as `plan`.
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    read = _read(pipeline, prune, resume)
+    read = _read(pipeline, prune, resume, zone_rules)
     approved = approval_of(approved) if isinstance(approved, str) else approved
     if approved is not None:
         read.require_inputs(approved)
         if read.makes_store:
             read.require_whole(
-                approved, _planned(pipeline, read, prune, resume, progress)
+                approved, _planned(pipeline, read, progress)
             )  # checked first, because a rejected apply must not leave an empty store
     if read.makes_store and (missing := missing_extra("pyspark")) is not None:
         raise missing  # Spark binds the statements; an apply that fails must not leave an empty store
@@ -137,9 +142,16 @@ def apply(
         pass
     require = None if approved is None else partial(read.require, approved)
     with _session(pipeline, pipeline.store, progress) as session:
-        return read.whole(
-            session.apply(read.scripts, prune=prune, resume=resume, derived=read.derived, require=require)
-        )
+        return read.whole(session.apply(read.scripts, **read.wishes, require=require))
+
+
+class _Wishes(TypedDict):
+    """Arguments of Session.plan and Session.apply."""
+
+    prune: bool
+    resume: Sequence[str]
+    derived: Derived
+    zone_rules: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +161,12 @@ class _Read:
     Args:
         items: the settings, suites and variables.
         makes_store: the store does not exist yet.
+        wishes: arguments of Session.plan and Session.apply.
     """
 
     name: str
     scripts: Sequence[tuple[Path, str]]
-    derived: Derived
+    wishes: "_Wishes"
     items: tuple[PlanItem, ...]
     makes_store: bool
 
@@ -186,7 +199,7 @@ class _Read:
             )
 
 
-def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
+def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rules: bool) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
     suites, makes_store = _suites(pipeline), not store_exists(pipeline.store)
     assertions = read_assertions(pipeline)
@@ -202,6 +215,7 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         **{f"spark.{key}": value for key, value in sorted(pipeline.spark.items()) if key.startswith("spark.sql.")},
         "--prune": "yes" if prune else "no",
         "--resume": ", ".join(resume),
+        **({"--zone-rules": "yes"} if zone_rules else {}),
     }
     items = (
         *_new_store(pipeline, makes_store),
@@ -210,9 +224,9 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
         *(PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}") for one in assertions),
         *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
     )
-    return _Read(
-        pipeline.argument, pipeline.scripts(), partial(_statements, pipeline, suites, assertions), items, makes_store
-    )
+    derived = partial(_statements, pipeline, suites, assertions)
+    wishes = _Wishes(prune=prune, resume=resume, derived=derived, zone_rules=zone_rules)
+    return _Read(pipeline.argument, pipeline.scripts(), wishes, items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:

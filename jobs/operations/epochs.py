@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from tussock.jobs.driver import barrier as barriers
 from tussock.jobs.driver import epoch as driver
@@ -19,6 +18,7 @@ from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval
@@ -26,6 +26,7 @@ from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.zones import tzinfo_of
 
 log = logging.getLogger(__name__)
 
@@ -97,14 +98,14 @@ def interval_of(at: PipelineStore, start: str, end: str) -> Interval:
 
     Raises BadIntervalError.
     """
-    return driver.interval_of(start, end, at.pipeline.time_zone)
+    return driver.interval_of(start, end, store_zone(at.meta))
 
 
 def interval_between(at: PipelineStore, moments: tuple[datetime, datetime] | None) -> Interval | None:
     """Convert two times to an interval; None to None."""
     if moments is None:
         return None
-    zone = ZoneInfo(at.pipeline.time_zone)
+    zone = tzinfo_of(store_zone(at.meta))
     return Interval(*(moment.astimezone(zone) for moment in moments))
 
 
@@ -140,7 +141,7 @@ def wish_of(
 def _asked_moment(at: PipelineStore, text: str) -> int | Clock:
     if text == "now":
         return Clock.NOW
-    return micros_of(driver.time_of(text, at.pipeline.time_zone))
+    return micros_of(driver.time_of(text, store_zone(at.meta)))
 
 
 def inject(at: PipelineStore, wish: Wish) -> Barrier | None:

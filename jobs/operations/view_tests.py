@@ -17,6 +17,7 @@ from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.jobs.plan.definition import created_by, find, follows_moment, source_of
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline
@@ -34,6 +35,7 @@ from tussock.jobs.viewtests.values import plain_rows
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.progress import Progress, no_progress
+from tussock.statestore.zones import RuledZone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,13 +132,18 @@ class ViewTests:
         return self._catalog
 
     @property
+    def time_zone(self) -> RuledZone:
+        """The pipeline's time zone, by the rules of the Java that bound the files."""
+        return self.catalog.zone(self.pipeline.time_zone)
+
+    @property
     def views(self) -> tuple[str, ...]:
         """The materialized views, in the order of the files."""
         return tuple(r.name for r in self.catalog.live() if r.kind is RelationKind.VIEW and not r.internal)
 
     def run(self, test: ViewTest) -> Trial:
         """Run one test. Raises InputError branches if the pipeline's files cannot be bound."""
-        return try_test(test, self.catalog, self.pipeline.time_zone, self._runner())
+        return try_test(test, self.catalog, self.time_zone, self._runner())
 
     def first_test(self, view: str) -> Path:
         """Write `tests/<view>.yaml` from rows of the pipeline's store and files. Returns its path.
@@ -165,7 +172,7 @@ class ViewTests:
         now = None
         if follows_moment(relation):
             now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at.meta.latest().moment)
-        zone = self.pipeline.time_zone
+        zone = self.time_zone
         with writing(path):
             path.parent.mkdir(exist_ok=True)
         write_text(path, first_test_text(relation.name, now, given, None, zone))
@@ -221,7 +228,7 @@ class ViewTests:
             from tussock.jobs.spark.collected import collected
             from tussock.jobs.spark.session import sql_session
 
-            session = sql_session(self._started(), self.pipeline.time_zone)
+            session = sql_session(self._started(), store_zone(at.meta))
             return plain_rows(collected(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
 
         def rows() -> Iterator[Row]:

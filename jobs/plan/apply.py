@@ -24,6 +24,7 @@ from tussock.jobs.logical.statements import (
     Drop,
     Insert,
     MoveSource,
+    RecordZone,
     RowChange,
     SetSourceColumns,
     SetSourceOptions,
@@ -60,6 +61,7 @@ from tussock.jobs.plan.difference import Create, differences
 from tussock.jobs.plan.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.plan.move_source import move_source
 from tussock.jobs.plan.replace import Replacing, added
+from tussock.jobs.plan.zones import recorded_zone
 from tussock.jobs.sources.ports import FedTable, fed_tables
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -319,6 +321,8 @@ class Applying:
                 return self._set_columns(statement)
             case SetSourceOptions():
                 return self._set_options(statement)
+            case RecordZone():
+                return recorded_zone(catalog, statement)
             case _:
                 return self._create(statement)
 

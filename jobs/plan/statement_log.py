@@ -114,6 +114,7 @@ def statement_text(statement: Statement) -> str:
         "CreateView": "create view",
         "CreatePlainView": "create plain view",
         "CreateFunction": "create function",
+        "RecordZone": "record the rules of time zone",
     }.get(kind, kind.lower())
     if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
         words = words.replace("create", "replace")

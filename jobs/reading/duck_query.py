@@ -1,5 +1,6 @@
 """SELECTs over stored rows by DuckDB, in this process and without a JVM. The dialect is DuckDB's, not Spark's."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tussock.jobs.logical.misspelt import misspelling
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.plan.definition import output_of
 from tussock.jobs.reading.duck_syntax import duck_parser
+from tussock.jobs.reading.duck_zones import require_same_rules
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
 from tussock.statestore.errors import InputError, TussockError
@@ -20,6 +22,10 @@ from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
+
+#: Words of a query that may convert between instants and local times without a column of instants.
+_CONVERTS = re.compile(r"timestamptz|zone|now\s*\(|current_|today|localtime", re.IGNORECASE)
+_INSTANT = re.compile(r"\btimestamp\b")  # the type of instants, also within a nested type
 
 
 class DuckQueryError(InputError):
@@ -82,7 +88,7 @@ def duck_rows(
     Warns: PausedViewWarning, HeldViewWarning.
     Raises: DuckQueryError, also from the reader; SqlError for a misspelt keyword; UnknownRelationError;
         NotThereYetError for a relation that waits for its first epoch; NoStoredRowsError for a source or a plain view;
-        EpochNotCommittedError, EpochExpiredError; errors of the scans, such as MissingSstError.
+        EpochNotCommittedError, EpochExpiredError; DuckZoneError; errors of the scans, such as MissingSstError.
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """
     failed: list[TussockError] = []
@@ -98,6 +104,9 @@ def duck_rows(
                 raise DuckQueryError("found another statement, or several")
             names = connection.get_table_names(sql)
         visible = {r.name for r in sight.relations(version.catalog)}
+        read = [r for r in sight.relations(version.catalog) if r.name in {name.lower() for name in names}]
+        if _CONVERTS.search(sql) or any(_INSTANT.search(c.type) for r in read for c in r.columns):
+            require_same_rules(version.catalog.zone(time_zone))
         for name in sorted(n for n in names if n.lower() in visible):
             relation = stored.found(version, sight, name)
             if output_of(relation) is None:

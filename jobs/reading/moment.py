@@ -1,13 +1,13 @@
 """Time travel: the epoch that readers saw at a moment."""
 
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.meta.readable import epoch_as_of
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.zones import tzinfo_of
 
 
 class BadMomentError(InputError):
@@ -43,7 +43,7 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
     Raises: BadMomentError for a later moment, and for one that retention no longer keeps; the error names the oldest
     readable moment.
     """
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=tzinfo_of(time_zone))
     at_ms = int(aware.timestamp() * 1000)
     if at_ms > now_ms:
         raise BadMomentError(str(moment), f"it is in the future; now is {utc(now_ms)}", "a moment in the past")

@@ -161,7 +161,9 @@ class StoredRows:
         Raises BadMomentError.
         """
         version = self._meta.latest()
-        return sight_until(version, epoch_at(version, moment, self._meta.settings.time_zone, clock_ms()))
+        return sight_until(
+            version, epoch_at(version, moment, version.catalog.zone(self._meta.settings.time_zone), clock_ms())
+        )
 
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
         """Raise NotThereYetError for a relation that a later epoch contains or will contain."""

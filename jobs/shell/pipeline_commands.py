@@ -165,7 +165,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = named_pipeline(chosen)
-    deployment = plan(pipeline, chosen.prune, chosen.resume, say)
+    deployment = plan(pipeline, chosen.prune, chosen.resume, say, chosen.zone_rules)
     print(deployment_text(deployment, pipeline.argument, chosen.full))
     if chosen.save is not None:
         write_text(Path(chosen.save), deployment.approval.json())
@@ -190,7 +190,8 @@ def _apply(chosen: argparse.Namespace) -> None:
     approved = chosen.approved
     if approved is not None and is_file(approved):
         approved = text_of(Path(approved))
-    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.argument))
+    done = apply(pipeline, chosen.prune, chosen.resume, approved, say, chosen.zone_rules)
+    print(deployment_text(done, pipeline.argument))
 
 
 def _apply_arguments(parser: argparse.ArgumentParser) -> None:
@@ -207,6 +208,8 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     )
     resume = "rebuild this paused view and resume it, with the views that were paused together with it"
     parser.add_argument("--resume", action="append", default=[], metavar="VIEW", help=resume)
+    zones = "move the store to this Java's rules of its time zones, and rebuild the views that convert by them"
+    parser.add_argument("--zone-rules", action="store_true", help=zones)
 
 
 def _epoch(chosen: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.plan.statement_log import pending_catalog
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.duck_query import duck_rows
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.texts.table import aligned, text_table
@@ -141,9 +142,9 @@ class Prompt:
     def _statement(self, text: str) -> None:
         if all(token.text == ";" for token in tokens_of(SourceText(text))):
             return
-        zone = self.meta.settings.time_zone
+        zone = store_zone(self.meta)
         if self.duckdb and is_select(text):
-            with duck_rows(self.meta.objects, self._stored, text, zone) as rows:
+            with duck_rows(self.meta.objects, self._stored, text, self.meta.settings.time_zone) as rows:
                 print(text_table(rows.read_all(), zone), file=self.out)
             return
         if self._opened is None:

@@ -200,6 +200,7 @@ def _write_answer(chosen: argparse.Namespace, rows: "pa.Table") -> None:
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Write rows in the format that the command line requests."""
+    from tussock.jobs.plan.store_zone import store_zone
     from tussock.jobs.reading.plain_select import limited
     from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
     from tussock.jobs.texts.table import text_table
@@ -216,7 +217,7 @@ def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     elif chosen.json:
         write_json(rows, sys.stdout.buffer)
     else:
-        print(text_table(rows.read_all(), chosen_meta(chosen).settings.time_zone))
+        print(text_table(rows.read_all(), store_zone(chosen_meta(chosen))))
 
 
 def _read_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,7 @@ from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.zones import RuledZone
 
 if TYPE_CHECKING:  # only processes that read files by Spark import it
     from pyspark.sql import DataFrame, SparkSession
@@ -346,11 +347,14 @@ class PlainReader(Protocol):
     def never(self, source: CreateSource) -> str | None:
         """Return why no file of the source is plain, by its options and types; None if files may be. Does no I/O."""
 
-    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+    def divided(
+        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
+    ) -> Divided:
         """Divide pinned input.
 
         Args:
             time_zone: of the store.
+            zone_of: returns the zone that an option names, by its recorded rules.
 
         Cost: one read of 256 KB per file.
         """

@@ -29,6 +29,7 @@ from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
+from tussock.statestore.zones import RuledZone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,10 +75,12 @@ class BoundedPlain:
         """See PlainReader."""
         return self._reader.never(source)
 
-    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+    def divided(
+        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
+    ) -> Divided:
         """See PlainReader."""
         with boundary(source):
-            return self._reader.divided(source, document, time_zone)
+            return self._reader.divided(source, document, time_zone, zone_of)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See PlainReader."""

@@ -12,7 +12,7 @@ The proof is a part of the read, so it costs no second pass and is not stored.
 """
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal, cast
@@ -32,6 +32,7 @@ from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.types import arrow_type
+from tussock.statestore.zones import RuledZone, digest_of, is_utc
 
 BLOCK_BYTES = 16 << 20
 PIECE_BYTES = 1 << 20  # of a block, parsed by one thread
@@ -66,7 +67,7 @@ class NotPlainFileError(InputError):
 
 
 class PlainPart(msgspec.Struct, frozen=True):
-    """A file for one actor, and the time zone of its times without an offset."""
+    """A file for one actor, and the time zone of its times without an offset, by its recorded rules."""
 
     file: PinnedFile
     time_zone: str
@@ -121,10 +122,17 @@ class PlainTexts:
         """Parse lines: the columns `wanted` of `fields`, ascending, typed as declared. Raises NotPlain."""
         raise NotImplementedError
 
-    def divided(self, source: CreateSource, document: msgspec.Raw, time_zone: str) -> Divided:
+    def divided(
+        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
+    ) -> Divided:
         """See PlainReader."""
+
+        def zone_of_file(file: PinnedFile) -> RuledZone:
+            named = format_options(source.as_of(file.number).options).get("timezone")
+            return time_zone if named is None else zone_of(named)
+
         files = files_of(document)
-        parts = [PlainPart(file, time_zone) for file in files]
+        parts = [PlainPart(file, zone_of_file(file)) for file in files]
         with ThreadPoolExecutor(16) as pool:
             reasons = list(pool.map(lambda part: self._reason(source, part), parts))
         plain = [part for part, reason in zip(parts, reasons, strict=True) if reason is None]
@@ -219,10 +227,9 @@ class PlainTexts:
 
 def _form(source: CreateSource, part: PlainPart) -> TextForm:
     options = format_options(source.options)
-    zone = options.get("timezone", part.time_zone)
-    if not is_known_zone(zone):
-        raise NotPlain(f"time zone {zone!r} is not on the list of plain options")
-    return TextForm(zone, options.get("timestampformat", ""), options.get("timestampntzformat", ""))
+    if not (is_utc(part.time_zone) or digest_of(part.time_zone)):
+        raise NotPlain(f"no rules of time zone {part.time_zone!r} are recorded")
+    return TextForm(part.time_zone, options.get("timestampformat", ""), options.get("timestampntzformat", ""))
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:

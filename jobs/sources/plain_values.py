@@ -11,16 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.zones import is_utc
+from tussock.jobs.kernels.zones import converted
 from tussock.statestore.decimals import as_decimals
 from tussock.statestore.types import arrow_type
+from tussock.statestore.zones import instant_micros, is_utc, local_micros
 
 Bytes = npt.NDArray[np.uint8]
 
 _ZERO, _NINE = ord("0"), ord("9")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FIRST_DAY, _LAST_DAY = "1583-01-01", "9999-12-31"  # both calendars agree from 1583 on
-_FIRST_TIME, _LAST_TIME = "1900-01-01", "2038-01-01"  # zones of the JVM and of Arrow agree between these
+_FIRST_TIME = "1900-01-01"  # Spark converts earlier times in some files between calendars
 _TIME_DIGITS = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
 _DATE_DIGITS = _TIME_DIGITS[:8]
 _DATE_BYTES, _TIME_BYTES, _OFFSET_BYTES = 10, 19, 6  # `2013-01-31`, `2013-01-31 05:00:00`, `+01:00`
@@ -157,10 +158,11 @@ def times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
     if is_utc(form.time_zone):
         _require_between(local, _FIRST_TIME, _LAST_DAY)
         return local.cast(pa.timestamp("us", "UTC"))
-    _require_between(local, _FIRST_TIME, _LAST_TIME)
-    # A repeated hour is the earlier one, as in Java; a skipped hour raises ArrowInvalid.
-    there = pc.assume_timezone(local, form.time_zone, ambiguous="earliest", nonexistent="raise")
-    return there.cast(pa.timestamp("us", "UTC"))
+    _require_between(local, _FIRST_TIME, _LAST_DAY)
+    micros = local.cast(pa.int64())
+    instants = converted(micros, form.time_zone, instant_micros)
+    _require(converted(instants, form.time_zone, local_micros).equals(micros))  # a skipped hour is not plain
+    return instants.cast(pa.timestamp("us", "UTC"))
 
 
 def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], pattern: str) -> bool:

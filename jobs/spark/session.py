@@ -25,7 +25,9 @@ from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
 from tussock.jobs.spark.executor_watch import watch_executors
+from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.statestore.forks import new_rlock, renew_in_child
+from tussock.statestore.zones import name_of
 
 log = logging.getLogger(__name__)
 
@@ -359,10 +361,12 @@ def sql_session(spark: SparkSession, time_zone: str, settings: Mapping[str, str]
     another time zone by accident.
 
     Args:
-        time_zone: of the store; UTC if neither texts nor calendar functions are involved.
+        time_zone: of the store, by its recorded rules; UTC if neither texts nor calendar functions are involved.
+
+    Raises: ZoneRulesDifferError if the JVM has other rules; UnknownZoneError.
     """
     session = spark.newSession()
-    for name, value in {**settings, _TIME_ZONE: time_zone}.items():
+    for name, value in {**settings, _TIME_ZONE: name_of(ruled_by_jvm(spark, time_zone))}.items():
         session.conf.set(name, value)
     return session
 

@@ -387,7 +387,8 @@ class ExpressionWalk:
             elif param.kind == "option":
                 text = value.toString()
                 if text != "None":
-                    found.append((param.name, text.removeprefix("Some(").removesuffix(")")))
+                    text = text.removeprefix("Some(").removesuffix(")")
+                    found.append((param.name, self.sandbox.ruled(text) if param.name == "timeZoneId" else text))
             elif value is not None:
                 found.append((param.name, str(value).lower() if isinstance(value, bool) else str(value)))
         if name == "StaticInvoke":

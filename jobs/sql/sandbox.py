@@ -27,12 +27,14 @@ from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.release import RELEASE
 from tussock.jobs.spark.session import SQL, active, sql_session
 from tussock.jobs.spark.sql_errors import syntax_error_at, translated
+from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.python_function import forget, function_of, signatures
 from tussock.jobs.sql.python_function import register as register_function
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.zones import RuledZone, digest_of, name_of
 
 _EXCLUDED_RULES = (
     "execution.planmerging.MergeSubplans",  # would make structs of scalar subqueries over one relation
@@ -128,12 +130,17 @@ class Sandbox:
     ) -> None:
         """
         Args:
+            time_zone: of the store. Without recorded rules, it gets the JVM's.
             has_kernel: whether a kernel implements an expression. Spark computes a view's other expressions. None: it
                 computes none.
             hidden: the hidden columns of a relation.
+
+        Raises: UnknownZoneError, ZoneRulesDifferError.
         """
         self.has_kernel, self._hidden = has_kernel, hidden
-        self.session, self.time_zone = sql_session(spark, time_zone, _SETTINGS), time_zone
+        self.time_zone = ruled_by_jvm(spark, time_zone)
+        self.session = sql_session(spark, self.time_zone, _SETTINGS)
+        self.named_zones = set[RuledZone]()  # other time zones that statements have named
         self._registered: dict[
             str, tuple[int, tuple[ColumnSpec, ...]]
         ] = {}  # name -> (relation id, columns) of the registered view
@@ -145,6 +152,15 @@ class Sandbox:
         self._places: dict[str, int] = {}  # positions of names in catalog order
         self._added: set[str] = set()  # names of a single statement
         self.set_relations(relations)
+
+    def ruled(self, name: str) -> RuledZone:
+        """A zone that a statement names, with the JVM's rules. Raises UnknownZoneError."""
+        if name == name_of(self.time_zone):
+            return self.time_zone
+        zone = ruled_by_jvm(self.session, name)
+        if digest_of(zone):
+            self.named_zones.add(zone)
+        return zone
 
     @property
     def jvm(self) -> JVMView:

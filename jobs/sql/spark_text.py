@@ -14,19 +14,22 @@ must be equal, node by node. Expressions that fail this test are rejected.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from py4j.java_gateway import JavaObject, is_instance_of
 
 from tussock.jobs.logical.errors import SqlError
-from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expr, Place
+from tussock.jobs.logical.nodes import BY_SPARK, ZONES, Call, Column, Expr, Place
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.settings.zone_errors import UnknownZoneError
 from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 from tussock.statestore.types import UnsupportedTypeError, arrow_type, twice_named
+from tussock.statestore.zones import is_utc
 
 Leaf = Callable[[JavaObject], Expr | None]  # the column that a node represents, if it is a column of the input plan
 
@@ -62,6 +65,8 @@ _NAMES = {  # of nodes whose own name is an infix operator or another function's
 #: fields.
 JSON_TUPLE = "json_tuple("
 _COLUMN = re.compile(r"`a(\d+)`")
+_OF_A_ZONE = re.compile("time|date|zone|unix|hour|minute|second|day|week|month|year|json|csv|xml|variant", re.I)
+_ZONE_NAME = re.compile(r"'([A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+)'")
 
 
 class NoTextError(Exception):
@@ -119,7 +124,8 @@ class SparkText:
 
 
 def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -> Call:
-    call = Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=(("sql", text),), place=place)
+    params = (("sql", text), *writer.zones(node, text))
+    call = Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=params, place=place)
     for kind in (call.type, *(column.type for column in writer.columns)):
         try:
             twice = twice_named(arrow_type(kind))
@@ -157,6 +163,22 @@ class _Writer:
         self.columns: list[Expr] = []
         self._texts = texts
         self._variables: dict[int, str] = {}  # of lambdas, by expression id
+
+    def zones(self, node: JavaObject, text: str) -> Iterator[tuple[str, str]]:
+        """The parameter with the time zones by which Spark may convert, as in `Call.params`. None if that is UTC alone.
+
+        The test uses the names of functions too, so it may include the store's zone unnecessarily.
+        """
+        sandbox = self._texts.sandbox
+        found = list[str]()
+        aware = sandbox.tree_pattern("TIME_ZONE_AWARE_EXPRESSION")
+        if not is_utc(sandbox.time_zone) and (_OF_A_ZONE.search(text) or node.containsPattern(aware)):
+            found.append(sandbox.time_zone)
+        for name in dict.fromkeys(_ZONE_NAME.findall(text)):
+            with suppress(UnknownZoneError):  # another text with a slash
+                found.append(sandbox.ruled(name))
+        if found:
+            yield ZONES, " ".join(found)
 
     def text(self, node: JavaObject) -> str:
         """The node as SQL, in parentheses if a neighbour could change its meaning. Raises NoTextError."""

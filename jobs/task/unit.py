@@ -56,6 +56,7 @@ from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, proc
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.table.storage_table import StorageTable
 from tussock.statestore.vnode import vnodes_of
+from tussock.statestore.zones import install_rules
 
 _LARGE_BYTES = 128 << 20  # sealed on a unit; from here on, encoding them sets the peak of its memory
 
@@ -114,6 +115,7 @@ class Unit:
 
     def __post_init__(self) -> None:
         install(self.task.functions)
+        install_rules(self.task.zones)
         self.own_vnodes = np.flatnonzero(np.asarray(self.task.units) == self.slot)
         self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1

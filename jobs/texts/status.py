@@ -37,7 +37,7 @@ def status_text(found: Status, most: int) -> str:
         *_work(found),
         _sources(found.sources, found.at, most),
     ]
-    parts += [_views(found, most), _units(found.units, len(found.epochs), most), _store(found)]
+    parts += [_views(found, most), _units(found.units, len(found.epochs), most), _zones(found), _store(found)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -75,6 +75,17 @@ def _head(found: Status) -> str:
     environment = f" ({found.environment})" if found.environment else ""
     name = f"pipeline {found.pipeline}{environment}" if found.pipeline else "store"
     return f"{name}: {_counts(found.troubles)}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
+
+
+def _zones(found: Status) -> str:
+    """The time zones with recorded rules, and the databases of this host."""
+    if not found.zones or (here := found.zone_databases) is None:
+        return ""
+    rows = [(zone.name, zone.origin, f"other rules {zone.differs}" if zone.differs else "") for zone in found.zones]
+    names = {"Java": here.java, "the system": here.system, "Python's tzdata": here.python, "DuckDB": here.duckdb}
+    databases = ", ".join(f"{name} {version}" for name, version in names.items() if version)
+    table = aligned([("time zone", "rules of", "Java of this host"), *rows], [False, False, False])
+    return f"{table}\ntime zones on this host: {databases}"
 
 
 def _counts(found: Sequence[Trouble]) -> str:

@@ -1,14 +1,14 @@
 """Tables as text."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from tussock.statestore.months import shown
 from tussock.statestore.types import VARIANT
+from tussock.statestore.zones import tzinfo_of
 
 # A line break in a cell would break the table, and an escape sequence would reach the terminal.
 _CONTROL = {n: repr(chr(n))[1:-1] for n in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
@@ -31,14 +31,14 @@ def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
 
 def cell_texts(table: pa.Table, time_zone: str) -> list[list[str | None]]:
     """The text of each cell, by column; None for NULL. Instants are in `time_zone`, with their offset."""
-    zone = ZoneInfo(time_zone)
+    zone = tzinfo_of(time_zone)
     return [
         [None if value is None else _shown(value, column.type, zone) for value in column.to_pylist()]
         for column in table.columns
     ]
 
 
-def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:
+def _shown(value: Any, kind: pa.DataType, zone: tzinfo) -> str:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return str(_local(value, zone))
     if kind != VARIANT:
@@ -48,7 +48,7 @@ def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:
     return str(VariantVal(**value))
 
 
-def _text(value: Any, zone: ZoneInfo) -> str:
+def _text(value: Any, zone: tzinfo) -> str:
     """Format a value as Python does, but a value inside of a struct, an array or a map as in a column of its type."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name!r}: {_text(part, zone)}" for name, part in value.items()) + "}"
@@ -61,7 +61,7 @@ def _text(value: Any, zone: ZoneInfo) -> str:
     return "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
 
 
-def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+def _local(instant: datetime, zone: tzinfo) -> datetime:
     """The instant in another time zone, or unchanged if the result exceeds the years that Python supports."""
     try:
         return instant.astimezone(zone)

@@ -93,7 +93,7 @@ class Inputs:
                 `close`.
             descending: sort the rows of each relation by a hash, in this direction. None: leave the stored order.
         """
-        self.session = sql_session(spark, meta.settings.time_zone, _SETTINGS)
+        self.session = sql_session(spark, version.catalog.zone(meta.settings.time_zone), _SETTINGS)
         self._meta, self._version, self._epoch, self._moment = meta, version, epoch, moment
         self._sandbox, self._descending, self._shared = sandbox, descending, shared
         self._relations = {r.id: r for r in version.catalog.at(epoch)}

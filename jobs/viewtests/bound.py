@@ -41,12 +41,14 @@ from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.plan.definition import created_by, find, source_of
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
+from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.sources.describe import described, placed
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.zones import ZoneRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +59,11 @@ _DEFINING = frozenset({"CREATE", "ALTER", "DROP"})  # first words of statements 
 
 
 class _Kept(msgspec.Struct):
-    """The cache: bound statements by their digest."""
+    """The cache: bound statements by their digest, and the rules of the time zones by which they were bound."""
 
     release: str
     statements: dict[str, Single]
+    zones: tuple[ZoneRules, ...] = ()
 
 
 @dataclass(slots=True)
@@ -89,8 +92,14 @@ class BoundFiles:
 
         Raises: InputError branches with the place, and the file in a note.
         """
-        before, after = self._read(), dict[str, Single]()
-        draft = DraftTransaction(Catalog(), 1)
+        try:
+            return self._catalog(scripts, self._read())
+        except ZoneRulesDifferError:  # another Java has bound the kept statements
+            return self._catalog(scripts, _Kept(self.release, {}))
+
+    def _catalog(self, scripts: Sequence[Script], kept: _Kept) -> Catalog:
+        before, after = kept.statements, dict[str, Single]()
+        draft = DraftTransaction(Catalog(zones=kept.zones or msgspec.UNSET), 1)
         with ExitStack() as stack:
             for path, script in scripts:
                 with _noted(path):
@@ -100,9 +109,12 @@ class BoundFiles:
                             bound = before.get(digest) or self._bound(draft.catalog, statement, path.parent, stack)
                             after[digest] = bound
                             draft.add(_with_code(bound, path.parent))
+        for zone in () if self._maker is None else self._maker.unrecorded_zones(draft.catalog):
+            draft.add(zone)
         self._maker = self._meta = None
-        if after != before:
-            self._write(after)
+        found = _Kept(self.release, after, draft.catalog.recorded_zones)
+        if found != kept:
+            self._write(found)
         return draft.catalog
 
     def _bound(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:
@@ -157,18 +169,19 @@ class BoundFiles:
             self._encoded[definition] = hashlib.sha256(msgspec.json.encode(created_by(relation))).digest()
         return self._encoded[definition]
 
-    def _read(self) -> dict[str, Single]:
+    def _read(self) -> _Kept:
         """The kept statements; none if the file is missing, damaged or of another release."""
         with suppress(OSError, msgspec.MsgspecError):
             kept = decoded(self.kept.read_bytes(), _Kept)
-            return kept.statements if kept.release == self.release else {}
-        return {}
+            if kept.release == self.release:
+                return kept
+        return _Kept(self.release, {})
 
-    def _write(self, statements: dict[str, Single]) -> None:
+    def _write(self, kept: _Kept) -> None:
         with suppress(OSError):  # without the cache, the next run binds again
             self.kept.parent.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile(dir=self.kept.parent, prefix=".tests-", delete=False) as file:
-                file.write(msgspec.json.encode(_Kept(self.release, statements)))
+                file.write(msgspec.json.encode(kept))
             Path(file.name).replace(self.kept)
 
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from tussock.jobs.logical.nodes import Aggregate, Column, Join, Plan, Project, Scan
 from tussock.jobs.viewtests.comparison import Row
 from tussock.jobs.viewtests.values import text_of_value
+from tussock.statestore.zones import is_utc, tzinfo_of
 
 ROWS = 3  # of the first relation; the others contribute the rows that join with them
 _MOST_JOINED = 5
@@ -57,7 +57,6 @@ def first_test_text(
         rows: the names of the columns and the rows, by relation.
         expected: the same for the view; None: the view is still to be computed.
     """
-    zone = ZoneInfo(time_zone)
     lines = [
         f"# A first test of {view}, from rows that its inputs had when this file was written. The expected rows are",
         "# those of the view at that time: check them, then change the rows into the cases that matter.",
@@ -65,15 +64,15 @@ def first_test_text(
         f"  view: {view}",
     ]
     if now is not None:
-        lines.append(f"  now: {_written(now, zone)}")
+        lines.append(f"  now: {_written(now, time_zone)}")
     lines.append("  rows:")
     for name, (columns, given) in rows.items():
         lines.append(f"    {name}:" if given else f"    {name}: []")
-        lines += (f"      - {_row(columns, row, zone, nulls=False)}" for row in given)
+        lines += (f"      - {_row(columns, row, time_zone, nulls=False)}" for row in given)
     if expected is not None:
         columns, given = expected
         lines.append("  expect:" if given else "  expect: []")
-        lines += (f"    - {_row(columns, row, zone, nulls=True)}" for row in given)
+        lines += (f"    - {_row(columns, row, time_zone, nulls=True)}" for row in given)
     else:
         lines.append("  expect: []")
     return "\n".join(lines) + "\n"
@@ -130,7 +129,7 @@ def _keys(
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
 
-def _row(columns: Sequence[str], row: Row, zone: ZoneInfo, *, nulls: bool) -> str:
+def _row(columns: Sequence[str], row: Row, zone: str, *, nulls: bool) -> str:
     """A row as a mapping on one line. `nulls`: also columns with NULL."""
     pairs = [
         f"{_written(name, zone)}: {_written(value, zone)}"
@@ -140,7 +139,7 @@ def _row(columns: Sequence[str], row: Row, zone: ZoneInfo, *, nulls: bool) -> st
     return "{" + ", ".join(pairs) + "}"
 
 
-def _written(value: Any, zone: ZoneInfo) -> str:
+def _written(value: Any, zone: str) -> str:
     """A value as YAML that is read as the same value of its column's type."""
     match value:
         case None:
@@ -149,8 +148,8 @@ def _written(value: Any, zone: ZoneInfo) -> str:
             bare = _BARE.fullmatch(value) and value.lower() != "null"
             return value if bare else '"' + _escaped(value) + '"'
         case datetime() if value.tzinfo is not None:
-            local = value.astimezone(zone)
-            return str(local.replace(tzinfo=None)) if zone.key == "UTC" else str(local)
+            local = value.astimezone(tzinfo_of(zone))
+            return str(local.replace(tzinfo=None)) if is_utc(zone) else str(local)
         case list() if value and all(isinstance(entry, tuple) for entry in value):  # a map
             return "{" + ", ".join(f"{_written(k, zone)}: {_written(v, zone)}" for k, v in value) + "}"
         case list():
@@ -158,7 +157,7 @@ def _written(value: Any, zone: ZoneInfo) -> str:
         case dict():
             return "{" + ", ".join(f"{_written(k, zone)}: {_written(v, zone)}" for k, v in value.items()) + "}"
         case _:
-            return text_of_value(value, zone.key)
+            return text_of_value(value, zone)
 
 
 def _escaped(text: str) -> str:

@@ -32,6 +32,7 @@ from tussock.jobs.logical.statements import (
     CreateSource,
     CreateTable,
     CreateView,
+    RecordZone,
     Single,
     Transaction,
 )
@@ -53,6 +54,7 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import arrow_type
+from tussock.statestore.zones import RuledZone, name_of
 
 _VNODES = 16  # of a test's store: few rows, one unit
 
@@ -81,14 +83,14 @@ class Trial:
 def try_test(
     test: ViewTest,
     catalog: Catalog,
-    time_zone: str,
+    time_zone: RuledZone,
     runner: LevelRunner,
 ) -> Trial:
     """Run a test. Its errors become its verdict.
 
     Args:
         catalog: all relations of the pipeline (BoundFiles.catalog).
-        time_zone: the pipeline's.
+        time_zone: the pipeline's, by the rules in `catalog`.
         runner: runs the epochs.
     """
     start = time.perf_counter()
@@ -102,7 +104,7 @@ def try_test(
     return Trial(test, verdict, time.perf_counter() - start, "\n".join(failures))
 
 
-def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: str, runner: LevelRunner) -> list[Row]:
+def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: RuledZone, runner: LevelRunner) -> list[Row]:
     """The rows of the tested view after all steps, also if the test expects others. Raises InputError branches."""
     with TemporaryFolder("test") as folder:
         *_, (_, _, _, after) = _Running(test, catalog, time_zone, runner, Path(folder)).run()
@@ -127,7 +129,7 @@ def inputs_of(catalog: Catalog, view: str) -> tuple[Relation, ...]:
 class _Running:
     test: ViewTest
     catalog: Catalog
-    time_zone: str
+    time_zone: RuledZone
     runner: LevelRunner
     folder: Path
     meta: MetaStore = field(init=False)
@@ -138,9 +140,10 @@ class _Running:
 
     def __post_init__(self) -> None:
         self.test = flat_test(self.test, self.catalog)
-        statements = tuple(self._statements())
+        statements = (*map(RecordZone, self.catalog.recorded_zones), *self._statements())
         self._check_values()
-        create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=self.time_zone)
+        zone = name_of(self.time_zone)
+        create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=zone)
         self.meta = open_meta(str(self.folder / "store"))
         self._pending = PendingCatalog(self.meta)
         self.stored, self._writer = StoredRows(self.meta, self._pending), StatementWriter(self.meta)

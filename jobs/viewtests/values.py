@@ -9,10 +9,9 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -21,6 +20,7 @@ from tussock.jobs.viewtests.document import ViewTestError, WrittenRow, WrittenVa
 from tussock.statestore.errors import did_you_mean
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import MONTHS, VARIANT, arrow_type
+from tussock.statestore.zones import name_of, tzinfo_of
 
 Columns = Sequence[tuple[str, str]]  # name and type, as in the catalog
 
@@ -84,7 +84,7 @@ def text_of_value(value: Any, time_zone: str) -> str:
         case float():
             return "NaN" if math.isnan(value) else repr(value)
         case datetime():
-            local = value if value.tzinfo is None else value.astimezone(ZoneInfo(time_zone)).replace(tzinfo=None)
+            local = value if value.tzinfo is None else value.astimezone(tzinfo_of(time_zone)).replace(tzinfo=None)
             return str(local)
         case pa.MonthDayNano():
             years, months = divmod(abs(value.months), 12)
@@ -194,8 +194,10 @@ def _reader(written: WrittenValue, arrow: pa.DataType, time_zone: str) -> tuple[
     if pt.is_timestamp(arrow):
         if arrow.tz is None:
             return _local, "a time without an offset, such as 2026-01-31 08:00:00"
-        zone = ZoneInfo(time_zone)
-        return lambda text: _instant(text, zone), f"a time such as 2026-01-31 08:00:00 (in {time_zone}) or …+02:00"
+        zone = tzinfo_of(time_zone)
+        return lambda text: _instant(
+            text, zone
+        ), f"a time such as 2026-01-31 08:00:00 (in {name_of(time_zone)}) or …+02:00"
     if pt.is_binary(arrow):
         return (b64decode, "base64") if written.is_binary else (_hex, "bytes such as 0x1F00, or !!binary with base64")
     if arrow == MONTHS:
@@ -222,7 +224,7 @@ def _local(text: str) -> datetime:
     return found if found.tzinfo is None else _bad(text)
 
 
-def _instant(text: str, zone: ZoneInfo) -> datetime:
+def _instant(text: str, zone: tzinfo) -> datetime:
     found = datetime.fromisoformat(text)
     return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)
 

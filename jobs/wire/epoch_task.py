@@ -11,6 +11,7 @@ from tussock.jobs.logical.statements import CreateFunction
 from tussock.jobs.plan.schedule import Schedule
 from tussock.jobs.wire.cell import CELL_SCHEMA
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.statestore.zones import ZoneRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class EpochTask:
     in_flight: tuple[int, ...] = ()  # epochs in `version` without SSTs: their sealed MemTables arrive as cells
     functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
     moment: int = 0  # value of now() in views, Unix microseconds; `version` has the previous epoch's moment
+    zones: tuple[ZoneRules, ...] = ()  # the recorded rules of time zones
     cells: bytes = b""  # the driver's cells, encoded by `cells_of`: leaf inputs, and MemTables of epochs in flight
 
     @property

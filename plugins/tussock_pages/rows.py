@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from tussock.jobs.facts.rows import MOST_ROWS, SEARCH_S, RowsFacts, first_changes, first_rows, search_columns
+from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.reader import CHANGE
 from tussock.jobs.texts.table import cell_texts
 from tussock.statestore.errors import InputError
@@ -58,7 +59,7 @@ def rows_page(
         error=error,
         columns=[] if found is None else found.rows.column_names,
         right=[] if found is None else [_is_number(kind) for kind in found.rows.schema.types],
-        cells=[] if found is None else list(zip(*cell_texts(found.rows, store.meta.settings.time_zone), strict=True)),
+        cells=[] if found is None else list(zip(*cell_texts(found.rows, store_zone(store.meta)), strict=True)),
         change=CHANGE,
         most=MOST_ROWS,
         search_s=SEARCH_S,

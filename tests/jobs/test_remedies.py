@@ -606,6 +606,7 @@ ELSEWHERE = {
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),
     "NoEpochYetError": ("needs a suite; the command is that of NothingToVerifyError", "tests/jobs/gate/test_gate.py"),
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/jobs/viewtests/test_document.py"),
+    "DuckZoneError": ("needs a release of DuckDB with other rules", "tests/jobs/reading/test_duck_zones.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
@@ -617,6 +618,7 @@ ELSEWHERE = {
         "tests/jobs/sources/test_boundary.py",
     ),
     "WaitingStatementFailsError": ("needs Spark to read waiting rows", "tests/jobs/test_transactions.py"),
+    "ZoneRulesDifferError": ("`tussock apply` starts a Java with other rules", "tests/jobs/test_zone_moves.py"),
 }
 """Classes whose message contains a command that does not run here: the reason, and the test of the situation."""
 
@@ -658,14 +660,14 @@ NOT_RUN = {
     "Something must be installed or configured": """
         MissingCalendarError MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
         NotInstalledError
-        SparkReleaseError""",
+        SparkReleaseError UnknownZoneError""",
     "The remedy is a copy of the damaged object": """
         BadDeltaError BrokenTableError DamagedDocumentError DamagedSstError LostCopyError MissingSstError
         ObjectNotFoundError ShortReadError""",
     "The folder of published tables belongs to another writer": """
         ForeignFileError ForeignTableError SinkBusyError TablesNotPublishedError""",
     "Another process did the work or is doing it": """
-        EpochMovedError LogMovedError LostRaceError TasksOpenError""",
+        EpochMovedError LogMovedError LostRaceError TasksOpenError ZoneRecordedError""",
     "The remedy starts Spark, or clears a task of Airflow": """
         MissingRecordError SparkNeededError SparkWantedError""",
     "The driver catches it and reads the file by Spark": """

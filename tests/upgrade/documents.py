@@ -119,6 +119,7 @@ from tussock.statestore.meta.version import (
     VnodeMapping,
 )
 from tussock.statestore.objectstore.requests import Requests
+from tussock.statestore.zones import YearlyChange, zone_rules
 
 LAST = 2**64 - 1
 
@@ -196,6 +197,12 @@ _KEYLESS = CreateTable(
 )
 _CODE = (FunctionModule("pricing", "def taxed(x): return x"),)
 _CREATE_FUNCTION = CreateFunction("taxed", _FIELDS, "double", "pricing", "taxed", _CODE, "with tax", True, True)
+_YEARLY = (
+    YearlyChange(3, -1, 7, 3600, "utc", 3600, 3600, 7200),
+    YearlyChange(10, 25, 7, 7200, "standard", 3600, 7200, 3600),
+)
+_ZONE = zone_rules("Europe/Berlin", "Java 17", 3208, ((-2_422_054_408, 3600),), _YEARLY)
+
 STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table_keyless": _KEYLESS,
     "create_table_append_only": msgspec.structs.replace(_KEYLESS, append_only=True),
@@ -204,6 +211,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "add_columns": statements.AddColumns(
         _CREATE_TABLE, statements.CreateTable("orders", (*_FIELDS, Field("n", "int")), (0,), True), (b"held",)
     ),
+    "record_zone": statements.RecordZone(_ZONE, "0123456789abcdef"),
     "change": statements.Change("orders", 3, _ROWS),
     "change_after": statements.Change("orders", 3, _ROWS, (7, 9)),
     "insert_after": Insert("orders", 3, _ROWS, (7,)),
@@ -453,6 +461,7 @@ CHANGES: dict[str, VersionChange] = {
     "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
     "publish_with_views_held_back": Published(8, (HeldBack(5, 7), HeldBack(6, 0))),
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
+    "epoch_with_the_rules_of_a_zone": EpochCommitted(1, LAST, 0, (), 4, Catalog((_RELATION,), 6, 13, zones=(_ZONE,))),
     "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
     "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
 }

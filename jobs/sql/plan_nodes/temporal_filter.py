@@ -14,6 +14,7 @@ from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.plan_nodes.moment_alone import counted, difference_of, length_of, moved_over
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
 from tussock.jobs.sql.sandbox import items
+from tussock.statestore.zones import name_of
 
 _DAY = 86_400_000_000  # microseconds
 _UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week"})  # of trunc
@@ -239,7 +240,7 @@ def _is_fixed(walk: PlanWalk) -> bool:
     """Whether the pipeline's time zone has a fixed offset from UTC."""
     sandbox = walk.expressions.sandbox
     try:
-        zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(sandbox.time_zone)
+        zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name_of(sandbox.time_zone))
     except Py4JJavaError:
         return False
     return bool(zone.getRules().isFixedOffset())

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, parse_chunk, show_chunk
+from tests.zone_rules import ruled_by_python
 from tussock.jobs.executors.temporal_filter import TemporalFilterNode
 from tussock.jobs.executors.unexpired import Unexpired
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Literal
@@ -81,7 +82,7 @@ DAY = 86_400_000_000
 
 def test_a_bound_is_computed_of_the_moment_by_the_kernels_that_selects_use(objects: ObjectStore) -> None:
     """`day = current_date() - 1`, the upper bound: rows of yesterday or later."""
-    today = Call("Cast", "date", (MOMENT,), "ANSI", (("timeZoneId", "Europe/Berlin"),))
+    today = Call("Cast", "date", (MOMENT,), "ANSI", (("timeZoneId", ruled_by_python("Europe/Berlin")),))
     node = TemporalFilterNode(
         0,
         Comparison.GREATER_OR_EQUAL,

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
+from tests.zone_rules import rules_of_python
 from tussock.jobs import cli
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreatePlainView, CreateSource, CreateTable
+from tussock.jobs.logical.statements import CreatePlainView, CreateSource, CreateTable, RecordZone
 from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
@@ -44,7 +45,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     meta = open_store(folder, "maker")
     named = CreatePlainView("named", "SELECT id FROM orders", _FIELDS[:1], ("id",), ("orders",))
     words = CreateTable("words", (Field("id", "bigint"), Field("true", "int"), Field("null", "int")), (0,))
-    append(meta, CreateTable("orders", _FIELDS, (0,)), named, words)
+    zone = RecordZone(rules_of_python("Europe/Zurich"))
+    append(meta, CreateTable("orders", _FIELDS, (0,)), named, words, zone)
     meta.publish(epoch(meta).epoch)
     with Session(str(folder), create=False, runner="local", workers=1) as session:
         session.insert("orders", _ROWS)

@@ -9,6 +9,7 @@ from pyarrow import compute as pc
 
 from tests.jobs.sources.pinned import pinned
 from tests.support.spark_types import SparkSession
+from tests.zone_rules import ruled_by_python
 from tussock.jobs.flow.chunk import WEIGHT
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -54,7 +55,7 @@ def as_plain(source: CreateSource, files: Sequence[PinnedFile], zone: str = "UTC
     """By file: its rows as a plain file, or why it is not plain."""
     reader, found = plain_reader(source), dict[int, pa.Table | str]()
     for file in files:
-        divided = reader.divided(source, document_of([file]), zone)
+        divided = reader.divided(source, document_of([file]), ruled_by_python(zone), ruled_by_python)
         if divided.rest is not None:
             found[file.number] = divided.why
             continue

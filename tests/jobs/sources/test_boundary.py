@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundEr
 from pyspark.errors import AnalysisException, PySparkException
 
 from tests.jobs.driver.embedded import append, new_store, rows
+from tests.zone_rules import ruled_by_python
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.source_holds import held_sources
@@ -141,7 +142,7 @@ def test_an_error_while_a_plain_file_is_read_becomes_one_of_the_source(format: s
             whole.plain.read(source("s", format), RAW, ())
         assert raised.value.path == "a file"
         with pytest.raises(SourceTroubleError):
-            whole.plain.divided(source("s", format), RAW, "UTC")
+            whole.plain.divided(source("s", format), RAW, ruled_by_python("UTC"), ruled_by_python)
 
 
 def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_table(tmp_path: Path) -> None:

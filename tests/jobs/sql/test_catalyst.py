@@ -13,6 +13,7 @@ from tests.support.release import needs_spark
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
 from tussock.jobs.logical.nodes import Call, Field, Literal, Place, Plan, Scan
 from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.spark.zones import rules_of_jvm
 from tussock.jobs.sql.catalyst import bind_view
 from tussock.jobs.sql.sandbox import Sandbox
 from tussock.jobs.sql.show import show_expr, show_plan
@@ -110,11 +111,12 @@ def test_a_doubled_quote_is_refused_for_a_release_that_drops_it(
 def test_only_casts_that_need_a_time_zone_have_one(spark: SparkSession) -> None:
     texts = ["cast(ts AS date)", "cast(a AS bigint)", "cast(ts AS bigint)", "cast(ts AS string)"]
     exprs = bind_expressions(spark, [Field("ts", "timestamp"), Field("a", "int")], texts, time_zone="Europe/Berlin")
+    berlin = rules_of_jvm(spark, "Europe/Berlin").ruled
     assert [e.params for e in exprs if isinstance(e, Call)] == [
-        (("timeZoneId", "Europe/Berlin"),),
+        (("timeZoneId", berlin),),
         (),
         (),
-        (("timeZoneId", "Europe/Berlin"),),
+        (("timeZoneId", berlin),),
     ]
 
 

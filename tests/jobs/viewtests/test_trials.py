@@ -68,7 +68,7 @@ def trial(shop: Path, text: str, name: str = "a.yaml") -> Trial:
     (test,) = read_tests(path)
     path.unlink()
     running = ViewTests(load_pipeline(shop))
-    found = try_test(test, running.catalog, "Europe/Berlin", LocalRunner())
+    found = try_test(test, running.catalog, running.time_zone, LocalRunner())
     assert not running.started_spark
     return found
 

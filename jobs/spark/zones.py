@@ -1,0 +1,61 @@
+"""The rules of time zones in the running JVM, which must be those that the store has recorded."""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from tussock.jobs.settings.java_zones import rules_in, serialized_rules
+from tussock.jobs.settings.zone_errors import UnknownZoneError, ZoneRulesDifferError
+from tussock.statestore.forks import new_rlock
+from tussock.statestore.zones import RuledZone, ZoneRules, digest_of, is_utc, name_of, rules_of
+
+_lock = new_rlock()
+_read: WeakKeyDictionary[JavaGateway, dict[str, ZoneRules]] = WeakKeyDictionary()  # by the zone's name
+
+
+def rules_of_jvm(spark: SparkSession, name: str) -> ZoneRules:
+    """The rules of a zone in the JVM of a session. Raises UnknownZoneError. Cost: once, about ten calls of the JVM."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "a classic Spark session always has its JVM"
+    with _lock:
+        known = _read.setdefault(gateway, {})
+        if name not in known:
+            known[name] = _rules(gateway.jvm, name)
+        return known[name]
+
+
+def ruled_by_jvm(spark: SparkSession, zone: str) -> RuledZone:
+    """A zone with the JVM's rules, if it has none yet. Otherwise the zone, whose rules the JVM must share.
+
+    Raises: UnknownZoneError, ZoneRulesDifferError.
+    """
+    if is_utc(zone):
+        return RuledZone(zone)
+    found = rules_of_jvm(spark, name_of(zone))
+    if not digest_of(zone):
+        return found.ruled
+    if found.digest != digest_of(zone):
+        raise ZoneRulesDifferError.between(rules_of(zone), found)
+    return RuledZone(zone)
+
+
+def _rules(jvm: Any, name: str) -> ZoneRules:
+    version = jvm.java.lang.System.getProperty("java.version")
+    try:
+        rules = getattr(jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name).getRules()
+    except Py4JJavaError as err:
+        raise UnknownZoneError(name, f"Java {version}") from err
+    bytes_of = jvm.java.io.ByteArrayOutputStream()
+    stream = jvm.java.io.ObjectOutputStream(bytes_of)
+    stream.writeObject(rules)
+    stream.close()
+    origin = f"Java {version}, tz database {_database(jvm)}"
+    return rules_in(serialized_rules(bytes(bytes_of.toByteArray())), name, origin)
+
+
+def _database(jvm: Any) -> str:
+    """The version of the JVM's tz database, such as 2026a."""
+    return str(getattr(jvm, "java.time.zone.ZoneRulesProvider").getVersions("UTC").lastKey())
