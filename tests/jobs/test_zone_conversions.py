@@ -4,7 +4,7 @@ Spark converts by the JVM's rules, which the test records. CI takes one zone in 
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from tussock.jobs.kernels.kernel import Kernel
-from tussock.jobs.kernels.zones import instant_of, local_of
+from tussock.jobs.logical.nodes import Call, Column
 from tussock.jobs.settings.java_zones import java_zones
 from tussock.jobs.sources.plain_values import NotPlain, TextForm, typed
-from tussock.statestore.zones import RuledZone, ZoneRules, is_utc, table_of, tzinfo_of
+from tussock.statestore.types import arrow_type
+from tussock.statestore.zones import RuledZone, ZoneRules, is_utc, rules_of, table_of, tzinfo_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +43,13 @@ def probes(rules: ZoneRules) -> Micros:
     return (np.unique(np.concatenate([*around, np.arange(FIRST_S, END_S, 40 * 86_400 + 7)])) * 1_000_000).tolist()
 
 
-def by_kernels(rows: Micros, to: Callable[[str, str], str], source: str, zone: RuledZone) -> Micros:
-    kernel = Kernel()
+def by_kernels(rows: Micros, source: str, target: str, zone: RuledZone) -> Micros:
+    """Casts of instants to local times, or the reverse."""
+    kernel, kinds = Kernel(), {kind: arrow_type(kind) for kind in (source, target)}
+    cast = Call("Cast", target, (Column(0, source),), "ANSI", (("timeZoneId", zone),))
     try:
-        text = f"epoch_us({to(f'{source}(c0)', zone)}) AS c0"
-        return kernel.compute(text, pa.table({"c0": pa.array(rows, pa.int64())}))["c0"].to_pylist()
+        found = kernel.project(pa.table({"c0": pa.array(rows, pa.int64()).cast(kinds[source])}), (cast,), (target,))
+        return found["c0"].cast(pa.int64()).to_pylist()
     finally:
         kernel.close()
 
@@ -84,8 +87,8 @@ def wrong_conversions(name: str, rows: Micros, to_local: Micros, to_instant: Mic
     """The converters that differ from Spark."""
     python = by_python(rows, zone)
     found = {
-        "kernels, to local times": (by_kernels(rows, local_of, "make_timestamptz", zone), to_local),
-        "kernels, to instants": (by_kernels(rows, instant_of, "make_timestamp", zone), to_instant),
+        "kernels, to local times": (by_kernels(rows, "timestamp", "timestamp_ntz", zone), to_local),
+        "kernels, to instants": (by_kernels(rows, "timestamp_ntz", "timestamp", zone), to_instant),
         "Python's datetimes, to local times": (python[0], to_local),
         "Python's datetimes, to instants": (python[1], to_instant),
     }
@@ -93,14 +96,8 @@ def wrong_conversions(name: str, rows: Micros, to_local: Micros, to_instant: Mic
     plain = by_plain_files(rows, zone)
     if any(ours not in (None, spark) for ours, spark in zip(plain, to_instant, strict=True)):
         yield f"{name}: plain files"
-    if sum(ours is None for ours in plain) > 8 * len(table_of(_rules(zone)).at):  # only skipped hours
+    if sum(ours is None for ours in plain) > 8 * len(table_of(rules_of(zone)).at):  # only skipped hours
         yield f"{name}: plain files are left to Spark"
-
-
-def _rules(zone: RuledZone) -> ZoneRules:
-    from tussock.statestore.zones import rules_of
-
-    return rules_of(zone)
 
 
 def _compare(spark: "SparkSession", names: list[str]) -> list[str]:

@@ -24,7 +24,7 @@ from tussock.statestore.zones import ZoneRules, digest_of, rules_of, zone_rules
 ZONE = "Europe/Berlin"
 END_OF_SUMMER = 1_792_890_000  # 2026-10-25 01:00 UTC
 SQL = """
-CREATE TABLE t (k int PRIMARY KEY, at timestamp);
+CREATE TABLE t (k int, at timestamp, PRIMARY KEY (k));
 CREATE SOURCE s (k int, at timestamp) USING csv OPTIONS (path '{files}');
 CREATE MATERIALIZED VIEW days AS SELECT CAST(at AS date) AS day, count(*) AS n FROM s GROUP BY CAST(at AS date);
 CREATE MATERIALIZED VIEW numbers AS SELECT count(*) AS n FROM days;
