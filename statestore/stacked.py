@@ -2,8 +2,8 @@
 
 A call of Arrow or NumPy costs about 10 µs, however few rows it gets. For a table of ten rows and 2,000 columns, calls
 per column would cost far more than the rows themselves. Functions that treat each value alone (compare, take, add) give
-the same values over a stack. A stack has at most MOST_VALUES values and MOST_BYTES bytes, so that columns of many rows
-are not copied: they form stacks of one column.
+the same values over a stack. A stack has at most MOST_VALUES values and MOST_BYTES bytes. Columns of more than FEW_ROWS
+rows form stacks of one column: copying them would cost more than the calls.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tussock.statestore.nested import canonical
 
+FEW_ROWS = 1 << 11
 MOST_VALUES = 1 << 16
 MOST_BYTES = 16 << 20
 
@@ -44,7 +45,7 @@ def batches(kinds: Sequence[Hashable], rows: int, *columns: Sequence[pa.Array]) 
 
     Returns: lists of positions, together all of them.
     """
-    most = max(1, MOST_VALUES // max(rows, 1))
+    most = 1 if rows > FEW_ROWS else max(1, MOST_VALUES // max(rows, 1))
     if most == 1:
         return [[place] for place in range(len(kinds))]
     of_kind: dict[Hashable, list[int]] = {}
@@ -156,6 +157,6 @@ def take_rows(rows: pa.Table, places: npt.NDArray[np.int64] | pa.Array) -> pa.Ta
     """The rows at `places`, as `Table.take`. Nothing is copied if these are all rows in their order."""
     if isinstance(places, np.ndarray) and np.array_equal(places, np.arange(rows.num_rows)):
         return rows
-    if rows.num_rows > MOST_VALUES // 2 or rows.num_columns < 2:
+    if rows.num_rows > FEW_ROWS or rows.num_columns < 2:
         return rows.take(places if isinstance(places, pa.Array) else pa.array(places))
     return pa.Table.from_arrays(take_from(arrays_of(rows), places), schema=rows.schema)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.hummock.key import identities
 from tussock.statestore.nested import is_nested
-from tussock.statestore.stacked import MOST_VALUES, arrays_of, batches, stack
+from tussock.statestore.stacked import FEW_ROWS, arrays_of, batches, stack
 from tussock.statestore.vnode import one_array
 
 Mask = npt.NDArray[np.bool_]
@@ -29,7 +29,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> Mask:
 
 def _stacks(one: pa.Table, other: pa.Table) -> Iterator[tuple[int, pa.Array, pa.Array]]:
     """Stacks of columns from both tables, and how many columns each has. Many rows are copied column by column."""
-    if one.num_rows > MOST_VALUES // 2:
+    if one.num_rows > FEW_ROWS:
         for a, b in zip(one.columns, other.columns, strict=True):
             yield 1, one_array(a), one_array(b)
         return

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from tussock.statestore.stacked import MOST_VALUES, take_rows
+from tussock.statestore.stacked import FEW_ROWS, take_rows
 from tussock.statestore.vnode import one_array
 
 
@@ -15,7 +15,7 @@ def take_columns(tables: list[pa.Table], places: pa.Array) -> pa.Table:
 
     Cost: a gather. Memory: the result, the tables, and at most one more column.
     """
-    if sum(table.num_rows for table in tables) <= MOST_VALUES // 2:
+    if sum(table.num_rows for table in tables) <= FEW_ROWS:
         rows = pa.concat_tables(tables)
         tables.clear()
         return take_rows(rows, places)

@@ -111,6 +111,13 @@ VIEWS = {
     # Spark normalises the values of maps in keys, and not the keys of maps.
     "by_zeros": "SELECT map_from_arrays(array(z), array(1)) AS zeros_apart, map('a', z) AS one_zero, count(*) AS n "
     "FROM (SELECT get(get(deep, 0), 0) AS z FROM things) WHERE z IS NOT NULL GROUP BY GROUPING SETS (1, 2)",
+    # structs without fields
+    "nothing": "SELECT id, struct() AS s, IF(id > 3, struct(), NULL) AS some, array(struct(), NULL) AS more "
+    "FROM things",
+    "by_nothing": "SELECT IF(size(xs) > 1, struct(), NULL) AS s, count(*) AS n, max(struct()) AS top FROM things "
+    "GROUP BY IF(size(xs) > 1, struct(), NULL)",
+    "joined_on_nothing": "SELECT a.id, b.id AS other FROM things a JOIN things b "
+    "ON IF(a.id > 2, struct(), NULL) = IF(b.id < 3, struct(), NULL)",
     "both": "SELECT xs, id FROM things WHERE id < 3 UNION ALL SELECT xs, id FROM things WHERE id > 1",
 }
 

@@ -13,6 +13,7 @@ from tussock.statestore import stacked
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.nested import canonical
 from tussock.statestore.stacked import (
+    FEW_ROWS,
     MOST_BYTES,
     MOST_VALUES,
     arrays_of,
@@ -87,9 +88,9 @@ def test_a_table_of_thousands_of_columns_is_compared_in_a_few_calls(monkeypatch:
 
 
 def test_a_stack_has_bounded_values_and_bytes() -> None:
-    kinds = ["a"] * 10
-    assert list(map(len, batches(kinds, MOST_VALUES // 4))) == [4, 4, 2]
-    assert batches(kinds, MOST_VALUES) == [[i] for i in range(10)], "columns of many rows are not copied"
+    kinds = ["a"] * 70
+    assert list(map(len, batches(kinds, FEW_ROWS))) == [32, 32, 6]
+    assert batches(kinds, FEW_ROWS + 1) == [[i] for i in range(70)], "columns of many rows are not copied"
     texts = [pa.array(["x" * (MOST_BYTES // 3)])] * 5
     assert list(map(len, batches(kinds[:5], 1, texts))) == [2, 2, 1]
 
