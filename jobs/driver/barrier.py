@@ -185,7 +185,7 @@ class Pinning:
 
     def asked(self, max_bytes: int | None) -> Asked:
         """Return the request to a source's reader."""
-        return Asked(self.interval, max_bytes, self.detour.skip_files, False)
+        return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
 
     def waiting(self) -> bool:
         """Return whether there is input."""
@@ -220,9 +220,8 @@ class Pinning:
                 pins = sources[relation.id] = pinned.pins
                 holds[relation.id] = pinned.holds
                 if left is not None:
-                    left = max(
-                        0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read))
-                    )
+                    items = reader_of(statement_of(relation)).items(pins.read)
+                    left = max(0, left - sum(item.cost or item.nbytes for item in items))
         catalog = self.building(with_holds(catalog, holds, epoch), epoch)
         return BarrierPlan(
             mapping=version.mapping,

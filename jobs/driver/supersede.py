@@ -416,7 +416,7 @@ class _PinningSkipped(Pinning):
 
     def asked(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
-        return Asked(self.interval, max_bytes, self.detour.skip_files, True)
+        return Asked(self.interval, max_bytes, None, self.detour.skip_files, True)
 
     def building(self, catalog: Catalog, epoch: int) -> Catalog:
         """See Pinning. Running builds read nothing."""

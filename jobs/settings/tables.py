@@ -22,7 +22,7 @@ from tussock.jobs.settings.values import (
     whole,
 )
 
-EPOCH_BYTES = 256 << 20  # default for max_bytes: source bytes per epoch
+EPOCH_BYTES = 256 << 20  # default for max_bytes: decoded bytes of source rows per epoch
 NEW_STORE_UNITS = 2  # default number of units of a new store
 QUALITY_FOLDER = "quality"  # default folder of suites and assertions, in the pipeline's folder
 MAX_KEPT_EPOCHS = 1024  # a version lists at most this many readable epochs

@@ -9,6 +9,9 @@ import msgspec
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import SchemaMismatchError
+from tussock.jobs.sources.file_portions import FileRecords
+from tussock.jobs.sources.measures import measure_avro
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.spark_files import SparkTypedFiles, require_module
 
 if TYPE_CHECKING:
@@ -26,6 +29,10 @@ class AvroFiles(SparkTypedFiles):
 
     format: ClassVar[str] = "avro"
     options_class: ClassVar[str] = "avro.AvroOptions"
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_avro(file, source.options)
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         require_module(source, spark(), _PACKAGE)

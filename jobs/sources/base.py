@@ -56,7 +56,8 @@ class Asked:
     """The input that a new barrier requests from a source."""
 
     interval: Interval | None = None  # of the run; None: everything that exists
-    max_bytes: int | None = None  # of input on storage; None: no bound
+    max_bytes: int | None = None  # that the epoch has left for the source; None: no bound
+    most: int | None = None  # bytes of an epoch: an item that costs more is divided
     skip: tuple[str, ...] = ()  # names of items that count as taken without being read
     only_skipped: bool = False  # pin only the items in `skip`; the run decides which others are due
     restated: Restated | None = None  # pin only this
@@ -79,6 +80,7 @@ class Item:
     mark: str = ""  # changes if the same name gets other content; empty if unknown
     goes: bool = False  # its rows are taken back
     modified_ms: int = 0  # Unix ms of its last change; 0 if the listing has none
+    cost: int = 0  # bytes that an epoch counts for it; 0: `nbytes`
 
 
 @dataclass(frozen=True, slots=True)

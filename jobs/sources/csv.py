@@ -10,7 +10,9 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.sources.csv_header import ENFORCE, has_header, is_enforced, option, require_header
 from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
+from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.measures import measure_records
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.plain_csv import PlainCsv
 from tussock.jobs.sources.spark_files import SparkTexts, spark_errors
@@ -44,6 +46,10 @@ class CsvFiles(SparkTexts):
         if (enforce := option(source.options, ENFORCE)) is not None and enforce.lower() not in ("true", "false"):
             reason = "expected 'false' (hold a file with another header) or 'true' (match columns by position)"
             raise BadOptionError(source.name, "enforceSchema", enforce, reason)
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource. A record of several lines counts as several."""
+        return measure_records(file, source.options)
 
     def reads_names(self, source: CreateSource) -> bool:
         """See FileSource."""

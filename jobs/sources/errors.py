@@ -295,6 +295,38 @@ class TooFineTimeError(SourceFileError):
         )
 
 
+class FileTooLargeError(InputError):
+    """A file cannot be divided so that an epoch reads at most `max_bytes`.
+
+    Args:
+        size: bytes on storage.
+        records: their number, or more; 1 if the file cannot be divided.
+        nbytes: of all records, decoded.
+        most: bytes that an epoch reads at most.
+        least: bytes of the largest part that cannot be divided.
+    """
+
+    def __init__(self, path: str, size: int, records: int, nbytes: int, most: int, least: int) -> None:
+        super().__init__(path, size, records, nbytes, most, least)
+        self.path, self.size, self.records, self.nbytes, self.most, self.least = (
+            path,
+            size,
+            records,
+            nbytes,
+            most,
+            least,
+        )
+
+    def __str__(self) -> str:
+        has = "one record" if self.records == 1 else f"a record of {self.least:,} bytes"
+        return (
+            f"file {self.path} has {self.size:,} bytes, {self.nbytes:,} when it is decoded, and {has}, which cannot "
+            f"be divided. An epoch reads at most {self.most:,} bytes. To read it, set `max_bytes = {self.least}` in "
+            "[epoch] of pipeline.toml; the epoch needs several times these bytes of memory. To continue without it, "
+            f"run `tussock barrier abandon --skip-file {shlex.quote(self.path)}`."
+        )
+
+
 class BadInsertTextError(InputError):
     """A string in an INSERT is not UTF-8.
 

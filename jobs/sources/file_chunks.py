@@ -34,6 +34,7 @@ from tussock.statestore.nested import relabelled
 from tussock.statestore.types import arrow_type
 
 CHUNK_ROWS = 1 << 16
+_CHUNK_BYTES = 64 << 20
 OUTPUT_DDL = "part int, chunk binary, failure binary"
 OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 _SHOWN_CHARACTERS = 200
@@ -44,7 +45,7 @@ CheckTypes = Callable[[PinnedFile, Sequence[Field], Mapping[str, str]], None]
 
 
 def packer(
-    files: Mapping[str, PinnedFile],
+    files: Mapping[str, Sequence[PinnedFile]],
     source: CreateSource,
     width: int,
     columns: tuple[int, ...],
@@ -54,25 +55,28 @@ def packer(
     """Return the Python side: it packs record batches of one task's files, file after file, into rows of OUTPUT_DDL.
 
     Args:
-        files: by the place that `place_of` returns.
+        files: by the place that `place_of` returns: a file, or some of its portions.
         width: number of declared columns that the files have; the others are NULL.
         columns: to pack, declared ones and then hidden ones.
         raw_column: the column that contains the file's whole record; None: the corrupt-record column does.
     """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        current: _FileChunks | None = None
+        current: list[_FileChunks] = []
+        last = ""
         for batch in batches:
             for path, rows in _by_file(batch):
-                file = files[place_of(path)]
-                if current is None or current.file != file:
-                    if current is not None:
-                        yield from current.guarded(current.finish())
-                    current = _FileChunks(file, source, width, columns, raw_column)
-                    yield from current.guarded(current.start(check_types))
-                yield from current.guarded(current.add(rows))
-        if current is not None:
-            yield from current.guarded(current.finish())
+                if (place := place_of(path)) != last:
+                    for chunks in current:
+                        yield from chunks.guarded(chunks.finish())
+                    last = place
+                    current = [_FileChunks(file, source, width, columns, raw_column) for file in files[place]]
+                    for chunks in current:
+                        yield from chunks.guarded(chunks.start(check_types))
+                for chunks in current:
+                    yield from chunks.guarded(chunks.add(rows))
+        for chunks in current:
+            yield from chunks.guarded(chunks.finish())
 
     return pack
 
@@ -87,7 +91,7 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _FileChunks:
-    """Numbers one file's records and packs them into chunks.
+    """Numbers one file's records and packs them into chunks; of a portion, only the records of the portion.
 
     After an unparsable record, the file yields nothing more.
     """
@@ -101,7 +105,8 @@ class _FileChunks:
         self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in self._columns)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
-        self._position = 0
+        self._position = file.first_record
+        self._read_records = 0
         self._failed = False
         self._quarantines = quarantines(source)
         self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
@@ -123,6 +128,9 @@ class _FileChunks:
         """Add the file's next records; yield full chunks."""
         if self._failed:
             return
+        rows = self._of_portion(rows)
+        if not rows.num_rows:
+            return
         reasons = self._reasons(rows) if self._quarantines else None
         if not self._quarantines and (error := self._error(rows)) is not None:
             yield self._fail(error)
@@ -137,8 +145,18 @@ class _FileChunks:
         )
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
-        if self._waiting_rows >= CHUNK_ROWS:
+        if self._waiting_rows >= CHUNK_ROWS or sum(part.nbytes for part in self._waiting) >= _CHUNK_BYTES:
             yield from self._emit()
+
+    def _of_portion(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return those of the file's next records that belong to the portion."""
+        first, count, start = self.file.first_record, self.file.record_count, self._read_records
+        self._read_records += rows.num_rows
+        if self.file.portions is None:
+            return rows
+        low = max(first - start, 0)
+        high = rows.num_rows if count is None else max(first + count - start, 0)
+        return rows.slice(low, max(min(high, rows.num_rows) - low, 0)) if low < rows.num_rows else rows.slice(0, 0)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows, and check that the file is still the pinned one."""

@@ -3,13 +3,14 @@
 A barrier stores a JSON list of PinnedFile. Barriers of all releases use this format, and the same decoder reads them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
+import pyarrow as pa
 
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.statements import CreateSource
@@ -28,12 +29,24 @@ from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.errors import (
     BadOptionError,
     ChangedFileError,
+    FileTooLargeError,
     MissingPathError,
     NoFilesError,
     PartitionFoldersError,
 )
 from tussock.jobs.sources.etags import has_content_of
 from tussock.jobs.sources.file_facts import file_of_part
+from tussock.jobs.sources.file_portions import (
+    FileRecords,
+    ended,
+    first_portion,
+    fitting,
+    is_further,
+    is_unfinished,
+    next_portion,
+    was_ended,
+    with_cost,
+)
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
@@ -53,10 +66,11 @@ from tussock.jobs.sources.restated import exchanged, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import (
     ChangedFile,
+    Compared,
     as_recorded,
     compare,
-    fitting,
     pinned_now,
+    recorded_files,
     taken_files,
     taken_rows,
     taken_schema,
@@ -64,6 +78,7 @@ from tussock.jobs.sources.taken import (
     with_content,
 )
 from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
 from tussock.statestore.objectstore.base import ObjectNotFoundError
@@ -247,12 +262,52 @@ class FileSource:
         named = [c for c in found.changed if c.was.path in asked.skip]
         same, other = _with_same_bytes(source, [c for c in found.changed if c.was.path not in asked.skip])
         changed = self._to_restate(source, other, asked.interval)
-        passed_over = [_accepted(c) for c in (*named, *(c for c in same if c.was.kept))]
-        new = with_content(fitting(found.new, asked.max_bytes))
-        unread = [_without_rows(f) for f in new if f.path in asked.skip]
-        read = [f for f in new if f.path not in asked.skip]
+        passed_over = [*(_ended(_accepted(c)) for c in named), *(_accepted(c) for c in same if c.was.kept)]
         goes, comes = exchanged(changed, found.next_number)
+        if asked.most is not None:
+            comes = [f if (m := self._measured(source, f)) is None else with_cost(f, m) for f in comes]
+        further = [f for f in _unfinished(found, changed, other) if f.path not in asked.skip]
+        number = found.next_number + len(comes)
+        begun = [next_portion(f, n, rest=asked.most is None) for n, f in enumerate(further, start=number)]
+        new = self._that_fit(source, [*begun, *found.new], asked)
+        unread = [_without_rows(f) for f in new if f.path in asked.skip]
+        changed_too = {f.path for f in passed_over}
+        unread += [ended(f) for f in found.unfinished if f.path in asked.skip and f.path not in changed_too]
+        read = [f for f in new if f.path not in asked.skip]
         return _pins([*goes, *self._kept(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread])
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """Return the number of records of a file, and their decoded bytes."""
+        raise NotImplementedError
+
+    def _that_fit(self, source: CreateSource, waiting: Sequence[PinnedFile], asked: Asked) -> Sequence[PinnedFile]:
+        """Return the first files or portions that the epoch reads, measured and with their recorded ETags.
+
+        Raises: FileTooLargeError for the first file. Another one is left to a later epoch.
+        """
+        chosen = fitting(waiting, asked.max_bytes)  # by bytes on storage, which a cost rarely undercuts
+        if asked.most is None:
+            return with_content(chosen)
+        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+            measures = list(pool.map(lambda f: self._measured(source, f), chosen))
+        found: list[PinnedFile] = []
+        for file, measure in zip(chosen, measures, strict=True):
+            try:
+                found.append(file if measure is None else first_portion(file, measure, asked.most))
+            except FileTooLargeError:
+                if not found:
+                    raise
+                break
+        return with_content(fitting(found, asked.max_bytes))
+
+    def _measured(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
+        """Return the measure of a file; None if it is known, or if the file is damaged, which its reader reports."""
+        if file.portions is not None:
+            return None
+        try:
+            return self.measure(source.as_of(file.number), file)
+        except (OSError, TussockError, pa.ArrowException, ValueError):
+            return None
 
     def reads_names(self, source: CreateSource) -> bool:
         """Return whether the names of columns in a file matter, and not only their positions."""
@@ -285,7 +340,10 @@ class FileSource:
         return ()
 
     def _kept(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
-        return keeper.keep(source, files) if retains(source) else files
+        if not retains(source):
+            return files
+        kept = {f.path: f for f in keeper.keep(source, [f for f in files if not f.kept])}
+        return [f if f.kept else kept[f.path] for f in files]
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
@@ -293,7 +351,8 @@ class FileSource:
         listed = self._listed(source, Asked(interval))
         found = compare(listed, taken, source.first_number)
         _, other = _with_same_bytes(source, found.changed)
-        return _items([*found.new, *(c.now for c in self._to_restate(source, other, interval))], listed)
+        restated = (c.now for c in self._to_restate(source, other, interval))
+        return _items([*found.new, *found.unfinished, *restated], listed)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
@@ -320,18 +379,20 @@ class FileSource:
         A skipped file that was to be restated keeps its taken rows.
         """
         files = files_of(held.read)
-        before = {f.path: f for f in taken_files(taken)} if taken is not None and skip else {}
+        before = {f.path: f for f in recorded_files(taken, skip).values()}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
-            msgspec.structs.replace(before[f.path], accepted=mark_of(f.path, f.size, f.etag))
+            msgspec.structs.replace(_ended(before[f.path]), accepted=mark_of(f.path, f.size, f.etag))
             if f.path in before
             else _without_rows(f)
             for f in files
             if f.path in skip and f.weight > 0
         ]
-        again = [f for path, f in before.items() if path in skip and path not in goes]
+        again = [f for path, f in before.items() if path not in goes and path not in {f.path for f in skipped}]
         read = [f for f in files if f.path not in skip]
-        pinned_anew = {f.path: _repinned(f, source) for f in read if f.path in repin and f.weight > 0}
+        # A further portion belongs to the content of the portions before it.
+        anew = [f for f in read if f.path in repin and f.weight > 0 and not is_further(f)]
+        pinned_anew = {f.path: _repinned(f, source) for f in anew}
         kept = {f.path: f for f in self._kept(source, list(pinned_anew.values()), keeper)}
         read = [kept[f.path] if f.path in kept and f.weight > 0 else f for f in read]
         return _pins(read, [*files_of(held.unread), *skipped, *again])
@@ -398,12 +459,12 @@ class FileSource:
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         # An accepted changed file keeps its rows.
-        skipped = {f.path for f in files_of(without) if not (f.accepted and f.kept)}
+        skipped = {f.path for f in files_of(without) if not ((f.accepted and f.kept) or was_ended(f))}
         files = [f for f in taken_files(taken) if f.rows and f.path not in skipped and first <= f.number < end]
         return document_of(files) if files else None
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
-        return {f.number: f.size for f in taken_files(taken) if f.rows}
+        return {f.number: f.epoch_cost for f in taken_files(taken) if f.rows}
 
 
 _ON_CHANGE = ("error", "restate", "ignore")
@@ -447,6 +508,21 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
     return "" if name == file.path else name
 
 
+def _unfinished(found: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]) -> Iterator[PinnedFile]:
+    """Yield the files of which later epochs take more portions.
+
+    Args:
+        restated: their present content replaces the taken one.
+        other: all changed files. If changes are ignored, the rest of the taken bytes is read, if they were kept.
+    """
+    gone, changed = {c.was.path for c in restated}, {c.was.path for c in other}
+    return (f for f in found.unfinished if f.path not in gone and (f.kept or f.path not in changed))
+
+
+def _ended(file: PinnedFile) -> PinnedFile:
+    return ended(file) if is_unfinished(file) else file
+
+
 def _without_rows(file: PinnedFile) -> PinnedFile:
     return msgspec.structs.replace(file, rows=False)
 
@@ -463,7 +539,9 @@ def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tu
     if not files:
         return ()
     modified = {f.path: f.modified_ms for f in listed}
-    return tuple(Item(f.path, f.size, listed_etag(f.etag), f.weight < 0, modified.get(f.path, 0)) for f in files)
+    return tuple(
+        Item(f.path, f.size, listed_etag(f.etag), f.weight < 0, modified.get(f.path, 0), f.cost) for f in files
+    )
 
 
 class _State(Enum):
@@ -495,5 +573,5 @@ def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:
         ) from err
     listed = pinned_now(ListedFile(file.path, now.size, now.etag, now.modified_ms), file.number)
     return msgspec.structs.replace(
-        file, size=now.size, etag=recorded_etag(file.path, now.size, now.etag), modified=listed.modified
+        file, size=now.size, etag=recorded_etag(file.path, now.size, now.etag), modified=listed.modified, kept=""
     )

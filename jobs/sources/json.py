@@ -4,6 +4,9 @@ import json
 from typing import ClassVar
 
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.file_portions import FileRecords
+from tussock.jobs.sources.measures import measure_records
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_json import PlainJson
 from tussock.jobs.sources.spark_files import SparkTexts
 
@@ -14,6 +17,10 @@ class JsonFiles(SparkTexts):
     format: ClassVar[str] = "json"
     plain = PlainJson()
     options_class: ClassVar[str] = "catalyst.json.JSONOptions"
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_records(file, source.options, "multiline")
 
     def sample(self, source: CreateSource, value: str) -> str:
         """See SparkTexts."""

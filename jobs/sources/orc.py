@@ -12,7 +12,10 @@ from typing import ClassVar
 import pyarrow as pa
 
 from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from tussock.jobs.sources.file_portions import FileRecords
+from tussock.jobs.sources.measures import measure_orc
 from tussock.jobs.sources.pairing import reads_as
 from tussock.jobs.sources.parquet import fields_by_name
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable
@@ -25,6 +28,10 @@ class OrcFiles(SparkTypedFiles):
 
     format: ClassVar[str] = "orc"
     options_class: ClassVar[str] = "execution.datasources.orc.OrcOptions"
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_orc(file, source.options)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         schema = _schema_of(file, options)

@@ -30,11 +30,13 @@ from tussock.jobs.sources.base import ReadPart
 from tussock.jobs.sources.boundary import boundary
 from tussock.jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
 from tussock.jobs.sources.far_int96 import far_years_as_spark
+from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
 from tussock.jobs.sources.kept import hadoop_options
 from tussock.jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from tussock.jobs.sources.listing import open_file
+from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
 from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
 from tussock.jobs.sources.parquet_file import OpenedFile, opened_file
@@ -133,6 +135,10 @@ class ParquetFiles(FileSource):
         with pa.PythonFile(RangeFile(store, name, file.size), mode="r") as opened:
             return parquet_fields(opened, file.path)
 
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_parquet(file, source.options)
+
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """See ActorReader. Large files come first.
 
@@ -140,7 +146,7 @@ class ParquetFiles(FileSource):
         that is cut.
         """
         files = files_of(document)
-        share = sum(f.size for f in files) // units
+        share = sum(f.size if f.portions is None else f.cost for f in files) // units
         target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
         found: list[Split] = []
         for f in files:
@@ -185,7 +191,7 @@ def _fitting_rows(
     """
     from pyspark.sql.types import NumericType
 
-    from tussock.jobs.sources.spark_files import is_text, with_facts
+    from tussock.jobs.sources.spark_files import is_text, rows_of_portion, with_facts
     from tussock.jobs.sources.spark_paths import spark_paths_of
 
     verify_pin(file, source.options)
@@ -205,7 +211,7 @@ def _fitting_rows(
             fitting.append(f"({name} IS NULL OR coalesce({cast} = {name}, false))")
         if text := is_text(name, field.dataType):
             fitting.append(text)
-    rows = with_facts(session, frame, [file], addresses, hidden)
+    rows = rows_of_portion(with_facts(session, frame, [file], addresses, hidden), file)
     return (rows.where(" AND ".join(fitting)) if fitting else rows).selectExpr(
         *columns, *(quoted(c.column) for c in hidden)
     )
@@ -221,7 +227,7 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
 
     Cost: nothing for a file within the target; otherwise one HEAD request and one read of the footer.
     """
-    if file.size <= target_bytes:
+    if file.size <= target_bytes and file.portions is None:
         return [Split(file)]
     verify_pin(file, options)
     with _open(file, options) as opened:
@@ -230,6 +236,8 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
         starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
+    if file.portions is not None:
+        return _splits_of_portion(file, starts.tolist(), min(_MOST_PIECES, -(-file.cost // target_bytes)))
     parts: list[list[int]] = []
     filled = target_bytes
     for i, size in enumerate(sizes):
@@ -247,6 +255,24 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
             continue
         cuts = [rows * piece // pieces for piece in range(pieces + 1)]
         found += [Split(file, tuple(part), first + cut, cut, end - cut) for cut, end in pairwise(cuts)]
+    return found
+
+
+def _splits_of_portion(file: PinnedFile, starts: Sequence[int], parts: int) -> list[Split]:
+    """Cut a portion of a file into about `parts` parts, each within one row group.
+
+    Args:
+        starts: the first row of each row group, and the number of all rows.
+    """
+    first, count = file.first_record, file.record_count
+    end = starts[-1] if count is None else min(first + count, starts[-1])
+    found = []
+    for group, (start, after) in enumerate(pairwise(starts)):
+        low, high = max(first, start), min(end, after)
+        if low < high:
+            share = max(1, -(-parts * (high - low) // max(end - first, 1)))
+            cuts = [low + (high - low) * part // share for part in range(share + 1)]
+            found += [Split(file, (group,), a, a - start, b - a) for a, b in pairwise(cuts) if a < b]
     return found
 
 

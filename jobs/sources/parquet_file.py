@@ -20,6 +20,7 @@ _MAGIC = b"PAR1"
 _MAP, _MAP_ENTRY, _LIST = 1, 2, 3  # Parquet's converted types
 _LOGICAL_MAP, _LOGICAL_LIST = 2, 3  # fields of Parquet's union of logical types
 _LIST_ON_STORAGE = 2 * _LIST  # as a one-byte zigzag number
+_BATCH_ROWS = 1 << 16
 Leaves = tuple[int, int]  # the range of a file's columns that a node covers, end exclusive
 
 
@@ -55,7 +56,9 @@ class OpenedFile:
         if (count is None and not first) or not names:
             rows = self.file.read_row_groups(list(groups), columns=list(names), use_threads=False)
         else:
-            batches = self.file.iter_batches(row_groups=list(groups), columns=list(names), use_threads=False)
+            # Rows before the first one are decoded too: no more of them at once than are wanted.
+            most = _BATCH_ROWS if count is None else min(_BATCH_ROWS, count)
+            batches = self.file.iter_batches(most, row_groups=list(groups), columns=list(names), use_threads=False)
             rows = pa.Table.from_batches(_some(batches, first, count))
         if not self.maps:
             return rows

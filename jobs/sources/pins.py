@@ -25,6 +25,22 @@ _TICK_NS = 20_000_000  # a kernel may give files the same time for this long
 _COARSE_TICK_NS = 2 * _SECOND_NS  # a file system with a resolution of one or two seconds
 
 
+class Portion(msgspec.Struct, frozen=True, array_like=True):
+    """A taken portion of a file."""
+
+    number: int  # as PinnedFile.number
+    ingested: int = 0  # as PinnedFile.ingested
+
+
+class Portions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The portions of a file that costs more than an epoch may (file_portions.py)."""
+
+    records: int  # of each portion but the last, which has the rest
+    count: int  # of all portions, taken or not
+    taken: tuple[Portion, ...]  # in the order of their records
+    ended: bool = False  # the records after the taken portions were skipped
+
+
 class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A source file in its pinned state. The epoch fails if the file has another size or content when it is read."""
 
@@ -42,6 +58,30 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     ingested: int = 0
     taken_as: str = ""  # during a read: its path when it was taken, if its folder has moved since
     served: str = ""  # in a task: the address under which the driver serves the bytes (object_gateway.py)
+    cost: int = 0  # bytes that an epoch counts for it, or for each portion (file_portions.py); 0: not measured
+    portions: Portions | None = None  # of a file that is taken in portions; `number` is that of one of them
+
+    @property
+    def epoch_cost(self) -> int:
+        """Bytes that an epoch counts for it."""
+        return self.cost or self.size
+
+    @property
+    def first_record(self) -> int:
+        """Position of the first record to read."""
+        return 0 if self.portions is None else self._place * self.portions.records
+
+    @property
+    def record_count(self) -> int | None:
+        """Number of records to read; None: all from the first one on."""
+        if self.portions is None or (self._place == self.portions.count - 1 and not self.portions.ended):
+            return None
+        return self.portions.records
+
+    @property
+    def _place(self) -> int:
+        assert self.portions is not None
+        return next(place for place, portion in enumerate(self.portions.taken) if portion.number == self.number)
 
     @property
     def name_in_rows(self) -> str:

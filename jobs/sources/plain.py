@@ -163,23 +163,31 @@ class PlainTexts:
         return parted(chunk_of(rows, of.file.weight))
 
     def _rows(self, source: CreateSource, part: PlainPart, columns: Sequence[int]) -> pa.Table:
-        """Parse a whole file: the columns as declared, and `_row_id`. Raises NotPlain."""
+        """Parse a file or a portion of one: the columns as declared, and `_row_id`. Raises NotPlain."""
         file, fields, form = part.file, source.fields[: source.width_of(part.file.number)], _form(source, part)
         wanted = sorted({c for c in columns if c < len(fields)})
         found: dict[int, list[pa.Array]] = {c: [] for c in wanted}
-        count = 0
+        first, position, count = file.first_record, 0, 0
+        left = file.record_count
         for records in self._blocks(source, file):
+            if left is not None and count >= left:
+                break
+            if position < first and position + (lines := records.count(b"\n")) < first and not _has_blank_line(records):
+                position += lines
+                continue
             arrays, rows = self._parsed(source, fields, records, wanted, form)
-            count += rows
+            start = min(max(first - position, 0), rows)
+            taken = rows - start if left is None else min(rows - start, left - count)
+            position, count = position + rows, count + taken
             for c, array in zip(wanted, arrays, strict=True):
-                found[c].append(array)
+                found[c].append(array.slice(start, taken))
         typed = [
             pa.chunked_array(found[c], arrow_type(source.fields[c].type))
             if c in found
             else pa.nulls(count, arrow_type(source.fields[c].type))
             for c in columns
         ]
-        row_ids = pack(file.number, np.arange(count, dtype=np.int64))
+        row_ids = pack(file.number, np.arange(first, first + count, dtype=np.int64))
         return pa.table([*typed, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
 
     def _parsed(
@@ -245,6 +253,11 @@ def longest_line(block: bytes) -> int:
         return len(block)
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     return int(np.diff(ends, prepend=-1, append=len(block)).max()) + 1
+
+
+def _has_blank_line(block: bytes) -> bool:
+    """Return whether a block may have lines that are no records."""
+    return block[:1] in (b"\n", b"\r") or b"\n\n" in block or b"\n\r" in block
 
 
 def _require_plain_text(block: bytes) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.file_portions import portions_of, renumbered
 from tussock.jobs.sources.listing import Interval, ListedFile, names_file, open_file
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
 from tussock.jobs.sources.taken import ChangedFile, compare, next_number, pinned_now, recorded_files, taken_files
@@ -72,9 +73,10 @@ def exchanged(changed: Sequence[ChangedFile], number: int) -> _Files:
     A file of 0 bytes has no rows and cannot be read.
     """
     goes = [
-        msgspec.structs.replace(c.was, weight=-1, accepted="" if c.now.size else mark_of(c.now.path, 0, c.now.etag))
+        msgspec.structs.replace(f, weight=-1, accepted="" if c.now.size else mark_of(c.now.path, 0, c.now.etag))
         for c in changed
         if c.was.rows
+        for f in portions_of(c.was)
     ]
     full = [c.now for c in changed if c.now.size]
     return goes, [msgspec.structs.replace(now, number=n) for n, now in enumerate(full, start=number)]
@@ -91,7 +93,7 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
     if restated.gone or restated.by:
         if not was.rows and restated.gone:
             return [], []
-        goes = [_withdrawn(was, there)] if was.rows else []
+        goes = [_withdrawn(f, there) for f in portions_of(was)] if was.rows else []
         return goes, [] if restated.gone else [_replacement(source, taken, known, restated.by)]
     if there is None:
         reason = (
@@ -127,7 +129,8 @@ def _again(source: CreateSource, taken: StorageTable) -> _Files:
     first = next_number(taken, source.first_number)
     was = [f for f in taken_files(taken) if f.rows and _is_read_otherwise(source, f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
-    return goes, [msgspec.structs.replace(f, number=number, ingested=0) for number, f in enumerate(was, start=first)]
+    numbers = {f.number: number for number, f in enumerate(was, start=first)}
+    return goes, [renumbered(f, numbers) for f in was]
 
 
 def _is_read_otherwise(source: CreateSource, file: int) -> bool:

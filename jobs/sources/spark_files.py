@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # only processes with a session import Spark
 
 _CORRUPT = "_tussock_corrupt_record"
 _PATH = "_tussock_path"
+_POSITION = "_tussock_position"
+_BATCH_BYTES = 64 << 20  # of rows that Spark passes to Python at once
 _REFUSED = {
     "ignorecorruptfiles": "files are never skipped silently",
     "ignoremissingfiles": "files are never skipped silently",
@@ -159,6 +161,10 @@ class SparkFiles(FileSource):
         options = self.reader_options(source)
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
+        portions: dict[str, list[PinnedFile]] = {}
+        for file in files:
+            portions.setdefault(place_of_bytes(file), []).append(file)
+        files = tuple(some[0] for some in portions.values())
         addresses = spark_paths_of(session, files, source.options)
         read = self.load(session, options, files, addresses, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias(_PATH)
@@ -167,10 +173,10 @@ class SparkFiles(FileSource):
         # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
         rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
         by_address = {
-            address if is_served(address) else place_of_bytes(f): msgspec.structs.replace(
-                f, served=address if is_served(address) else ""
-            )
-            for address, f in zip(addresses, files, strict=True)
+            address if is_served(address) else place: [
+                msgspec.structs.replace(f, served=address if is_served(address) else "") for f in some
+            ]
+            for address, (place, some) in zip(addresses, portions.items(), strict=True)
         }
         return rows.mapInArrow(
             packer(by_address, source, width, columns, self.require_types, self.raw_column), OUTPUT_DDL
@@ -277,11 +283,12 @@ def read_by_spark(
     """
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda f: verify_pin(f, source.options), files))
-    by_width: dict[int, list[PinnedFile]] = {}
-    for file in files:
-        by_width.setdefault(source.width_of(file.number), []).append(file)
+    alike: dict[tuple[int, int], list[PinnedFile]] = {}
+    for file in files:  # a portion is read alone
+        key = source.width_of(file.number), -1 if file.portions is None else file.number
+        alike.setdefault(key, []).append(file)
     frames = []
-    for width, some in sorted(by_width.items()):
+    for (width, _), some in sorted(alike.items()):
         declared = ", ".join(
             f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
         )
@@ -289,6 +296,7 @@ def read_by_spark(
         addresses = spark_paths_of(session, some, source.options)
         frame = with_facts(session, reader.load(addresses), some, addresses, hidden)
         frame = handed_over(frame, session) if whole_records else frame
+        frame = rows_of_portion(frame, some[0])
         if quarantines(source):
             texts = [
                 is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)
@@ -299,6 +307,21 @@ def read_by_spark(
         facts = (quoted(column.column) for column in hidden)
         frames.append(frame.selectExpr(*(quoted(f.name) for f in source.fields[:width]), *missing, *facts))
     return reduce(lambda before, after: before.unionAll(after), frames)
+
+
+def rows_of_portion(frame: "DataFrame", file: PinnedFile) -> "DataFrame":
+    """Return the rows of a portion from a frame with all rows of its file; the rows of a whole file unchanged."""
+    if file.portions is None:
+        return frame
+    from pyspark.sql import functions as F
+
+    # In one partition, which has them in the order of the file, these numbers are positions.
+    placed = frame.coalesce(1).withColumn(_POSITION, F.monotonically_increasing_id())
+    first, count = file.first_record, file.record_count
+    inside = F.col(_POSITION) >= first
+    if count is not None:
+        inside &= F.col(_POSITION) < first + count
+    return placed.where(inside).drop(_POSITION)
 
 
 def with_facts(
@@ -445,6 +468,7 @@ def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
     session.conf.set("spark.sql.files.maxPartitionBytes", str(max(int(whole), 128 << 20)))
     session.conf.set("spark.sql.files.openCostInBytes", whole)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
     session.conf.set("spark.sql.csv.parser.columnPruning.enabled", "false")
     session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
     session.conf.set("spark.sql.files.ignoreMissingFiles", "false")

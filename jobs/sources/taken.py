@@ -1,7 +1,7 @@
 """The taken files of a source: one row per file in a state table of the source, written in the epoch that reads it.
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string |
-    unread boolean | accepted string | modified bigint | ingested bigint
+    unread boolean | accepted string | modified bigint | ingested bigint | cost bigint | portions string
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
@@ -24,8 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.sources.file_facts import modified_ms
+from tussock.jobs.sources.file_portions import is_further, is_unfinished, portions_of, with_moment
 from tussock.jobs.sources.listing import ListedFile
-from tussock.jobs.sources.pins import PinnedFile, is_accepted, is_as_recorded, recorded_etag
+from tussock.jobs.sources.pins import PinnedFile, Portions, is_accepted, is_as_recorded, recorded_etag
+from tussock.statestore.decoding import decoder_of
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sst_format import DELETE, PUT
@@ -42,6 +44,8 @@ _COLUMNS = (
     ("accepted", "string"),
     ("modified", "bigint"),
     ("ingested", "bigint"),
+    ("cost", "bigint"),
+    ("portions", "string"),
 )
 _SIZE, _NUMBER = 1, len(_FIRST) - 1
 
@@ -70,11 +74,13 @@ class Compared:
         new: not taken yet, in path order, numbered after the taken files; ETags without a hash.
         changed: taken and changed since, in path order.
         next_number: the first free number.
+        unfinished: as recorded, with more portions to take.
     """
 
     new: tuple[PinnedFile, ...]
     changed: tuple[ChangedFile, ...]
     next_number: int
+    unfinished: tuple[PinnedFile, ...] = ()
 
 
 def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
@@ -99,16 +105,26 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_numb
             "modified_now": pa.array([f.modified_ms for f in listed], pa.int64()),
         }
     )
+    unfinished: tuple[PinnedFile, ...] = ()
     if taken is None or not listed:
         known, other = pa.array(np.zeros(len(listed), np.bool_)), there.slice(0, 0)
     else:
         found = taken.get_rows(there.select(["path"]))
-        known, other = found.found, _unlike(there.filter(found.found), found.rows.filter(found.found))
+        known, recorded = found.found, found.rows.filter(found.found)
+        other, unfinished = _unlike(there.filter(known), recorded), _unfinished(recorded)
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
     changed = tuple(_changes(other))
-    first = next_number(taken, first_number) if new or changed else first_number
+    first = next_number(taken, first_number) if new or changed or unfinished else first_number
     numbered = tuple(_listed_now(r, number) for number, r in enumerate(new, start=first))
-    return Compared(numbered, changed, first + len(numbered))
+    return Compared(numbered, changed, first + len(numbered), unfinished)
+
+
+def _unfinished(recorded: pa.Table) -> tuple[PinnedFile, ...]:
+    """Return the files of which later epochs take more portions, by path."""
+    if "portions" not in recorded.column_names:
+        return ()
+    divided = _files(recorded.filter(pc.not_equal(recorded["portions"], "")).sort_by("path"))
+    return tuple(f for f in divided if is_unfinished(f))
 
 
 def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
@@ -137,14 +153,6 @@ def pinned_now(listed: ListedFile, number: int) -> PinnedFile:
     return PinnedFile(listed.path, listed.size, listed.etag, number, modified=modified)
 
 
-def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[PinnedFile]:
-    """Return the first files that an epoch reads: at most `max_bytes` on storage (None: no bound), but at least one."""
-    if max_bytes is None or not files:
-        return files
-    sizes = np.cumsum([f.size for f in files])
-    return files[: max(1, int(np.searchsorted(sizes, max_bytes, side="right")))]
-
-
 def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
     """Return files with their recorded ETags. Local files are hashed in parallel. Cost: as `recorded_etag`."""
     if len(files) < 2:  # a thread would cost more than the hash of a small file
@@ -157,7 +165,12 @@ def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
 
 
 def _recorded(files: Sequence[PinnedFile]) -> list[PinnedFile]:
-    return [msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag)) for f in files]
+    return [
+        f  # a further portion: its file is recorded
+        if is_further(f)
+        else msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag))
+        for f in files
+    ]
 
 
 def next_number(taken: StorageTable | None, first_number: int) -> int:
@@ -180,8 +193,9 @@ def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
-    """Return all taken files, as recorded, in the order of reading."""
-    return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
+    """Return all taken files, as recorded, in the order of reading; a divided file as its portions."""
+    found = (portion for part in taken.scan() for f in _files(part) for portion in portions_of(f))
+    return tuple(sorted(found, key=lambda f: f.number))
 
 
 def taken_total(taken: StorageTable) -> tuple[int, int]:
@@ -236,12 +250,14 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
         "size": [f.size if has_all or not f.accepted else int(f.accepted.partition(" ")[0]) for f in files],
         "etag": [f.etag if has_all or not f.accepted else f.accepted.partition(" ")[2] for f in files],
         "epoch": [epoch if "ingested" in known else _epoch_at(f.ingested, epoch) for f in files],
-        "number": [f.number for f in files],
+        "number": [f.number if f.portions is None else f.portions.taken[-1].number for f in files],
         "kept": [f.kept for f in files],
         "unread": [not f.rows or f.weight < 0 for f in files],
         "accepted": [f.accepted for f in files],
         "modified": [f.modified for f in files],
         "ingested": [f.ingested for f in files],
+        "cost": [f.cost for f in files],
+        "portions": ["" if f.portions is None else _portions_text(f) for f in files],
     }
     columns = {c.name: pa.array(values[c.name], arrow_type(c.type)) for c in schema.columns}
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
@@ -288,6 +304,13 @@ def _sealed(rows: pa.Table, op: int, schema: TableSchema) -> pa.Table:
     return pa.table({"key": keys, "op": ops, **{c: rows[c] for c in rows.column_names}})
 
 
+_portions = decoder_of(Portions)
+
+
+def _portions_text(file: PinnedFile) -> str:
+    return msgspec.json.encode(with_moment(file).portions).decode()
+
+
 def _files(rows: pa.Table) -> list[PinnedFile]:
     return [
         PinnedFile(
@@ -298,6 +321,8 @@ def _files(rows: pa.Table) -> list[PinnedFile]:
             r.get("kept", ""),
             rows=not r.get("unread"),
             accepted=r.get("accepted", ""),
+            cost=r.get("cost", 0),
+            portions=_portions.decode(text) if (text := r.get("portions")) else None,
             modified=r.get("modified", 0),
             ingested=r.get("ingested") or time_of_epoch(r["epoch"]),
         )

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import TextColumnsError
+from tussock.jobs.sources.file_portions import FileRecords
+from tussock.jobs.sources.measures import measure_records
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.spark_files import SparkFiles
 
 if TYPE_CHECKING:
@@ -25,6 +28,10 @@ class TextFiles(SparkFiles):
         super().check(source)
         if source.fields and [f.type for f in source.fields] != [_VALUE.type]:
             raise TextColumnsError(source.name, ", ".join(f"{f.name} {f.type}" for f in source.fields))
+
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_records(file, source.options, "wholetext")
 
     def reads_names(self, source: CreateSource) -> bool:
         """See FileSource."""

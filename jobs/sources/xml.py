@@ -4,6 +4,9 @@ from typing import ClassVar
 
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.file_portions import FileRecords
+from tussock.jobs.sources.measures import measure_text
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.spark_files import SparkTexts
 
 _ROW_TAG = "rowTag"
@@ -27,9 +30,17 @@ class XmlFiles(SparkTexts):
             reason = "the result would depend on a schema file outside the source, which may change"
             raise BadOptionError(source.name, option, source.options[option], reason)
 
+    def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
+        """See FileSource."""
+        return measure_text(file, source.options, f"<{_row_tag(source)}".encode())
+
     def sample(self, source: CreateSource, value: str) -> str:
         """See SparkTexts. Omits names that no element can have, as Spark does."""
-        row = next((tag for option, tag in source.options.items() if option.lower() == _ROW_TAG.lower()), "ROW")
+        row = _row_tag(source)
         return (
             f"<{row}>{''.join(f'<{f.name}>{value}</{f.name}>' for f in source.fields if f.name.isidentifier())}</{row}>"
         )
+
+
+def _row_tag(source: CreateSource) -> str:
+    return next((tag for option, tag in source.options.items() if option.lower() == _ROW_TAG.lower()), "ROW")

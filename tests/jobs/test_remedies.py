@@ -185,6 +185,12 @@ def nanoseconds(shop: Shop) -> str:
     return a_file_of(shop, TIME, pa.array([1], pa.timestamp("ns")))
 
 
+def one_large_row(shop: Shop) -> str:
+    toml = shop.home / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text() + "max_bytes = 1_000\n")
+    return a_file_of(shop, TEXT, pa.array(["x" * 40_000_000]))
+
+
 def rewritten(shop: Shop, command: Sequence[str]) -> None:
     if "--repin-file" in command:
         (shop.files / "it's 2.parquet").unlink()
@@ -459,6 +465,7 @@ SITUATIONS = (
     Situation(
         ("TooFineTimeError",), nanoseconds, ("barrier abandon --skip-file", "barrier abandon --repin-file"), rewritten
     ),
+    Situation(("FileTooLargeError",), one_large_row, ("barrier abandon --skip-file",)),
     Situation(("ChangedFileError",), changed_after_it_was_taken, ("restate s --file", "barrier abandon --skip-file")),
     Situation(("IntervalsNotRunError",), an_interval_left_out, ("epoch --interval",)),
     Situation(("EpochUnderWayError",), restated_too_early, ("epoch",)),

@@ -48,6 +48,7 @@ from tussock.jobs.plan.builds import BeingBuiltError
 from tussock.jobs.plan.definition import UnknownRelationError, find
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.tables import EpochSettings
+from tussock.jobs.sources import file_portions
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.hummock.compaction_picker import dropped_tables
@@ -385,7 +386,10 @@ def test_a_row_during_a_build_that_the_new_view_cannot_process_ends_only_the_bui
     assert rows(meta, "per_g") == [(0, 300), (1, 300), (77, 1)]
 
 
-def test_files_of_a_source_are_read_in_pieces_while_others_come_and_one_is_restated(tmp_path: Path) -> None:
+def test_files_of_a_source_are_read_in_pieces_while_others_come_and_one_is_restated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_portions, "ROW_BYTES", 20)  # so that a file costs about its bytes
     meta, data, files = new_store(tmp_path / "store", units=3), tmp_path / "data", {}
     data.mkdir()
 

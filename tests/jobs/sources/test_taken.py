@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tussock.jobs.sources.file_portions import fitting
 from tussock.jobs.sources.listing import ListedFile
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.taken import compare, fitting, taken_files, taken_rows, taken_schema
+from tussock.jobs.sources.taken import compare, taken_files, taken_rows, taken_schema
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
