@@ -4,7 +4,6 @@ Spark converts by the JVM's rules, which the test records. CI takes one zone in 
 """
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.zone_rules import rules_of_python
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Call, Column
 from tussock.jobs.settings.java_zones import java_zones
 from tussock.jobs.sources.plain_values import NotPlain, TextForm, typed
 from tussock.statestore.types import arrow_type
-from tussock.statestore.zones import RuledZone, ZoneRules, is_utc, rules_of, table_of, tzinfo_of
+from tussock.statestore.zones import RuledZone, ZoneRules, is_utc, rules_of, table_of, tzinfo_of, zone_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,8 +83,8 @@ def by_python(rows: Micros, zone: RuledZone) -> tuple[Micros, Micros]:
     ]
 
 
-def wrong_conversions(name: str, rows: Micros, to_local: Micros, to_instant: Micros, zone: RuledZone) -> Iterator[str]:
-    """The converters that differ from Spark."""
+def wrong_conversions(name: str, rows: Micros, to_local: Micros, to_instant: Micros, zone: RuledZone) -> list[str]:
+    """The converters that differ from the judge."""
     python = by_python(rows, zone)
     found = {
         "kernels, to local times": (by_kernels(rows, "timestamp", "timestamp_ntz", zone), to_local),
@@ -92,12 +92,13 @@ def wrong_conversions(name: str, rows: Micros, to_local: Micros, to_instant: Mic
         "Python's datetimes, to local times": (python[0], to_local),
         "Python's datetimes, to instants": (python[1], to_instant),
     }
-    yield from (f"{name}: {converter}" for converter, (ours, spark) in found.items() if ours != spark)
+    wrong = [f"{name}: {converter}" for converter, (ours, judge) in found.items() if ours != judge]
     plain = by_plain_files(rows, zone)
-    if any(ours not in (None, spark) for ours, spark in zip(plain, to_instant, strict=True)):
-        yield f"{name}: plain files"
+    if any(ours not in (None, judge) for ours, judge in zip(plain, to_instant, strict=True)):
+        wrong.append(f"{name}: plain files")
     if sum(ours is None for ours in plain) > 8 * len(table_of(rules_of(zone)).at):  # only skipped hours
-        yield f"{name}: plain files are left to Spark"
+        wrong.append(f"{name}: plain files are left to Spark")
+    return wrong
 
 
 def _compare(spark: "SparkSession", names: list[str]) -> list[str]:
@@ -138,6 +139,14 @@ def test_every_converter_equals_spark(spark: "SparkSession") -> None:
 @pytest.mark.timeout(3600)
 def test_every_converter_equals_spark_in_all_zones(spark: "SparkSession") -> None:
     assert _compare(spark, zones(1)) == []
+
+
+def test_converters_follow_the_recorded_rules_and_no_database() -> None:
+    """The rules of St John's, recorded as those of Berlin. Python's zoneinfo of St John's is the judge."""
+    there = rules_of_python("America/St_Johns")
+    zone = zone_rules("Europe/Berlin", "a test", there.first, there.changes).ruled
+    rows = [row for row in probes(there) if row % 4 == 0]
+    assert wrong_conversions("recorded", rows, *by_python(rows, RuledZone("America/St_Johns")), zone) == []
 
 
 @pytest.mark.spark
