@@ -85,7 +85,10 @@ def _make_locked(prefix: str, parent: str) -> tuple[str, int]:
     """Make a folder, and return its path and the open file with its lock."""
     while True:
         path = tempfile.mkdtemp(prefix=prefix, dir=parent)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # Another process has removed it.
+            continue
         with suppress(OSError):  # A file system without locks: nobody can lock the folder, so it is never removed.
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.isdir(path):  # noqa: PTH112

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,19 +117,23 @@ def _no_locks(handle: int, operation: int) -> None:
     raise OSError
 
 
+@pytest.mark.parametrize("step", ["open", "flock"])
 def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(
-    parent: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flock, raced = fcntl.flock, list[str]()
+    module = os if step == "open" else fcntl
+    call, removed = getattr(module, step), list[str]()
 
-    def late(handle: int, operation: int) -> None:
-        if not raced and not operation & fcntl.LOCK_NB:
-            raced.append("")
-            raced[:] = remove_abandoned(str(parent))
-        flock(handle, operation)
+    def late(*args: Any, **named: Any) -> Any:
+        if not removed:
+            removed.append("")  # the removal makes these calls too
+            removed[:] = remove_abandoned(str(parent))
+        return call(*args, **named)
 
-    monkeypatch.setattr(fcntl, "flock", late)
+    local_disk._prefix()
+    local_disk._remove_abandoned_once(str(parent))
+    monkeypatch.setattr(module, step, late)
     with TemporaryFolder("test") as folder:
-        assert len(raced) == 1
-        assert raced[0] != Path(folder).name
+        assert len(removed) == 1
+        assert removed[0] != Path(folder).name
         assert Path(folder).is_dir()
