@@ -14,10 +14,10 @@ from typing import Never
 import pyarrow as pa
 from pyspark import BarrierTaskContext, SparkContext
 
+from tussock.jobs.driver.slots import Slots, SlotsLostError
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.flow.failure import carried_by_spark
-from tussock.jobs.outside import world
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.encryption import encrypts_files, is_on, why_encrypted
 from tussock.jobs.spark.session import driver_address
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 SETTING = "spark.tussock.exchange"
 ATTEMPTS = 4  # as Spark's default for tasks and stages
-QUIET_S, EXECUTORS_S = 2.0, 30.0  # of waiting for the executors of a new application
 _NOT_REPEATED = "Could not recover from a failed barrier ResultStage"  # in Spark's message
 
 
@@ -76,35 +75,6 @@ def stages(task: EpochTask) -> list[range]:
     return found
 
 
-class Slots:
-    """The number of tasks that an application can run at once."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context, self._settled = context, is_local(context)
-
-    def tasks(self, units: int) -> int:
-        """Return the number of tasks for an epoch on `units` units.
-
-        The executors of a new application register one after another. The first call therefore waits until there is a
-        slot per unit, or until some slots and no new ones came for QUIET_S, or for EXECUTORS_S. If there is no slot
-        then, the job waits in Spark (jobs/spark/executor_watch.py).
-        """
-        found, changed = self._now(), world.now_s()
-        ends = changed + EXECUTORS_S
-        while not self._settled and found < units and (now := world.now_s()) < ends:
-            if found and now - changed >= QUIET_S:
-                break
-            world.sleep_s(0.1)
-            if (later := self._now()) != found:
-                found, changed = later, now
-        self._settled = True
-        return max(1, min(units, found))
-
-    def _now(self) -> int:
-        inner = self._context._jsc.sc()
-        return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
-
-
 @contextmanager
 def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: bool) -> Iterator[Rendezvous]:
     """Let the `count` tasks of one stage meet during the block. Their connections use TLS if Spark encrypts.
@@ -138,7 +108,8 @@ def is_local(context: SparkContext) -> bool:
 
 def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
     """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver."""
-    with meeting_of(context, task, slots.tasks(task.unit_count), settled=False) as rendezvous:
+    count = slots.tasks(task.unit_count)
+    with meeting_of(context, task, count, settled=False) as rendezvous, slots.watched(count, [rendezvous]):
         meeting = rendezvous.meeting
         far.ask = progress_of([rendezvous], task)
         function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
@@ -150,15 +121,16 @@ def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: 
 
 
 def repeated(job: Callable[[], pa.Table]) -> pa.Table:
-    """Run a job that ends with a barrier stage, and again if a task of that stage fails.
+    """Run a job that ends with a barrier stage, and again if a task of that stage fails or executors are lost.
 
-    Spark itself repeats only barrier stages whose output goes to an exchange. Raises the error of the last attempt.
+    Spark itself repeats only barrier stages whose output goes to an exchange. Each attempt counts the slots again.
+    Raises the error of the last attempt.
     """
     for attempt in range(1, ATTEMPTS):
         try:
             return job()
         except Exception as err:
-            if _NOT_REPEATED not in str(err):
+            if _NOT_REPEATED not in str(err) and not isinstance(err, SlotsLostError):
                 raise
             log.warning("attempt %d of %d failed, the levels run again: %s", attempt, ATTEMPTS, str(err)[:2000])
     return job()

@@ -26,7 +26,6 @@ from tussock.jobs.driver.guilty import error_of_source, source_frame
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.driver.one_stage import (
-    Slots,
     is_local,
     meeting_of,
     progress_of,
@@ -37,6 +36,7 @@ from tussock.jobs.driver.one_stage import (
     stages,
 )
 from tussock.jobs.driver.runner import LevelsToRun, P, R
+from tussock.jobs.driver.slots import Slots
 from tussock.jobs.flow.failure import SourceFileError, carried_failure
 from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchanged
@@ -254,6 +254,7 @@ def _run_stages(
     count = slots.tasks(task.unit_count)
     with ExitStack() as meetings:
         rendezvous = [meetings.enter_context(meeting_of(context, task, count, settled=True)) for _ in groups]
+        meetings.enter_context(slots.watched(count, rendezvous))
         levels.far.ask = progress_of(rendezvous, task)
         for group, meeting in zip(groups, (one.meeting for one in rendezvous), strict=True):
             function = stage_function(lambda: known.value, group, meeting, is_local(context), report)

@@ -107,7 +107,7 @@ class Guest:
 
 
 class Door:
-    """The connections to a listening socket. A context manager; not thread-safe, except `wake`."""
+    """The connections to a listening socket. A context manager; not thread-safe, except `wake` and `known`."""
 
     def __init__(self, listening: socket.socket, token: bytes, tls: TlsContexts | None, most: int) -> None:
         """
@@ -135,6 +135,11 @@ class Door:
         self._selector.close()
         self._wake.close()
         self._woken.close()
+
+    @property
+    def known(self) -> int:
+        """The number of connections that have introduced themselves and not ended. For any thread."""
+        return sum(guest.is_known for guest in list(self._guests))
 
     def wake(self) -> None:
         """End the wait of `messages`, from another thread."""

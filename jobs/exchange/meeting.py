@@ -151,6 +151,11 @@ class Rendezvous:
         """The number of processes that wait for the others."""
         return len(self._here)
 
+    @property
+    def connected(self) -> int:
+        """The number of processes that have come and run."""
+        return self._door.known
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

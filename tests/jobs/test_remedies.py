@@ -662,7 +662,7 @@ NOT_RUN = {
     "The machine, the network or the bucket is at fault": """
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
-        PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
+        SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
         MissingCalendarError MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError

@@ -58,6 +58,8 @@ class Cluster:
         self.attempts = 0
         self.by_process: dict[Process, _Task] = {}
         self.lost_after_count = False
+        self.group: str | None = None  # of the jobs of this thread
+        self.cancelled = set[str]()  # groups
         world.on_end.append(self._ended)
         one_stage.BarrierTaskContext = _Context  # type: ignore[attr-defined, misc]
         _Context.cluster = self
@@ -158,6 +160,8 @@ class Cluster:
                     f"in the cluster currently. Requires {count}, available {self.slots()}."
                 )
             system.sleep(_CHECK_S)
+            if self.group in self.cancelled:
+                raise SparkJobError(f"[SPARK_JOB_CANCELLED] Job 1 cancelled part of cancelled job group {self.group}")
         free = [one for one in self.executors if one.alive for _ in range(one.slots)]
         tasks = []
         for rank in range(count):
@@ -235,6 +239,48 @@ class _Info:
     address: str
 
 
+class Executors:
+    """As a Scala list of ExecutorSummary."""
+
+    def __init__(self, executors: "list[Executor]") -> None:
+        self._executors = list(executors)
+
+    def size(self) -> int:
+        """How many."""
+        return len(self._executors)
+
+    def apply(self, at: int) -> "Summary":
+        """One of them."""
+        return Summary(self._executors[at])
+
+
+class Summary:
+    """As ExecutorSummary, and as the reason of its end."""
+
+    def __init__(self, executor: "Executor") -> None:
+        self._executor = executor
+
+    def hostPort(self) -> str:
+        """Its address."""
+        return f"{self._executor.host}:7077"
+
+    def isActive(self) -> bool:
+        """Whether it is not lost."""
+        return self._executor.alive
+
+    def removeReason(self) -> "Summary":
+        """Why it is lost."""
+        return self
+
+    def isDefined(self) -> bool:
+        """Whether there is a reason."""
+        return not self._executor.alive
+
+    def get(self) -> str:
+        """The reason."""
+        return "Executor heartbeat timed out"
+
+
 class SparkContextStandIn:
     """The part of a SparkContext that jobs/driver/one_stage.py uses."""
 
@@ -261,6 +307,27 @@ class SparkContextStandIn:
     def getConf(self) -> dict[str, str]:
         """The settings."""
         return {"spark.driver.host": self._cluster.driver_host}
+
+    def getLocalProperty(self, name: str) -> str | None:
+        """Only the group of jobs is kept."""
+        return self._cluster.group
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:
+        """Only the group of jobs is kept."""
+        if name == "spark.jobGroup.id":
+            self._cluster.group = value
+
+    def cancelJobGroupAndFutureJobs(self, group: str) -> None:
+        """End the jobs of a group."""
+        self._cluster.cancelled.add(group)
+
+    def statusStore(self) -> "SparkContextStandIn":
+        """The state that Spark shows."""
+        return self
+
+    def executorList(self, active: bool) -> Executors:
+        """The executors, also those that are lost."""
+        return Executors(self._cluster.executors)
 
     def parallelize(self, data: list[Any], count: int) -> "_Stage":
         """An RDD without rows."""

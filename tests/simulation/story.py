@@ -75,9 +75,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
 
 
 #: Faults of the engine that seeds have found and that are still in it. Remove a line with its fault.
-KNOWN: dict[str, str] = {
-    r"still runs after \d+ s": "slots that vanished hold an epoch for longer than any deadline",
-}
+KNOWN: dict[str, str] = {}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ FILES = [
     *sorted((JOBS / "workers").glob("*.py")),
     JOBS / "task" / "stage.py",
     JOBS / "driver" / "one_stage.py",
+    JOBS / "driver" / "slots.py",
     JOBS / "driver" / "spark_runner.py",
 ]
 #: By module: the names that go around `world`. None: all of them.
