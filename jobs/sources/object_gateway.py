@@ -15,15 +15,19 @@ them: the driver reads S3 with its own, and the checks in tasks ask the driver t
 to a disk. Cost: all bytes pass through the driver, 8 MB at a time per reader.
 """
 
+import io
 import json
 import os
+import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary
 
+from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.settings.object_ticket import SCHEME, VALID_S, Ticket, suffix_of
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.spark.encryption import why_encrypted
@@ -41,7 +45,8 @@ _HADOOP_AWS = "org.apache.hadoop:hadoop-aws"
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _ROOT = "/webhdfs/v1/"
 _BLOCK_BYTES = 8 << 20
-_IDLE_S = 60  # a connection without a request ends
+_IDLE_S = 60.0  # for the next request of a connection, all of its head
+_STRANGERS = 256  # connections without a valid ticket; for one more, the one that came first has to go
 _STALLED_S = 60 * 60  # one whose reader takes nothing ends; a task may compute between two reads
 
 _lock = new_lock()
@@ -77,6 +82,47 @@ def _gateway_for(spark: "SparkSession") -> "ObjectGateway | None":
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # the tasks of a stage connect at once
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._strangers: dict[socket.socket, None] = {}  # in the order in which they came
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin to serve a connection in a thread."""
+        self._strangers[request] = None
+        for first in list(self._strangers)[:-_STRANGERS]:
+            with suppress(OSError):
+                first.shutdown(socket.SHUT_RDWR)  # its thread ends
+        super().process_request(request, client_address)
+
+    def know(self, connection: socket.socket) -> None:
+        """Note that a connection has shown a valid ticket, or has ended."""
+        self._strangers.pop(connection, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.know(request)
+        super().shutdown_request(request)
+
+
+class _Heads(io.RawIOBase):
+    """The requests of a connection. The deadline is counted once for a whole head, however slowly its bytes come."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.deadline = connection, Deadline(_IDLE_S)
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, room: Any) -> int:
+        """Receive some bytes. Raises TimeoutError after the deadline."""
+        if not (left_s := self.deadline.left_s):
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        read = self._connection.recv_into(room)
+        self._connection.settimeout(_IDLE_S)
+        return read
 
 
 class ObjectGateway:
@@ -124,12 +170,24 @@ class _Answering(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
 
+    def setup(self) -> None:
+        """Prepare to read requests, each within its deadline."""
+        super().setup()
+        self._heads = _Heads(self.connection)
+        self.rfile = io.BufferedReader(self._heads)
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it."""
+        self._heads.deadline.renew()
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         """Answer one request. An error after the first byte closes the connection, so the reader sees it."""
         asked = urlsplit(self.path)
         given = {name.lower(): values[-1] for name, values in parse_qs(asked.query).items()}
         try:
             ticket = self._ticket(asked.path)
+            cast("_Listener", self.server).know(self.connection)
             store = open_s3(ticket.bucket, ticket.prefix, ticket.options)
             now = store.head(ticket.name)
         except PermissionError as err:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from tests.s3_servers import BUCKET
+from tests.support.waiting import eventually
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.object_ticket import REDACTED, VALID_S, Ticket, suffix_of, with_object_names
 from tussock.jobs.sources import object_gateway
@@ -62,6 +64,40 @@ def test_a_file_is_found_and_read_from_any_offset(gateway: ObjectGateway, store:
     for offset in (0, 7, len(CONTENT)):
         answer, body = request(url, f"{to.query}&offset={offset}")
         assert (answer.status, body) == (200, CONTENT[offset:])
+
+
+def test_a_stranger_whose_bytes_keep_coming_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_gateway, "_IDLE_S", 0.5)
+    address = ObjectGateway("127.0.0.1", "127.0.0.1")._address
+    connection = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+    connection.setblocking(False)
+    began = time.monotonic()
+
+    def closed() -> bool:
+        try:
+            connection.send(b"G")
+            return connection.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
+    eventually("the stranger is turned away", closed, 10, every_s=0.1)
+    assert time.monotonic() - began < 3
+
+
+def test_a_crowd_of_strangers_keeps_no_reader_out(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_gateway, "_STRANGERS", 4)
+    crowded = ObjectGateway("127.0.0.1", "127.0.0.1")
+    port = int(crowded._address.rpartition(":")[2])
+    crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+    url = crowded.url(store, "a é.csv.gz")
+    assert request(url, "op=GETFILESTATUS")[0].status == 200
+    for connection in crowd[:30]:
+        connection.settimeout(10)
+        assert connection.recv(1) == b"", "the first ones have to go"
+    for connection in crowd:
+        connection.close()
 
 
 def test_only_signed_tickets_open_an_object(gateway: ObjectGateway, store: ObjectStore) -> None:
