@@ -1,10 +1,10 @@
 """How much an epoch reads of a file: what a file costs, and the portions of one that costs more than an epoch may.
 
 The cost of a file is the bytes of its decoded records, at least ROW_BYTES each. Bytes on storage say nothing: a file of
-0.3 MB may have 2 GB of records, for which an epoch needs 3 GB of memory. A file whose cost exceeds that
-of an epoch is taken in portions, one per epoch: each has the same number of records, and the last one the rest. A
-portion is a pinned file with its own number (`PinnedFile.number`), so builds read it like any other. The positions of
-its records are those in the file.
+0.3 MB may have 2 GB of records, for which an epoch needs 3 GB of memory. A file whose cost exceeds that of an epoch is
+taken in portions, one per epoch: each has the same number of records, and the last one the rest. A portion is a pinned
+file with its own number (`PinnedFile.number`), so builds read it like any other. The positions of its records are those
+in the file.
 
 The cost and the portions are stored with the pin, so that no later process measures the file again.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from tussock.jobs.sources.errors import FileTooLargeError
 from tussock.jobs.sources.pins import PinnedFile, Portion, Portions
 
-ROW_BYTES = 64  # a row costs at least this: an epoch needs about 300 bytes of memory for a row of two numbers
+ROW_BYTES = 64  # a row costs at least this: an epoch may need 300 bytes of memory for a row of 10
 LEAST_PORTION_BYTES = 32 << 20  # a file that costs less is never divided, whatever the limit of an epoch
 
 

@@ -24,6 +24,7 @@ from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.plain import PlainTexts
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.store import MetaStore
 
@@ -36,6 +37,7 @@ Row = tuple[int, str]
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_portions, "LEAST_PORTION_BYTES", 1)
+    monkeypatch.setattr(PlainTexts._blocks, "__defaults__", (500,))  # bytes of a block
 
 
 def made_rows(count: int = COUNT, first: int = 0) -> list[Row]:
