@@ -31,7 +31,7 @@ from tussock.jobs.settings.process import clock_ms, new_writer
 from tussock.jobs.task import collector, stage
 from tussock.jobs.upkeep import compaction, vacuum
 from tussock.jobs.workers import fork_server, pool
-from tussock.statestore import forks
+from tussock.statestore import forks, local_disk
 from tussock.statestore.hummock import cache, disk_cache, range_reader, scrub
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -50,6 +50,8 @@ CACHED: tuple[tuple[ModuleType, str], ...] = (
     (row_cache, "process_row_cache"),
     (recalled_table, "_memory"),
     (range_reader, "_fetching"),
+    (local_disk, "_prefix"),
+    (local_disk, "_remove_abandoned_once"),
     (s3, "_fetching"),
 )
 #: Objects of modules whose attributes are memory of a process.
@@ -145,8 +147,8 @@ def prepare() -> None:
     arrow.leave_pandas = lambda: None  # of the whole process
     # One kernel serves all processes, since no thread waits within a query. A new one takes 20 ms.
     kernel.OwnProcess = _EveryProcess  # type: ignore[misc, assignment]
+    _memory = Memory()  # before the kernel makes its folder
     kernel.thread_kernel()
-    _memory = Memory()
     system.only_inside = True
 
 

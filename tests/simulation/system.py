@@ -24,6 +24,7 @@ from tests.simulation.scheduler import Killed, Process, World, the_world
 MOUNTS = ("/store", "/tmp", "/proc", "/sys")  # paths on simulated disks
 KERNEL_FILES = {
     "/proc/meminfo": b"MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n",
+    "/proc/sys/kernel/random/boot_id": b"5eed5eed-0000-4000-8000-000000000000\n",
 }
 
 
@@ -51,7 +52,7 @@ class Machine:
         if disk is None:
             disk = self.local[process.host] = self.new_disk()
             disk.mkdir("/tmp")
-            for name in ("/proc", "/sys"):
+            for name in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random", "/sys"):
                 disk.mkdir(name)
             for name, data in KERNEL_FILES.items():
                 disk.create(name, True).data = bytearray(data)
@@ -385,7 +386,7 @@ def open_file(world: World, disk: Disk, path: str, flags: int, mode: int = 0o777
 def _stat_of(node: Inode) -> real_os.stat_result:
     kind = real_stat.S_IFDIR | 0o755 if node.is_folder else real_stat.S_IFREG | 0o644
     whole = node.mtime_ns // 1_000_000_000
-    fields = (kind, node.number, 77, node.links, 1000, 1000, len(node.data), whole, whole, whole)
+    fields = (kind, node.number, 77, node.links, real_os.geteuid(), 1000, len(node.data), whole, whole, whole)
     times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), node.mtime_ns / 1e9)
     exact = dict.fromkeys(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), node.mtime_ns)
     return real_os.stat_result(fields, {**times, **exact})

@@ -115,6 +115,7 @@ SHARED_BY_REASON = {
     "statestore/hummock/disk_cache.py: os.register_at_fork": "the hooks run in simulated children",
     "statestore/objectstore/s3.py: _client_of": "no simulated process uses S3",
     "statestore/objectstore/s3.py: _settled_digest_of": "no simulated process uses S3",
+    "statestore/local_disk.py: finalize": "it runs in the process that made the folder",
     "statestore/forks.py: _locks": "a child frees its own state of them only",
     "statestore/forks.py: os.register_at_fork": "the hooks run in simulated children",
     "jobs/outside/world.py: create_connection": "a simulated function",
