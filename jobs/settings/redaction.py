@@ -260,6 +260,8 @@ def _is_setting(text: str, name: re.Match[str], separator: re.Match[str]) -> boo
     if separator["lists"]:
         return bool(separator["ends"]) and re.search(r"(?:\(\s?[bru]?\\*['\"]|['\"]--?)[\w.-]*$", before) is not None
     if separator["follows"]:
+        if re.search(r"(?:^|\s)--?[\w.-]*$", before) is not None:  # --password 'x'
+            return True
         return bool(separator["ends"]) or (name[0].lower() == "password" and before[-1:].isspace())
     if separator["closes"]:
         return re.search(r"<[\w:.-]*$", before) is not None
