@@ -1,6 +1,6 @@
 """public.txt holds the public names of `tussock` and the signatures of Session's methods; docs/python.md has each.
 
-A change of public.txt is a change for users and belongs in CHANGELOG.md. `--update-cases` rewrites the file.
+A change of public.txt is a change for users and belongs in changelog.d. `--update-cases` rewrites the file.
 """
 
 import ast
