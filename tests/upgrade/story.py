@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 PLACE = Path("/tmp/tussock-store-of-0.1.0/sources")
 FILE_TIME_NS = 1_700_000_000 * 10**9
 START_MS = 1_700_000_000_000
-MAX_EPOCH_BYTES = 3_000  # so that the open barrier takes some files and leaves others
+MAX_EPOCH_BYTES = 3_500  # so that the open barrier takes some files and leaves others
 
 T = dict[int, tuple[int | None, int, str | None]]  # k -> g, a, s
 U = dict[int, tuple[str | None, float, Decimal, datetime, date | None]]  # id -> label, f, m, at, d
