@@ -495,9 +495,10 @@ class Scan:
     """What `os.scandir` returns."""
 
     def __init__(self, entries: list[Entry]) -> None:
-        self._entries = iter(entries)
+        self._all, self._entries = entries, iter(entries)
 
     def __iter__(self) -> Iterator[Entry]:
+        self._entries = iter(self._all)  # from the start: a forked child gets the same object again
         return self._entries
 
     def __next__(self) -> Entry:
