@@ -131,6 +131,7 @@ _RANDOM = re.compile(r"(?=[^A-Za-z]*[A-Za-z])(?=\D*\d)(?![\d:.TZ+-]*$)(?!.*://)[
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]{1,24}[.,;:!?]?")
 _WORDS_OF_NAMES = ("pass", "pwd", "secret", "key", "token", "credential", "sig", "auth", "jwt", "dsn")
 _LEAST_CHARACTERS = 8  # of a variable's value; a shorter one may be a part of any text
+_FOLDERS_OF_SHELL = ("PWD", "OLDPWD")  # `pwd` is a name of passwords too
 _LINE_OF_ENVIRONMENT = re.compile(r"(?:^|\n)(?:export |declare -x )?[A-Z][A-Z0-9_]*=$")
 
 
@@ -159,7 +160,12 @@ def is_secret_name(name: str) -> bool:
 def _without_variables(text: str) -> str:
     """Hide the values of the environment's credentials, in whatever shape the text quotes them."""
     for name, value in os.environ.items():
-        if is_secret_name(name) and len(value) >= _LEAST_CHARACTERS and not _PLAIN_WORD.fullmatch(value):
+        if (
+            is_secret_name(name)
+            and name not in _FOLDERS_OF_SHELL
+            and len(value) >= _LEAST_CHARACTERS
+            and not _PLAIN_WORD.fullmatch(value)
+        ):
             text = text.replace(value, HIDDEN)
     return text
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.driver.embedded import epoch, insert, rows
+from tests.jobs.driver.embedded import epoch, insert
 from tussock.jobs import cli
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.facts.size import SizeFacts, size
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.vacuum import clean
-from tussock.statestore.hummock.scrub import scrub
 from tussock.statestore.meta.names import source_copy_name
 from tussock.statestore.meta.store import MetaStore
 
@@ -58,31 +57,6 @@ def test_ssts_of_a_pinned_version_and_copies_of_files_are_causes(meta: MetaStore
     assert _bytes_of(found, "copies of source files") == 4
     meta.unpin(pin)
     assert _bytes_of(size(meta), "SSTs of other versions and open tasks") == 0
-
-
-def test_epochs_and_compaction_write_the_form_that_the_pipeline_sets(
-    meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scrub reads every byte, and the rows are those of the SSTs before."""
-    folder = tmp_path / "pipelines" / "shop"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder.parent))
-    text = f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
-    (folder / "views.sql").write_text("")
-    for compression, version in (("lz4", 1), ("planes", 3)):
-        (folder / "pipeline.toml").write_text(f'{text}[upkeep]\ncompression = "{compression}"\n')
-        insert(meta, "t", (100 + version, 9, 1))
-        assert cli.main(["epoch", "--pipeline", "shop"]) == 0
-        (flushed, *_) = meta.latest().levels[0]
-        assert int.from_bytes(meta.objects.get(flushed.name)[-56:-54], "little") == version
-        before = {name: rows(meta, name) for name in ("t", "per_g")}
-        assert len(before["t"]) == (6 if compression == "lz4" else 7)
-        assert cli.main(["compact", "--pipeline", "shop", "--full"]) == 0
-        (sst,) = (sst for level in meta.latest().levels for sst in level)
-        assert int.from_bytes(meta.objects.get(sst.name)[-56:-54], "little") == version
-        assert scrub(meta.objects).whole
-        assert {name: rows(meta, name) for name in ("t", "per_g")} == before
-        assert size(meta).tables
 
 
 def test_the_command_prints_the_facts(meta: MetaStore, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -98,6 +98,15 @@ def test_a_private_key_is_hidden_whole_and_cut() -> None:
     assert without_secrets(f"a {lines} b") == f"a {first}***{last} b"
 
 
+def test_the_folder_of_the_shell_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pwd` is a name of passwords, and PWD the current folder, which most texts with a path contain."""
+    monkeypatch.setenv("PWD", "/home/ada/checkout")
+    monkeypatch.setenv("OLDPWD", "/home/ada/data")
+    monkeypatch.setenv("SHOP_PWD", "/home/ada/letters")
+    text = "/home/ada/checkout/a.csv and /home/ada/data/b.csv and "
+    assert without_secrets(f"{text}/home/ada/letters") == f"{text}***"
+
+
 def test_the_value_of_a_secret_variable_is_hidden_in_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_DB_PASSWORD", "tr0ub4dor&3")
     monkeypatch.setenv("SHOP_DB_PASSWORD_FILE", "/run/secrets/db")
