@@ -99,12 +99,14 @@ class OwnProcess:
     """The process that made this object."""
 
     def __init__(self) -> None:
-        self._mark = _marks.here
+        self._mark, self._pid = _marks.here, os.getpid()
 
     @property
     def is_here(self) -> bool:
         """Whether this process made the object, and not one that it was forked from."""
-        return self._mark == _marks.here
+        # A child drops the objects of the parent's other threads before it gets its mark, and has another pid by then.
+        # The mark is needed too, because a later process may get the pid of an ended one.
+        return self._mark == _marks.here and self._pid == os.getpid()
 
     def check(self, what: str, remedy: str) -> None:
         """Raise InheritedError in a forked child. `what` the parent did, such as "the parent used Delta tables"."""

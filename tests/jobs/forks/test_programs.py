@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.forks.programs import CHILDREN, PROGRAMS
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.kernels.kernel import Kernel, thread_kernel
 from tussock.jobs.lake.delta_calls import one_call
 from tussock.statestore.forks import InheritedError, OwnName, OwnProcess
 from tussock.statestore.meta.store import MetaStore
@@ -83,6 +85,28 @@ def test_every_document_of_a_child_has_its_name(meta: MetaStore, tmp_path: Path)
     folders = {name.split("/")[1] for name in new}
     assert folders >= {"version", "barrier", "manifest", "log", "client", "pin"}
     assert [name for name, text in new.items() if text.count(meta.writer) != text.count(writer)] == []
+
+
+def test_a_child_closes_no_kernel_of_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops the objects of the parent's other threads before any hook of the child runs."""
+    made, done = threading.Event(), threading.Event()
+
+    def hold_a_kernel() -> None:
+        thread_kernel()
+        made.set()
+        done.wait()
+
+    holder = threading.Thread(target=hold_a_kernel)
+    holder.start()
+    assert made.wait(60)
+    monkeypatch.setattr(Kernel, "close", lambda _: os._exit(7))
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    monkeypatch.undo()
+    done.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_a_child_that_leaves_a_block_of_its_parent_keeps_the_pin(meta: MetaStore) -> None:
