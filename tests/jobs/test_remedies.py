@@ -608,6 +608,7 @@ ELSEWHERE = {
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/jobs/test_apply.py"),
     "DeltaReadError": ("needs a damaged Delta table", "tests/jobs/sources/test_delta.py"),
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/jobs/gate/test_arrival.py"),
+    "InheritedError": ("needs a process that forks", "tests/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),

@@ -29,8 +29,8 @@ from tussock.jobs.reading.read import BackwardsError, NotThereYetError, PausedVi
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
 from tussock.jobs.sources import files
+from tussock.jobs.sources.file_portions import fitting
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.taken import fitting
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

@@ -32,7 +32,7 @@ from tussock.jobs.reading.stored_rows import changes_between
 from tussock.jobs.sources import pins
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
-from tussock.jobs.sources.listing import Interval, list_files
+from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.upkeep.vacuum import sweep
 from tussock.statestore.meta.catalog import RelationKind
@@ -200,17 +200,6 @@ def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch:
     for _ in range(3):
         assert advance(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
     assert read == [str(day(days, 1))] * 2, "read again, because its inode changed"
-
-
-def test_a_record_of_an_earlier_release_still_names_its_file(tmp_path: Path) -> None:
-    """Earlier releases recorded a file's size and time, the first of them without a hash."""
-    write(tmp_path / "a.parquet", 1)
-    (listed,) = list_files(str(tmp_path / "a.parquet"), {})
-    path, size, etag = listed.path, listed.size, listed.etag
-    time_alone = "-".join(etag.split("-")[:2])
-    assert pins.is_as_recorded(path, size, etag, size, time_alone)
-    assert pins.is_as_recorded(path, size, etag, size, f"{time_alone}#of another content, which is not compared")
-    assert not pins.is_as_recorded(path, size, etag, size, f"{size}-1")
 
 
 def test_a_view_that_is_created_in_the_epoch_of_a_restatement_has_the_current_rows(meta: MetaStore, days: Path) -> None:
