@@ -157,7 +157,7 @@ def test_a_store_moves_from_one_java_to_the_next(tmp_path: Path) -> None:
     old, new = homes
     tussock(old, "apply", "shop")
     tussock(old, "epoch", "--pipeline", "shop")
-    assert "0,1774744200,2" in (before := tussock(old, "read", "--pipeline", "shop", "instants", "--csv"))
+    assert "0,1774744200,3" in (before := tussock(old, "read", "--pipeline", "shop", "instants", "--csv"))
     assert "--zone-rules rebuilds instants" in tussock(new, "plan", "shop")
     assert "other rules from 2022-03-27 00:00 UTC" in tussock(new, "status", "shop")
     assert tussock(new, "read", "--pipeline", "shop", "instants", "--csv") == before
@@ -165,5 +165,5 @@ def test_a_store_moves_from_one_java_to_the_next(tmp_path: Path) -> None:
     tussock(new, "plan", "shop", "--zone-rules", code=2)
     tussock(new, "apply", "shop", "--zone-rules")
     tussock(new, "epoch", "--pipeline", "shop")
-    assert tussock(new, "read", "--pipeline", "shop", "instants", "--csv") != before
+    assert "0,1774744200,2" in tussock(new, "read", "--pipeline", "shop", "instants", "--csv")
     tussock(new, "verify", "--pipeline", "shop")
