@@ -1,7 +1,7 @@
 """Turn SQL texts into statements of the log, which are bound over a catalog and have their rows computed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,9 +168,12 @@ class StatementMaker:
         binder = self.binder(catalog)
         bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
         if isinstance(bound, CreateSource | BoundSourceOptions):
+            from pyspark.errors import DateTimeException
+
             for name, value in bound.options.items():
                 if name.lower() == TIME_ZONE.lower():
-                    binder.sandbox.ruled(value)
+                    with suppress(DateTimeException):  # a source that names no zone is refused with its option later
+                        binder.sandbox.ruled(value)
         if isinstance(bound, CreateView) and not own:
             require_free_name(bound.name)
         if isinstance(bound, BoundCreateTableAs) and _is_taken(catalog, bound.table.name.lower()):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tussock.jobs.settings.user_files import write_text, writing
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,6 +257,7 @@ def _explain(chosen: argparse.Namespace) -> None:
     from tussock.jobs.plan.definition import find
     from tussock.jobs.plan.explain import explain_relations
     from tussock.jobs.plan.statement_log import pending_catalog
+    from tussock.statestore.meta.catalog import RelationKind
 
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())

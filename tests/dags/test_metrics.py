@@ -154,7 +154,7 @@ def test_a_run_without_input_ends_the_failure_of_an_earlier_attempt(meta: MetaSt
     steps.advance(NAME, None, None, {}, print)
     with pytest.raises(InputError), recorded(meta, "epoch", {"dag": "d", "run": "r"}):
         raise InputError("S3 does not answer")
-    run = SimpleNamespace(dag_id="d", run_id="r", data_interval_start=None, data_interval_end=None)
+    run = SimpleNamespace(dag_id="d", run_id="r", run_type="manual", data_interval_start=None, data_interval_end=None)
     run_actors(pipeline_of(NAME)).execute({"dag_run": run, "params": {}})
     found = last_run(meta, datetime.now(UTC))
     assert found is not None

@@ -102,6 +102,7 @@ def test_only_readers_of_a_paused_view_at_a_later_epoch_are_warned(session: Sess
     code, said, noted = tussock("query", "SELECT q FROM ratio ORDER BY q")
     assert (code, said.split()) == (0, ["q", "3", "5"])
     assert noted == (
+        "Spark starts for this SELECT. With --duckdb, DuckDB answers without Spark, in DuckDB's SQL.\n"
         f"note: view 'ratio' has been paused since epoch {since}: its rows are those of the previous epoch. "
         "To resume it, run `tussock apply PIPELINE --resume ratio`.\n"
     )

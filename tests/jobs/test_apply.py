@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 
 from tests.support.runners import here
 from tussock.jobs import cli
-from tussock.jobs.catalog.once import Once
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -140,21 +139,6 @@ def test_a_table_that_was_dropped_and_created_again_gets_its_rows_again(
     change(folder, spark, "DROP TABLE shops CASCADE")
     assert apply()[-1] == "log entry 2"
     assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
-
-
-def test_statements_that_an_earlier_release_ran_once_do_not_run_again(
-    apply: Apply, folder: Path, spark: SparkSession
-) -> None:
-    with Session(str(folder.parents[1] / "store"), spark, runner=here(spark)) as session:
-        session.execute(TABLES)
-        insert, update = (text.strip() for text in ROWS.strip().rstrip(";").split(";"))
-        (answer,) = session.execute(insert)
-        assert answer.message.startswith("log entry 2")
-        entry = session.meta.read_log(2, 3)[0]
-        found = Once().of(session._pending.at(session.meta.latest()), insert)
-        assert found is not None
-        session.meta.append_log(found.client_id, bytes(entry.statement))
-    assert apply() == ["! " + update, "3 unchanged", "log entry 4"]
 
 
 def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(

@@ -50,10 +50,10 @@ class BitCounts(Slot):
 
     def counts(self, column: pa.Array) -> I64:
         """(n, width) the counts."""
-        filled = pc.fill_null(column, b"\0" * (8 * self.width))
-        return np.frombuffer(filled.cast(pa.binary(8 * self.width)).buffers()[1], "<i8").reshape(-1, self.width)[
-            filled.offset : filled.offset + len(filled)
-        ]
+        filled = pc.fill_null(column, b"\0" * (8 * self.width)).cast(pa.binary(8 * self.width))
+        # The cast copies the values of a slice, so only its own offset counts.
+        counts = np.frombuffer(filled.buffers()[1], "<i8").reshape(-1, self.width)
+        return counts[filled.offset : filled.offset + len(filled)]
 
     def _deposit(self, columns: list[I64]) -> Deposit:
         """Pack the counts of several bits into each int64 to be summed.

@@ -504,26 +504,3 @@ def test_measures_change_no_verdict_with_any_column_names(spark: SparkSession, t
         assert len(plain["failed"]) == 3
         with pytest.raises(ReservedNameError, match="__quality__kept"):
             session.execute("CREATE MATERIALIZED VIEW __quality__kept AS SELECT * FROM t")
-
-
-@pytest.mark.spark
-def test_measures_of_an_earlier_release_are_never_read_and_go_with_the_next_apply(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their names joined columns by underscores. Every row is read until the next apply, which gives the view
-    measures again.
-    """
-    pipeline = pipeline_in(tmp_path, [MEAN], maintain=True)
-    with Session(pipeline.store, spark) as session:
-        with monkeypatch.context() as before:
-            before.setattr("tussock.jobs.gate.measures._name", lambda view, kind, *columns: f"__quality__{view}")
-            apply(session, pipeline)
-        session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, 'k' FROM range(3) AS t(id)")
-        epoch = session.flush().epoch
-        (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
-        assert (view.maintained, view.rows) == (0, 3)
-        pipeline_in(tmp_path, [MEAN])
-        assert [step for step in apply(session, pipeline) if step[0] is not StepAction.NONE] == [
-            (StepAction.CREATE, NUMBERS),
-            (StepAction.DROP, "view __quality__kept"),
-        ]

@@ -90,7 +90,13 @@ def test_a_plain_select_and_one_of_duckdb_start_no_spark(run: Run) -> None:
 
 
 @pytest.mark.spark
-def test_a_select_by_spark_says_how_to_do_without_it(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_select_by_spark_says_how_to_do_without_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path)
+    MetaStore.init(open_object_store(store), units=1)
+    append(open_store(tmp_path, "maker"), CreateTable("orders", _FIELDS, (0,)))
+    with Session(store, create=False, runner="local", workers=1) as session:
+        session.insert("orders", _ROWS)
+        session.flush()
     for arguments in (
         ["query", "SELECT id + 1 AS next FROM orders WHERE shop <=> NULL"],
         ["read", "orders", "--columns", "id", "--where", "shop <=> NULL"],

@@ -162,6 +162,8 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "accepted": "",
             "modified": 0,
             "ingested": 7_000,
+            "cost": 0,
+            "portions": "",
         },
         {
             "path": "/data/é",
@@ -174,6 +176,8 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "accepted": "",
             "modified": 0,
             "ingested": 7_000,
+            "cost": 0,
+            "portions": "",
         },
     ]
 

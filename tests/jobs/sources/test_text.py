@@ -139,7 +139,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     texts = pa.array(lines, pa.binary()).view(pa.string())
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
     pack = packer(
-        {place_of(path.as_uri()): pinned(path, 3)}, source, 1, (0,), TextFiles().require_types, TextFiles.raw_column
+        {place_of(path.as_uri()): [pinned(path, 3)]}, source, 1, (0,), TextFiles().require_types, TextFiles.raw_column
     )
     (made,) = [row for out in pack(iter([batch])) for row in out.to_pylist()]
     read = parted(pa.ipc.open_stream(made["chunk"]).read_all())

@@ -87,7 +87,7 @@ def test_wrong_rows_are_found_exactly_and_repaired(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = str(tmp_path / "store")
-    with Session(store, spark, runner="local") as session:
+    with Session(store, spark, runner="local", workers=1) as session:
         session.execute(f"{ORDERS}; CREATE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders WHERE price > 1")
         session.execute(f"INSERT INTO orders VALUES {_rows(1, 40)}")
         with monkeypatch.context() as fault:
