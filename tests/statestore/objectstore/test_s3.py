@@ -242,8 +242,10 @@ def _refusing_server(status: int, code: str) -> Iterator[str]:
     ],
 )
 def test_an_expired_token_and_a_wrong_clock_are_named_for_every_request(
-    status: int, code: str, kind: type[AccessDeniedError], said: str
+    status: int, code: str, kind: type[AccessDeniedError], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with _refusing_server(status, code) as endpoint:
         store = _store(endpoint, "x")
         for call in (
