@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pages.serving import ROLES, ROOT, Shop, Visitor
+from tests.pages.serving import PATIENCE_S, ROLES, ROOT, Shop, Visitor
 from tests.pages.test_rights import HERE, ROUTES, asked
+from tests.support.waiting import eventually
 from tussock.jobs.driver.run_record import record_failure
 from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.process import clock_ms
@@ -15,12 +16,13 @@ from tussock.jobs.verify.record import Example, Verdict, Verification, ViewCheck
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 CARD = "4929-1234-5678"
+OVERVIEW = "/tussock/pipelines"
 SEEN_BY = {RowsFor.READERS: ROLES, RowsFor.EDITORS: ("user", "op", "admin"), RowsFor.NOBODY: ()}
 
 
 @pytest.fixture(scope="module")
-def told(shop: Shop) -> Shop:
-    """The shop, with this value of a row in everything that its store tells."""
+def told(shop: Shop, visitors: dict[str, Visitor]) -> Shop:
+    """The shop, with this value of a row in everything that its store tells and its pages show."""
     failure = Failure("expect_x(column='g')", f"1 of 2 rows, e.g. {CARD}", ({"g": CARD},))
     least = Failure("expect_column_min_to_be_between(column='g')", CARD)
     epoch = shop.epochs[2]
@@ -36,6 +38,8 @@ def told(shop: Shop) -> Shop:
     write_last(shop.meta.objects, Verification(checks), {"per_g", "other"})
     (shop.folder / "docs/index.html").write_text(f"<h1>Data quality</h1>{CARD}")
     record_failure(shop.meta, "epoch", {"run": "r"}, clock_ms(), f"failed: {reason}")
+    # Pages use a status for some seconds (FRESH_S), also one that an earlier module requested.
+    eventually("the pages show the failure", lambda: CARD in visitors["admin"].get(OVERVIEW).text, PATIENCE_S)
     return shop
 
 
