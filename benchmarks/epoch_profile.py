@@ -55,7 +55,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "statestore/hummock/sst_bytes",
         "statestore/hummock/merge",
     ),
-    "cells: encode, send, decode": ("jobs/flow/", "jobs/wire/", "jobs/exchange/", "statestore/nested"),
+    "cells: encode, send, decode": ("jobs/chunks/", "jobs/wire/", "jobs/exchange/", "statestore/nested"),
     "levels and fragments": ("jobs/task/",),
 }
 

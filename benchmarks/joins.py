@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.executors.hash_join import HashJoin, joined_types
 from tussock.jobs.executors.operator import Actor
-from tussock.jobs.flow.chunk import make_chunk
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Call, Column, JoinKind
 from tussock.statestore.hummock.cache import BlockCache

@@ -24,9 +24,9 @@ import pyarrow as pa
 from tussock import Session
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.gate.gate import validate_epoch, without_spark
-from tussock.jobs.gate.record import QualityRecord
 from tussock.jobs.operations.deploy import measures
+from tussock.jobs.quality.gate import validate_epoch, without_spark
+from tussock.jobs.quality.record import QualityRecord
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.jobs.upkeep.compaction import compact
 

@@ -35,10 +35,10 @@ import pyarrow as pa
 from benchmarks.growth import exponent_of
 from benchmarks.memory import rss_anon
 from benchmarks.report import machine
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.leaves import taken_batches
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.epoch_plan import Base, plan_epoch
-from tussock.jobs.driver.leaves import taken_batches
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.status import status
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.report import Comparison, Series
 from benchmarks.store.latency import read_log
 from tussock import Session
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import DEPTH, Train

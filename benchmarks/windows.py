@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.executors.operator import Actor
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.top_n import Order
 from tussock.jobs.executors.window_call import FrameEnd, Over
-from tussock.jobs.flow.chunk import make_chunk
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
 from tussock.statestore.hummock.cache import BlockCache

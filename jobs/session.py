@@ -29,25 +29,19 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
-from tussock.jobs.catalog.open_transaction import OpenTransaction, ended_within_transaction
-from tussock.jobs.catalog.selects import Selects
-from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
-from tussock.jobs.catalog.statement_runner import StatementRunner, noted
-from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
+from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
+from tussock.jobs.barriers.source_holds import warn_of_held
+from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver.epoch import epochs_of_call
-from tussock.jobs.driver.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish
-from tussock.jobs.driver.restate import Restatement, Restating
 from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
-from tussock.jobs.driver.source_holds import warn_of_held
 from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import Transaction
-from tussock.jobs.plan.statement_log import PendingCatalog
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
 from tussock.jobs.reading.stored_rows import StoredRows
@@ -57,6 +51,12 @@ from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+from tussock.jobs.statements.open_transaction import OpenTransaction, ended_within_transaction
+from tussock.jobs.statements.selects import Selects
+from tussock.jobs.statements.statement_maker import StatementMaker, require_free_name
+from tussock.jobs.statements.statement_runner import StatementRunner, noted
+from tussock.jobs.statements.statement_writer import Answer, StatementWriter
+from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
 from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
@@ -67,9 +67,9 @@ from tussock.statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported on use: only SQL needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from tussock.jobs.catalog.deployment import Deployment, Derived
-    from tussock.jobs.gate.record import QualityRecord
+    from tussock.jobs.quality.record import QualityRecord
     from tussock.jobs.reading.frames import Frames
+    from tussock.jobs.statements.deployment import Deployment, Derived
     from tussock.jobs.verify.record import Verification
 
 
@@ -308,7 +308,7 @@ class Session:
         *,
         stores_rows: bool,
     ) -> "Deployment":
-        from tussock.jobs.catalog.deployment import Deploying
+        from tussock.jobs.statements.deployment import Deploying
 
         version = self.meta.latest()
         catalog = self._pending.at(version)
@@ -441,7 +441,7 @@ class Session:
             EpochExpiredError.
         """
         with self._at_work():
-            from tussock.jobs.gate.gate import check
+            from tussock.jobs.quality.gate import check
 
             def start(reasons: Sequence[str]) -> "SparkSession":
                 progress("\n  ".join(["suites run on Spark, because of:", *reasons]))

@@ -15,7 +15,7 @@ from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
 
-from tussock.jobs.gate.import_gx import import_gx
+from tussock.jobs.quality.import_gx import import_gx
 from tussock.statestore.extras import MissingExtraError, extras_named
 
 LIBRARIES = (

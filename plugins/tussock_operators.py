@@ -43,7 +43,7 @@ from tussock_notify import on_failure, sends_no_message
 from tussock_steps import airflow_home, opened, pipelines_folder
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
-from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import addressed, in_commands
@@ -475,10 +475,10 @@ class Health(PipelineTask):
             yield "This run failed in Airflow. The log of its first red task has the reason."
 
     def _left_undone(self, at: "PipelineStore", context: Any) -> Iterator[tuple[NoticeEvent, str]]:
+        from tussock.jobs.barriers.source_holds import HeldSourcesError
         from tussock.jobs.driver.pauses import PausedViewsError
-        from tussock.jobs.driver.source_holds import HeldSourcesError
-        from tussock.jobs.gate.arrival import MissingFilesError
-        from tussock.jobs.gate.record import HeldViewsError
+        from tussock.jobs.quality.arrival import MissingFilesError
+        from tussock.jobs.quality.record import HeldViewsError
 
         checks = (_require_not_held, _require_arrived, _require_none_paused, _require_none_held_back)
         for require in checks:
@@ -517,8 +517,8 @@ class ValidateViews(SubmitJob):
         self._judge(context, _committed_epoch(context))
 
     def _judge(self, context: Any, epoch: int) -> None:
-        from tussock.jobs.gate.record import GateVerdict
         from tussock.jobs.operations import quality
+        from tussock.jobs.quality.record import GateVerdict
 
         at = _opened(self.pipeline_name)
         with no_retry(self.pipeline_name):
@@ -542,9 +542,9 @@ class ValidateViews(SubmitJob):
 
     def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
-        from tussock.jobs.gate.gate import SparkNeededError
-        from tussock.jobs.gate.record import HeldViewsError
         from tussock.jobs.operations import quality
+        from tussock.jobs.quality.gate import SparkNeededError
+        from tussock.jobs.quality.record import HeldViewsError
 
         with no_retry(self.pipeline_name):
             try:

@@ -54,7 +54,7 @@ SUITES: Mapping[str, tuple[str, ...]] = {
     "functions": ("tests/functions", "tests/jobs/test_computed_by_spark.py", "tests/jobs/test_python_functions.py"),
     "epochs": ("tests/jobs/driver", "tests/jobs/test_session.py", "tests/jobs/test_time_travel.py"),
     "verify": ("tests/jobs/verify",),
-    "gate": ("tests/jobs/gate",),
+    "gate": ("tests/jobs/quality",),
     "publish": ("tests/jobs/sinks",),
     # The first needs Great Expectations with Spark, and the others import it without; one process cannot do both.
     "DAGs": ("tests/dags", _SCOPE, f"tests/plugins --ignore={_SCOPE}"),

@@ -1,1 +1,1 @@
-"""The relations of a store, now and after the log is applied, and changes to their rows."""
+"""Change the catalog: what each statement of the log does to relations, fragments and identifiers."""

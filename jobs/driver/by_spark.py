@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from tussock.jobs.flow.chunk import WEIGHT
-from tussock.jobs.flow.failure import encode_failure, first_failure
+from tussock.jobs.chunks.chunk import WEIGHT
+from tussock.jobs.chunks.failure import encode_failure, first_failure
 from tussock.jobs.logical.months import as_carried, of_carried
 from tussock.jobs.logical.nodes import Call, Column
 from tussock.jobs.logical.quoting import quoted

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tussock.jobs.driver.barrier import UNBOUNDED
-from tussock.jobs.driver.moment import ALL, Wish
-from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.barriers.barrier import UNBOUNDED
+from tussock.jobs.barriers.moment import ALL, Wish
+from tussock.jobs.catalog.builds import is_being_built
+from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError, ViewFailedError
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import EpochSummary, barrier_text
-from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pause, take_corrected
 from tussock.jobs.driver.train import Train
-from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
-from tussock.jobs.plan.builds import is_being_built
 from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import finish_build, give_up_build, hold, pause, take_corrected
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
@@ -29,7 +29,7 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
     """Run one barrier's epoch to its commit, as a train of one.
 
     Args:
-        barrier: in force for the latest version (MetaStore.open_barrier or tussock.jobs.driver.barrier.inject).
+        barrier: in force for the latest version (MetaStore.open_barrier or tussock.jobs.barriers.barrier.inject).
         progress: receives one line at the start or end of each part.
 
     Raises: InputError branches if an input blocks the epoch, including unreadable files. Nothing is committed then, and
@@ -109,7 +109,7 @@ def advance(
             committed before the next starts. With `on_error` "pause", a view whose rows raise is paused, with the
             views that read it. A new view has no rows to keep, and always stops the epoch.
 
-    A failing source is held, and everything else continues. `tussock.jobs.driver.source_holds.require_not_held` checks
+    A failing source is held, and everything else continues. `source_holds.require_not_held` checks
     whether this run got all requested files. The summaries contain the paused views.
 
     Raises: as Train.run and Train.next_barrier; epochs before the failing one are committed.

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.driver.epoch_plan import EpochPlan
+from tussock.jobs.barriers.epoch_plan import EpochPlan
+from tussock.jobs.barriers.leaves import LeafCells, place_of
+from tussock.jobs.catalog.definition import functions_of
+from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.driver.held import SealedTables
-from tussock.jobs.driver.leaves import LeafCells, place_of
-from tussock.jobs.driver.row_names import named_error
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun
-from tussock.jobs.driver.ways_around import ways_around
-from tussock.jobs.flow.failure import first_failure
-from tussock.jobs.plan.definition import functions_of
-from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.schedule.schedule import Schedule
 from tussock.jobs.sources.plain import NotPlainFileError
+from tussock.jobs.trouble.row_names import named_error
+from tussock.jobs.trouble.ways_around import ways_around
 from tussock.jobs.wire.cell import Mail, addresses_of, tables_read_by
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum

@@ -14,10 +14,10 @@ from typing import Never
 import pyarrow as pa
 from pyspark import BarrierTaskContext, SparkContext
 
+from tussock.jobs.chunks.failure import carried_by_spark
 from tussock.jobs.driver.slots import Slots, SlotsLostError
 from tussock.jobs.exchange.meeting import Meeting, Rendezvous
 from tussock.jobs.exchange.peers import Peers
-from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.encryption import encrypts_files, is_on, why_encrypted
 from tussock.jobs.spark.session import driver_address

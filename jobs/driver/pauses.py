@@ -1,6 +1,6 @@
 """Views that a run pauses automatically, if `[epoch] on_error = "pause"`. They and their readers keep their rows.
 
-If a view's rows raise, the barrier is superseded by one that pauses the view (jobs/driver/supersede.py). The catalog
+If a view's rows raise, the barrier is superseded by one that pauses the view (jobs/trouble/supersede.py). The catalog
 contains the pause from then on (`Relation.paused`, `paused_for`), so later runs do not fail on the same row. The run
 that paused a view fails with PausedViewsError after everything else is committed; later runs succeed.
 """
@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tussock.jobs.catalog.definition import with_readers
 from tussock.jobs.driver.summary import EpochSummary
-from tussock.jobs.plan.definition import with_readers
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.settings.shared_reasons import shared_reasons

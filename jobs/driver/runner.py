@@ -16,9 +16,9 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.barriers.leaves import SparkRead
+from tussock.jobs.chunks.failure import TaskError, carried_failure
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
-from tussock.jobs.driver.leaves import SparkRead
-from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask

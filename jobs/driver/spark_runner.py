@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from tussock.jobs.barriers.leaves import SparkRead
+from tussock.jobs.chunks.failure import SourceFileError, carried_failure
 from tussock.jobs.driver.by_spark import computed, with_reasons
-from tussock.jobs.driver.guilty import error_of_source, source_frame
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
-from tussock.jobs.driver.leaves import SparkRead
 from tussock.jobs.driver.one_stage import (
     is_local,
     meeting_of,
@@ -37,7 +37,6 @@ from tussock.jobs.driver.one_stage import (
 )
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.driver.slots import Slots
-from tussock.jobs.flow.failure import SourceFileError, carried_failure
 from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
@@ -45,6 +44,7 @@ from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
+from tussock.jobs.trouble.guilty import error_of_source, source_frame
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from tussock.jobs.driver.moment import following_views, moment_text, passed_over_text
-from tussock.jobs.driver.source_holds import holds_text
-from tussock.jobs.plan.definition import source_of
-from tussock.jobs.plan.fed_tables import fed_by_source
-from tussock.jobs.plan.lineage import Lineage
-from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.barriers.moment import following_views, moment_text, passed_over_text
+from tussock.jobs.barriers.source_holds import holds_text
+from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.fed_tables import fed_by_source
+from tussock.jobs.schedule.lineage import Lineage
+from tussock.jobs.schedule.schedule import Schedule, Scheduled
 from tussock.jobs.settings.row_values import printed_reason
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of

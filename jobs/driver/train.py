@@ -23,11 +23,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.driver.barrier import UNBOUNDED, TakenIn, draft, take_in
-from tussock.jobs.driver.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft, take_in
+from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.moment import ALL, Wish
+from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
-from tussock.jobs.driver.moment import ALL, Wish
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import (
     EpochSummary,
@@ -40,7 +41,6 @@ from tussock.jobs.driver.summary import (
     undeclared_columns,
     unit_work,
 )
-from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.wire.measured import MeasurementSum
@@ -186,7 +186,7 @@ class Train:
 
         The first barrier is in force, or was left open by another run. The others are drafts on top of the epochs
         before them. A change of the number of units waits until these are committed. Arguments and errors are those of
-        tussock.jobs.driver.barrier.take_in.
+        tussock.jobs.barriers.barrier.take_in.
         """
         self._collect()
         if self._base_version is None:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.executors.operator import show_row
-from tussock.jobs.flow.chunk import WEIGHT
 from tussock.statestore import stacked
 from tussock.statestore.errors import DamagedError
 from tussock.statestore.hummock.key import encode_keys, identities

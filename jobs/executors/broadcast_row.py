@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import rows_of
 from tussock.jobs.executors.base import Positions, state_table, take_rows, weights_of
 from tussock.jobs.executors.operator import Actor
-from tussock.jobs.flow.chunk import rows_of
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import vnodes_of

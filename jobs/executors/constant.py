@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import empty_chunk, inserts
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
-from tussock.jobs.flow.chunk import empty_chunk, inserts
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Literal, Physical
 from tussock.statestore.table.state_table import StateTable

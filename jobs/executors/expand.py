@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.executors.base import net
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
-from tussock.jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
 from tussock.jobs.executors.base import net, take_rows
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
-from tussock.jobs.flow.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
 from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from tussock.jobs.executors.window_values import values_of
-from tussock.jobs.flow.chunk import difference, empty_chunk, rows_of
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
 from tussock.statestore.hummock.sorted_keys import differs_from_previous, probe_order, successors, take_keys

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import NO_ROW, change_error, no_columns, state_table
@@ -28,7 +29,6 @@ from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from tussock.jobs.executors.value_layout import value_layout
 from tussock.jobs.executors.value_state import Side, SideState, State
-from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema

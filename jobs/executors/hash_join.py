@@ -44,6 +44,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
 from tussock.jobs.executors.operator import (
     Actor,
@@ -57,7 +58,6 @@ from tussock.jobs.executors.operator import (
     show_row,
 )
 from tussock.jobs.executors.single_row import TooManyRowsError
-from tussock.jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import WEIGHT, difference, empty_chunk, some_rows
 from tussock.jobs.executors.base import (
     NO_ROW,
     TWO_ROWS,
@@ -30,7 +31,6 @@ from tussock.jobs.executors.base import (
 )
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, TakesPieces, column_list
 from tussock.jobs.executors.order import Order, table_key
-from tussock.jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema

@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.base import halves, key_ids, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.hash_join import HashJoin, HashJoinExecutor
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from tussock.jobs.flow.chunk import empty_chunk, make_chunk
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_table, take_rows, weights_of
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
-from tussock.jobs.flow.chunk import empty_chunk, make_chunk
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.flow.chunk import WEIGHT
+from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -90,7 +90,7 @@ class Executor(Protocol):
     """One operator of one actor. Its state is in its StateTables, which the caller seals at the end of the epoch."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Process one chunk (tussock.jobs.flow.chunk) per input for the epoch, and return the netted output change.
+        """Process one chunk (tussock.jobs.chunks.chunk) per input for the epoch, and return the netted output change.
 
         Raises: ExpressionError if an expression of the node raises on a row.
         """

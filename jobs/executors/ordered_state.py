@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.executors.base import key_ids, located_rows, net, no_columns, state_table, weights_of, write_changes
 from tussock.jobs.executors.group_segments import I64, Segments, segments_of
 from tussock.jobs.executors.order import Order
-from tussock.jobs.flow.chunk import WEIGHT
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.executors.base import Positions, same_rows, state_table
 from tussock.jobs.executors.operator import (
     Actor,
@@ -34,7 +35,6 @@ from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, PartitionPiece
 from tussock.jobs.executors.window_start import Start, Starts
 from tussock.jobs.executors.window_values import WindowResult, carried_types, values_of
-from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import WindowFunction
 from tussock.statestore.allocator import give_back_freed_memory

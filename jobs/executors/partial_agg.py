@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
 from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.base import key_ids, weights_of
 from tussock.jobs.executors.operator import (
@@ -23,7 +24,6 @@ from tussock.jobs.executors.operator import (
 )
 from tussock.jobs.executors.value_layout import ValueLayout, value_layout
 from tussock.jobs.executors.value_state import I64, Side, State
-from tussock.jobs.flow.chunk import empty_chunk, make_chunk
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import normalise
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.executors.base import net
 from tussock.jobs.executors.operator import (
     Actor,
@@ -15,7 +16,6 @@ from tussock.jobs.executors.operator import (
     TakesPieces,
     expression_error,
 )
-from tussock.jobs.flow.chunk import WEIGHT
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text

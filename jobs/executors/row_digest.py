@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
-from tussock.jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.statestore.hummock.key import identities
 from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.state_table import StateTable

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
-from tussock.jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.expression_tree import columns_of

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import difference, empty_chunk, inserts, rows_of
 from tussock.jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from tussock.jobs.flow.chunk import difference, empty_chunk, inserts, rows_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import TableSchema

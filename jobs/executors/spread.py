@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, rows_of
 from tussock.jobs.executors.base import Positions, take_rows
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
-from tussock.jobs.flow.chunk import WEIGHT, make_chunk, rows_of
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import one_array, vnodes_of

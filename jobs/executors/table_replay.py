@@ -4,7 +4,7 @@ Every actor replays all entries on its vnodes in log order, each on the result o
 inserted, updated and deleted in one epoch therefore has the same result as in a database. The output is netted over the
 epoch: -old +new per changed key, with the row from before the epoch as old.
 
-Rows from another fragment are applied after the entries. These are rows that a source feeds (jobs/plan/fed_tables.py).
+Rows from another fragment are applied after the entries. They are rows that a source feeds (catalog/fed_tables.py).
 A DELETE of the same epoch does not see them.
 
 A table without a primary key has a hidden last column, the row id: position in the log << 32 | index among the entry's
@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT, difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import state_table
 from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
-from tussock.jobs.flow.chunk import WEIGHT, difference, empty_chunk, rows_of
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal

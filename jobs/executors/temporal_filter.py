@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema
 from tussock.jobs.executors.base import halves, net, state_table
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from tussock.jobs.flow.chunk import WEIGHT, chunk_schema
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Comparison, Expr

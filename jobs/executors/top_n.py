@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import WithStored, net, no_columns, state_table, write_changes
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.jobs.executors.order import TIES, Order, leaves_ties, table_key
-from tussock.jobs.flow.chunk import difference, empty_chunk, rows_of
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import some_rows
 from tussock.jobs.executors.base import weights_of
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.jobs.executors.temporal_filter import TemporalFilterNode
-from tussock.jobs.flow.chunk import some_rows
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.table.state_table import StateTable
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.by_identity import by_identity
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.registry import aggregate_of
@@ -19,7 +20,6 @@ from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.integer_groups import sums_by_integer
 from tussock.jobs.executors.ordered_state import Ends
 from tussock.jobs.executors.value_state import I64, Deposit, RowCount, Side, Slot, State
-from tussock.jobs.flow.by_identity import by_identity
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.nested import is_nested
 from tussock.statestore.stacked import batches, stack, unstack

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import some_rows
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, halves, located_rows, same_rows
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows
 from tussock.jobs.executors.window_values import WindowResult
-from tussock.jobs.flow.chunk import some_rows
 from tussock.jobs.logical.nodes import FrameEdge
 from tussock.statestore.hummock.sorted_keys import (
     Probes,

@@ -5,9 +5,9 @@ from datetime import datetime
 
 import msgspec
 
+from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.statement_log import logged_statements
 from tussock.jobs.facts.moment import moment
-from tussock.jobs.plan.definition import source_of
-from tussock.jobs.plan.statement_log import logged_statements
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.barrier import Barrier, Mutation
 from tussock.statestore.meta.catalog import Catalog

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from tussock.jobs.driver.moment import time_of_micros
+from tussock.jobs.barriers.moment import time_of_micros
 from tussock.jobs.facts.moment import moment
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.catalog import RelationKind

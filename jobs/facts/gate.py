@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tussock.jobs.facts.moment import moment
-from tussock.jobs.gate.index import RESULTS, SuiteResult
-from tussock.jobs.gate.record import (
+from tussock.jobs.quality.index import RESULTS, SuiteResult
+from tussock.jobs.quality.record import (
     Failure,
     GateVerdict,
     Metric,
@@ -19,8 +19,8 @@ from tussock.jobs.gate.record import (
     is_source,
     record_name,
 )
-from tussock.jobs.gate.suite import read_suite
-from tussock.jobs.gate.text import expectation_text
+from tussock.jobs.quality.suite import read_suite
+from tussock.jobs.quality.text import expectation_text
 from tussock.jobs.settings.tables import QualitySettings
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import InputError

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tussock.jobs.plan.explain import explain_relation, planned_fragments
-from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.schedule.explain import explain_relation, planned_fragments
+from tussock.jobs.schedule.schedule import Schedule, Scheduled
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight

@@ -21,8 +21,8 @@ from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
-from tussock.jobs.gate.arrival import MissingFiles
-from tussock.jobs.gate.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
+from tussock.jobs.quality.arrival import MissingFiles
+from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.redaction import without_secrets

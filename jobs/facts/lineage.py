@@ -11,11 +11,11 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from tussock.jobs.catalog.definition import ViewDefinition, definition_of, source_of
 from tussock.jobs.logical.hidden_columns import HiddenColumn, is_hidden
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.plan.column_lineage import ColumnOrigin, traced
-from tussock.jobs.plan.definition import ViewDefinition, definition_of, source_of
 from tussock.jobs.reading.intake import intakes
+from tussock.jobs.schedule.column_lineage import ColumnOrigin, traced
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import split_bucket
@@ -46,7 +46,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 
 
 class FieldOrigin(msgspec.Struct, frozen=True):
-    """A column of another data set, and how it is used (the value of tussock.jobs.plan.column_lineage.How)."""
+    """A column of another data set, and how it is used (the value of tussock.jobs.schedule.column_lineage.How)."""
 
     data_set: DataSet
     column: str

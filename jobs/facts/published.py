@@ -51,7 +51,7 @@ def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
 
     Cost: one LIST, and two GETs per record (about one per table).
     """
-    from tussock.jobs.lake.location import location_of
+    from tussock.jobs.delta.location import location_of
     from tussock.jobs.sinks.lineage import StoreHistory
     from tussock.jobs.sinks.manifest import manifest_epochs
 

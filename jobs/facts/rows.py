@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.kernels.zones import converted
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.read import UnknownColumnError
 from tussock.jobs.reading.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at

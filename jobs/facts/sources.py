@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.move_source import move_source, moved_sources
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.plan.definition import source_of
-from tussock.jobs.plan.move_source import move_source, moved_sources
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.sources.describe import place_text

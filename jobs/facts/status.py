@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tussock.jobs.driver.moment import time_of_micros
+from tussock.jobs.barriers.moment import time_of_micros
 from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts, epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, troubles, verdict
@@ -18,8 +18,8 @@ from tussock.jobs.facts.units import UnitFacts, units
 from tussock.jobs.facts.verified import VerifiedFacts, verified
 from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, views
 from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, zone_databases, zones
-from tussock.jobs.gate.arrival import MissingFiles, missing_files, past_intervals
-from tussock.jobs.gate.record import read_record
+from tussock.jobs.quality.arrival import MissingFiles, missing_files, past_intervals
+from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import addressed, in_commands

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tussock.jobs.plan.builds import planned
+from tussock.jobs.catalog.builds import planned
 from tussock.jobs.verify.record import Verdict, read_last
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore

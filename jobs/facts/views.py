@@ -6,12 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
+from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.tables import TableFacts, tables
-from tussock.jobs.gate.record import ViewQuality, read_record
-from tussock.jobs.plan.fed_tables import fed_by
+from tussock.jobs.quality.record import ViewQuality, read_record
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight

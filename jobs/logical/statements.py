@@ -54,7 +54,7 @@ class EarlierColumns(msgspec.Struct, frozen=True):
 class RelativePath(msgspec.Struct, frozen=True):
     """The path of a source that its statement wrote relative to a folder, over a store in a folder.
 
-    Both folders may move together (jobs/plan/move_source.py).
+    Both folders may move together (jobs/catalog/move_source.py).
 
     Args:
         path: as written.

@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from tussock.jobs.catalog.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
-from tussock.jobs.catalog.deployment import Deployment, Derived
-from tussock.jobs.gate.arrival import require_sources
-from tussock.jobs.gate.assertions import Assertion, assertion_statements, read_assertions
-from tussock.jobs.gate.measures import statements_for
-from tussock.jobs.gate.suite import Suite, read_suite
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
+from tussock.jobs.quality.arrival import require_sources
+from tussock.jobs.quality.assertions import Assertion, assertion_statements, read_assertions
+from tussock.jobs.quality.measures import statements_for
+from tussock.jobs.quality.suite import Suite, read_suite
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
+from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
+from tussock.jobs.statements.deployment import Deployment, Derived
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import missing_extra
 from tussock.statestore.local_disk import TemporaryFolder

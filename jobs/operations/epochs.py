@@ -6,22 +6,22 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tussock.jobs.driver import barrier as barriers
+from tussock.jobs.barriers import barrier as barriers
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
+from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver import epoch as driver
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
 from tussock.jobs.driver.run_record import error_text, record_end, recorded, recorded_elsewhere
 from tussock.jobs.driver.runner import SparkWantedError
-from tussock.jobs.driver.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.driver.summary import EpochSummary
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
@@ -238,11 +238,11 @@ def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: I
     Args:
         done: the epochs of the run. They do not matter, because a file that lies in its place has arrived.
 
-    Cost: none without a rule in pipeline.toml; as tussock.jobs.gate.arrival.missing_files.
+    Cost: none without a rule in pipeline.toml; as tussock.jobs.quality.arrival.missing_files.
     """
     if interval is None or not at.pipeline.arrival:
         return
-    from tussock.jobs.gate.arrival import MissingFilesError, missing_files
+    from tussock.jobs.quality.arrival import MissingFilesError, missing_files
 
     missing = missing_files(at.meta, at.meta.latest(), at.pipeline.arrival, [interval], at.now)
     for one in missing:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tussock.jobs.gate.record import read_record
 from tussock.jobs.operations.publication import Publication, around_publish, changed_rows, published_views
 from tussock.jobs.operations.quality import has_suites
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.record import read_record
 from tussock.jobs.reading.intake import Intakes, SourceIntake, intakes
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight

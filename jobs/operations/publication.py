@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tussock.jobs.gate.record import GateVerdict, QualityRecord, stays_published
+from tussock.jobs.quality.record import GateVerdict, QualityRecord, stays_published
 from tussock.jobs.reading.intake import MOST_EPOCHS
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight

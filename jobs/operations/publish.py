@@ -3,16 +3,16 @@
 from collections.abc import Collection
 
 from tussock.jobs.driver.publish import publish as let_see
-from tussock.jobs.gate.record import (
+from tussock.jobs.operations.alerts import let_go
+from tussock.jobs.operations.publication import Publication, publication_of
+from tussock.jobs.operations.quality import has_suites, judge_once, record_news, record_unchecked, require_passed
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.record import (
     HeldViewsError,
     MissingRecordError,
     QualityRecord,
     require_judged,
 )
-from tussock.jobs.operations.alerts import let_go
-from tussock.jobs.operations.publication import Publication, publication_of
-from tussock.jobs.operations.quality import has_suites, judge_once, record_news, record_unchecked, require_passed
-from tussock.jobs.operations.store import PipelineStore
 from tussock.statestore.progress import Progress, no_progress
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.gate.arrival import digest_of
-from tussock.jobs.gate.assertions import read_assertions
-from tussock.jobs.gate.record import (
+from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.arrival import digest_of
+from tussock.jobs.quality.assertions import read_assertions
+from tussock.jobs.quality.record import (
     GateVerdict,
     HeldViewsError,
     QualityGateError,
@@ -22,8 +23,7 @@ from tussock.jobs.gate.record import (
     record_lines,
     write_record,
 )
-from tussock.jobs.gate.suite import read_suites
-from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.suite import read_suites
 from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
 from tussock.jobs.settings.user_files import writing
 from tussock.statestore.errors import InputError
@@ -34,7 +34,7 @@ from tussock.statestore.progress import Progress, no_progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tussock.jobs.gate.gate import SparkStarter
+    from tussock.jobs.quality.gate import SparkStarter
 
 
 def has_suites(at: PipelineStore) -> bool:
@@ -66,7 +66,7 @@ def judge_here(at: PipelineStore, epoch: int, costs: Progress = no_progress) -> 
 
     Raises: SparkNeededError before anything ran; QualitySuiteError.
     """
-    from tussock.jobs.gate.gate import validate_epoch, without_spark  # importing Great Expectations takes a second
+    from tussock.jobs.quality.gate import validate_epoch, without_spark  # importing Great Expectations takes a second
 
     return validate_epoch(without_spark, at.meta, at.pipeline, epoch, costs=costs)
 
@@ -81,7 +81,7 @@ def judge_once(at: PipelineStore, epoch: int, progress: Progress, costs: Progres
     if (record := known(at, epoch)) is not None:
         progress(f"the current suites have already judged epoch {epoch}")
         return record
-    from tussock.jobs.gate.gate import validate_epoch
+    from tussock.jobs.quality.gate import validate_epoch
 
     with _spark_on_demand(at, progress) as start:
         return validate_epoch(start, at.meta, at.pipeline, epoch, costs=costs)
@@ -96,7 +96,7 @@ def check(at: PipelineStore, views: Sequence[str], epoch: int | None, progress: 
 
     Raises: NoSuiteError, NoEpochYetError, QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
     """
-    from tussock.jobs.gate.gate import check
+    from tussock.jobs.quality.gate import check
 
     with _spark_on_demand(at, progress) as start:
         return check(start, at.meta, at.pipeline, views, epoch, costs=progress)
@@ -122,9 +122,9 @@ def propose(at: PipelineStore, view: str) -> Path:
     Raises: UnknownRelationError; SuiteThereError if the view has a suite; NoEpochYetError.
     Cost: reads the view.
     """
-    from tussock.jobs.gate.gate import NoEpochYetError
-    from tussock.jobs.gate.propose import proposed
-    from tussock.jobs.plan.definition import find
+    from tussock.jobs.catalog.definition import find
+    from tussock.jobs.quality.gate import NoEpochYetError
+    from tussock.jobs.quality.propose import proposed
     from tussock.jobs.reading.reader import key_of, relation_rows
 
     quality = at.pipeline.quality

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import msgspec
 
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.restate import Restatement, Restating
 from tussock.jobs.driver.run_record import recorded
 from tussock.jobs.operations.epochs import Advanced, pace_of, wish_of
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.progress import Progress, no_progress
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tussock.jobs.lake.delta_packages import require_delta_release, with_delta
-from tussock.jobs.lake.location import location_of
+from tussock.jobs.delta.delta_packages import require_delta_release, with_delta
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.tables import PublishSettings

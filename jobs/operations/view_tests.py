@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tussock import __version__
+from tussock.jobs.catalog.definition import created_by, find, follows_moment, source_of
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
-from tussock.jobs.plan.definition import created_by, find, follows_moment, source_of
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline

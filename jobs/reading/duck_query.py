@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tussock.jobs.catalog.definition import output_of
 from tussock.jobs.logical.misspelt import misspelling
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.plan.definition import output_of
 from tussock.jobs.reading.duck_syntax import duck_parser
 from tussock.jobs.reading.duck_zones import require_same_rules
 from tussock.jobs.reading.reader import NoStoredRowsError

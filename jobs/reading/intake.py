@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tussock.jobs.plan.definition import source_of
+from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.catalog import Catalog

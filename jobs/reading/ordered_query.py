@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
+from tussock.jobs.catalog.definition import output_of
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.expression_tree import conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Filter, Literal, Plan, Project, Scan, Sort, SortKey, TopN
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.plan.definition import output_of
 from tussock.jobs.reading.reader import ALL, ViewPart, stored_table
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.now import has_clock

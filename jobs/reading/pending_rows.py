@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from tussock.jobs.catalog.definition import TableDefinition, definition_of
+from tussock.jobs.catalog.statement_log import WaitingLog, skip_arguments
 from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.executors.table_replay import StatementRowError, TableReplay
 from tussock.jobs.kernels.kernel import thread_kernel
-from tussock.jobs.plan.definition import TableDefinition, definition_of
-from tussock.jobs.plan.lineage import NamedColumn, in_names
-from tussock.jobs.plan.statement_log import WaitingLog, skip_arguments
 from tussock.jobs.reading.reader import RowsInFlight
+from tussock.jobs.schedule.lineage import NamedColumn, in_names
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.store import HummockStore

@@ -6,10 +6,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tussock.jobs.catalog.definition import functions_of, output_of
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.text_lengths import METADATA_KEY
-from tussock.jobs.plan.definition import functions_of, output_of
 from tussock.jobs.reading.read import warn_of_age
 from tussock.jobs.reading.reader import (
     NOTHING_IN_FLIGHT,

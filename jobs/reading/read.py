@@ -2,7 +2,7 @@
 
 import warnings
 
-from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.reading.moment import utc
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.catalog import Relation

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.catalog.definition import output_of
+from tussock.jobs.chunks.chunk import WEIGHT, decode, encode
+from tussock.jobs.chunks.failure import carried_by_spark
 from tussock.jobs.executors.base import net, numbered_columns
-from tussock.jobs.flow.chunk import WEIGHT, decode, encode
-from tussock.jobs.flow.failure import carried_by_spark
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
-from tussock.jobs.plan.definition import output_of
 from tussock.jobs.plan.fragments import Output
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError

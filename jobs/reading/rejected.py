@@ -1,6 +1,6 @@
 """Count the rejects of a store's sources."""
 
-from tussock.jobs.plan.fed_tables import fed_by_source
+from tussock.jobs.catalog.fed_tables import fed_by_source
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.sources.ports import Port
 from tussock.statestore.meta.version import HummockVersion

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from tussock.jobs.plan.definition import UnknownRelationError
-from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.jobs.catalog.definition import UnknownRelationError
+from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.reading.moment import epoch_at
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
 from tussock.jobs.reading.reader import (

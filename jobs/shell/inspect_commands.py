@@ -195,7 +195,7 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.driver.detour import Detour
+    from tussock.jobs.barriers.detour import Detour
     from tussock.jobs.operations.epochs import go_around
     from tussock.jobs.sources.listing import absolute_path
 

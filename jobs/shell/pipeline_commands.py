@@ -246,8 +246,8 @@ def _release(
     """
     from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
-    from tussock.jobs.gate.record import QualityGateError
     from tussock.jobs.operations.publish import release
+    from tussock.jobs.quality.record import QualityGateError
 
     for summary in done.summaries:
         print(show_summary(summary, reasons=False))  # the error that follows contains them

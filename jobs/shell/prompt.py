@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
-from tussock.jobs.catalog.show import hidden_columns, show
+from tussock.jobs.catalog.statement_log import pending_catalog
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.script import SELECT_BEGINS, is_select
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.plan.statement_log import pending_catalog
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.duck_query import duck_rows
 from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.statements.show import hidden_columns, show
 from tussock.jobs.texts.table import aligned, text_table
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore

@@ -8,9 +8,9 @@ from tussock.jobs.shell.command import Command, environment_argument, named_pipe
 
 
 def _check(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.gate.record import failure_lines, record_lines
     from tussock.jobs.operations.quality import check, propose
     from tussock.jobs.operations.store import open_pipeline
+    from tussock.jobs.quality.record import failure_lines, record_lines
     from tussock.jobs.settings.pipeline import FILE
 
     at = open_pipeline(named_pipeline(chosen))

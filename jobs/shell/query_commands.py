@@ -199,7 +199,7 @@ def _write_answer(chosen: argparse.Namespace, rows: "pa.Table") -> None:
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Write rows in the format that the command line requests."""
-    from tussock.jobs.plan.store_zone import store_zone
+    from tussock.jobs.catalog.store_zone import store_zone
     from tussock.jobs.reading.plain_select import limited
     from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
     from tussock.jobs.texts.table import text_table
@@ -254,9 +254,9 @@ def _explain(chosen: argparse.Namespace) -> None:
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
-    from tussock.jobs.plan.definition import find
-    from tussock.jobs.plan.explain import explain_relations
-    from tussock.jobs.plan.statement_log import pending_catalog
+    from tussock.jobs.catalog.definition import find
+    from tussock.jobs.catalog.statement_log import pending_catalog
+    from tussock.jobs.schedule.explain import explain_relations
     from tussock.statestore.meta.catalog import RelationKind
 
     meta = chosen_meta(chosen)
@@ -309,10 +309,10 @@ def _shell_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.catalog.show import show
+    from tussock.jobs.catalog.statement_log import pending_catalog
     from tussock.jobs.logical.statements import Show, Shown
-    from tussock.jobs.plan.statement_log import pending_catalog
     from tussock.jobs.reading.rejected import rejected
+    from tussock.jobs.statements.show import show
     from tussock.jobs.texts.table import aligned
     from tussock.statestore.meta.sight import published_sight
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source

@@ -16,7 +16,7 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import BeatenError, Difference, Outline, SinkState, WholeRows

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from tussock.jobs.lake.delta_calls import first_line, one_call
+from tussock.jobs.delta.delta_calls import first_line, one_call
 from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Outline, SinkState
 from tussock.jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of

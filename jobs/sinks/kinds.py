@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tussock.jobs.lake.location import Location
+from tussock.jobs.delta.location import Location
 from tussock.jobs.settings.tables import PublishSettings, TableEngine, TableKind
 from tussock.jobs.sinks.base import Outline, Sink
 from tussock.statestore.extras import extras_named

@@ -1,6 +1,6 @@
 """A relation of the catalog as the outline of a table in a sink."""
 
-from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.jobs.catalog.definition import TableDefinition, definition_of
 from tussock.jobs.reading.reader import key_of
 from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.base import Outline

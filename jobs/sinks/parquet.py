@@ -12,7 +12,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.reading.written_rows import write_parquet
 from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, SinkState, WholeRows
 from tussock.statestore.meta.epoch import epoch_ms

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tussock.jobs.lake.location import Location, folder_name, location_of
+from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of

@@ -124,7 +124,7 @@ class ReadPart:
     """The rows of one part.
 
     Args:
-        rows: a chunk (tussock.jobs.flow.chunk): the wanted columns, `_row_id` if the identity is ByPosition, and the
+        rows: a chunk (tussock.jobs.chunks.chunk): the wanted columns, `_row_id` if the identity is ByPosition, and the
             weights.
         rejects: a chunk with the columns FIELDS of rejects.py: unreadable records, if the source quarantines them; else
             None.
@@ -386,7 +386,7 @@ class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
         """Return pinned input as rows `(part int, chunk binary, failure binary)`.
 
         Chunks are IPC streams that still contain rejects (see `parted` of rejects.py). Failures are encoded by
-        tussock.jobs.flow.failure.
+        tussock.jobs.chunks.failure.
 
         Args:
             spark: a session in the store's time zone.

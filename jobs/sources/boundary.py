@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 
-from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource

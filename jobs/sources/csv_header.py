@@ -13,7 +13,7 @@ import bz2
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.files import OWN_OPTIONS

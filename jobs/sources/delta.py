@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import WEIGHT, make_chunk
-from tussock.jobs.flow.failure import SourceFileError
-from tussock.jobs.lake.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
-from tussock.jobs.lake.delta_log import (
+from tussock.jobs.chunks.chunk import WEIGHT, make_chunk
+from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
+from tussock.jobs.delta.delta_log import (
     CHANGE_TYPE,
     CLONE_OF,
     Commit,
@@ -34,7 +34,7 @@ from tussock.jobs.lake.delta_log import (
     partition_column,
     summed,
 )
-from tussock.jobs.lake.delta_vectors import LOG
+from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.lake.delta_columns import Mapped, is_kept
-from tussock.jobs.lake.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
+from tussock.jobs.delta.delta_columns import Mapped, is_kept
+from tussock.jobs.delta.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource

@@ -2,7 +2,7 @@
 
 import shlex
 
-from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.chunks.failure import SourceFileError
 from tussock.statestore.errors import InputError
 
 _ANEW = (

@@ -6,7 +6,7 @@ No row of a faulty file is processed; `driver/source_holds.py` decides how the r
 import re
 import shlex
 
-from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.quoting import string_text
 from tussock.statestore.errors import InputError
 

@@ -4,9 +4,9 @@ One task reads each file from its first byte to its last, so a record's position
 every attempt. A row of the result (OUTPUT_DDL):
 
     part int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py),
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/chunks/chunk.py),
                      or NULL if `failure` is set
-    failure binary   an error that stops the epoch (jobs/flow/failure.py); the task succeeds, as a retry would not help
+    failure binary   an error that stops the epoch (jobs/chunks/failure.py); the task succeeds: no retry helps
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import encode
-from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.chunks.chunk import encode
+from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.logical.hidden_columns import parted_columns
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.flow.chunk import make_chunk
+from tussock.jobs.chunks.chunk import make_chunk
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn, metadata_fields
 from tussock.jobs.sources.pins import PinnedFile, listed_etag
 from tussock.jobs.sources.row_ids import position_of

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import encode, inserts
-from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.chunks.chunk import encode, inserts
+from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource

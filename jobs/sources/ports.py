@@ -1,7 +1,7 @@
 """Ports: the outputs of a source. Each source has its rows; some also feed a table through another port.
 
 A table that a source feeds is created, numbered and dropped with the source. Only the source writes it
-(tussock.jobs.plan.fed_tables).
+(tussock.jobs.catalog.fed_tables).
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import WEIGHT, make_chunk, weighted
+from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, weighted
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, OF_FILES, HiddenColumn, metadata_type
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource

@@ -134,7 +134,7 @@ def jvm_errors_as_ours() -> Iterator[None]:
         WorkerFailedError: a Python worker raised an error that is not Tussock's.
         SparkFailedError: Spark rejected a statement.
         SparkJobError: any other failure of a job.
-        TussockError: the error that a task carried out of Spark (jobs/flow/failure.py).
+        TussockError: the error that a task carried out of Spark (jobs/chunks/failure.py).
     """
     root = logging.getLogger()
 
@@ -159,7 +159,7 @@ def _of_jvm(error: Exception) -> TussockError | None:
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
 
-    from tussock.jobs.flow.failure import carried_failure
+    from tussock.jobs.chunks.failure import carried_failure
     from tussock.jobs.logical.errors import SparkFailedError
     from tussock.jobs.spark.executor_watch import given_up
 

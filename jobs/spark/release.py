@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tussock.jobs.flow.spark_hash import spark_hash
+from tussock.jobs.chunks.spark_hash import spark_hash
 from tussock.statestore.errors import InputError
 
 #: Catalyst's nodes that have another name in an older release: their name there and the one in plans.

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException, PythonException
 
-from tussock.jobs.flow.failure import carried_failure
+from tussock.jobs.chunks.failure import carried_failure
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.sql_errors import translated

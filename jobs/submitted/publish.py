@@ -3,7 +3,7 @@
     python -m tussock.jobs.submitted.publish --pipeline FOLDER [--env NAME] [--epoch N | --tidy]
 
 Safe to kill at any point, and to run twice concurrently (jobs/sinks/publication.py). Under spark-submit, the session
-must have the settings of jobs/lake/delta_packages.py when it starts.
+must have the settings of jobs/delta/delta_packages.py when it starts.
 """
 
 import argparse

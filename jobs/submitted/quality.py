@@ -1,7 +1,7 @@
 """The quality job: runs a pipeline's suites on the views of one committed epoch. Starts Spark only if a suite needs it.
 
-Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py defines their format. The result is
-a record in the store (jobs/gate/record.py), which `publish_views` checks, and Data Docs in a folder outside of the
+Suites are files `<view>.json` in the pipeline's quality folder; quality/suite.py defines their format. The result is
+a record in the store (jobs/quality/record.py), which `publish_views` checks, and Data Docs in a folder outside of the
 store. If the current suites have already judged the epoch, they do not run again.
 
     spark-submit jobs/submitted/quality.py --pipeline FOLDER [--env NAME] --epoch N
@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tussock.jobs.gate.record import HeldViewsError
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.store import open_pipeline
+from tussock.jobs.quality.record import HeldViewsError
 from tussock.jobs.submitted.exits import exit_code, say
 from tussock.jobs.submitted.which_pipeline import given_pipeline, pipeline_arguments
 

@@ -14,14 +14,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk
+from tussock.jobs.chunks.failure import ActorError, ViewFailedError
 from tussock.jobs.executors.base import net
 from tussock.jobs.executors.operator import Actor, Executor, ExpressionError, MakesPieces, TakesPieces
 from tussock.jobs.executors.table_replay import StatementRowError
-from tussock.jobs.flow.chunk import WEIGHT, empty_chunk
-from tussock.jobs.flow.failure import ActorError, ViewFailedError
 from tussock.jobs.kernels.errors import KernelError
 from tussock.jobs.plan.fragments import Fragment, input_ref
-from tussock.jobs.plan.schedule import Scheduled
+from tussock.jobs.schedule.schedule import Scheduled
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.wire.failed_row import FailedRow, failed_row
 from tussock.statestore.errors import InputError, TussockError

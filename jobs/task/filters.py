@@ -7,7 +7,7 @@ from tussock.jobs.executors.filter import FilterNode
 from tussock.jobs.kernels.outcomes import over_columns
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.plan.fragments import Fragment, input_ref
-from tussock.jobs.plan.schedule import Scheduled
+from tussock.jobs.schedule.schedule import Scheduled
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.flow.chunk import decode
-from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.chunks.chunk import decode
+from tussock.jobs.chunks.failure import carried_by_spark
 from tussock.jobs.settings.logs import configure_logging, working_on
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.opened import measured, opened_objects

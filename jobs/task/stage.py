@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.failure import carried_by_spark
+from tussock.jobs.chunks.spark_hash import spark_hash
 from tussock.jobs.exchange.peers import Peers
-from tussock.jobs.flow.failure import carried_by_spark
-from tussock.jobs.flow.spark_hash import spark_hash
 from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, LeafInput, Mail, split_cells

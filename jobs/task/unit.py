@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.jobs.chunks.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
+from tussock.jobs.chunks.failure import SourceContradictedError, carried_by_spark, encode_failure
 from tussock.jobs.executors.base import ChangeError, net
 from tussock.jobs.executors.operator import Actor, Entry
-from tussock.jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
-from tussock.jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
 from tussock.jobs.kernels.python_function import install
 from tussock.jobs.plan.fragments import Dispatch, Fragment
-from tussock.jobs.plan.schedule import Scheduled, SnapshotPart, Want
+from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.ports import Port

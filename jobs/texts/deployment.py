@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
+from tussock.jobs.statements.deployment import Deployment, Step, StepAction
 from tussock.statestore.meta.catalog import INTERNAL, shown_name
 
 _SIGNS: Mapping[StepAction, str] = {

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tussock.jobs.driver.restate import Restatement
 from tussock.jobs.operations.restate import Begun
+from tussock.jobs.trouble.restate import Restatement
 
 
 def begun_lines(begun: Begun) -> Iterator[str]:

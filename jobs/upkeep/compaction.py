@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.flow.failure import encode_failure, first_failure
+from tussock.jobs.chunks.failure import encode_failure, first_failure
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece

@@ -7,8 +7,8 @@ whose rows were taken back.
 
 from collections.abc import Iterator
 
-from tussock.jobs.driver.barrier import statement_of, taken_table
-from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.barriers.barrier import statement_of, taken_table
+from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.vacuum import Garbage

@@ -14,14 +14,14 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tussock.jobs.catalog.create import hidden_of
+from tussock.jobs.catalog.definition import output_of, source_of
 from tussock.jobs.kernels.python_function import called
 from tussock.jobs.logical.hidden_columns import HiddenColumn, mentions_hidden
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
-from tussock.jobs.plan.create import hidden_of
-from tussock.jobs.plan.definition import output_of, source_of
 from tussock.jobs.reading.query import with_lengths
 from tussock.jobs.reading.reader import open_table, relation_frame
 from tussock.jobs.sources.kept import Keeper

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import msgspec
 
-from tussock.jobs.catalog.statement_maker import StatementMaker
-from tussock.jobs.catalog.statement_writer import StatementWriter
-from tussock.jobs.catalog.transaction import DraftTransaction
-from tussock.jobs.plan.builds import planned
-from tussock.jobs.plan.definition import with_readers
-from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.definition import with_readers
+from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.statements.statement_maker import StatementMaker
+from tussock.jobs.statements.statement_writer import StatementWriter
+from tussock.jobs.statements.transaction import DraftTransaction
 from tussock.jobs.verify.record import Repair, Verdict, Verification
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.statement_log import LogMovedError

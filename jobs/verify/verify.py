@@ -19,8 +19,8 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tussock.jobs.flow.failure import carried_failure
-from tussock.jobs.plan.definition import ViewDefinition, definition_of, find
+from tussock.jobs.catalog.definition import ViewDefinition, definition_of, find
+from tussock.jobs.chunks.failure import carried_failure
 from tussock.jobs.reading.reader import key_of, stored_table
 from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.spark.type_names import name_of_type

@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.catalog.function_code import with_code
-from tussock.jobs.catalog.statement_maker import StatementMaker
-from tussock.jobs.catalog.statement_writer import StatementWriter
-from tussock.jobs.catalog.transaction import DraftTransaction
+from tussock.jobs.catalog.definition import created_by, find, source_of
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -38,11 +35,14 @@ from tussock.jobs.logical.statements import (
     Single,
 )
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.plan.definition import created_by, find, source_of
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.statements.function_code import with_code
+from tussock.jobs.statements.statement_maker import StatementMaker
+from tussock.jobs.statements.statement_writer import StatementWriter
+from tussock.jobs.statements.transaction import DraftTransaction
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import msgspec
 
+from tussock.jobs.catalog.create import hidden_of
 from tussock.jobs.logical.hidden_columns import METADATA, HiddenColumn, hidden_names, is_hidden
 from tussock.jobs.logical.nodes import Plan, Scan
-from tussock.jobs.plan.create import hidden_of
 from tussock.jobs.viewtests.document import Named, Rewrite, ViewTest, WrittenRow
 from tussock.statestore.meta.catalog import Catalog, Relation
 

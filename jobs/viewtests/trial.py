@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from tussock.jobs.catalog.insert import rows_for_table
-from tussock.jobs.catalog.statement_writer import StatementWriter
+from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.barriers.source_holds import require_not_held
+from tussock.jobs.catalog.definition import created_by, find, follows_moment
+from tussock.jobs.catalog.fed_tables import fed_by
+from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.moment import Wish, micros_of
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LevelRunner
-from tussock.jobs.driver.source_holds import require_not_held
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     OP,
@@ -36,14 +37,13 @@ from tussock.jobs.logical.statements import (
     Single,
     Transaction,
 )
-from tussock.jobs.plan.definition import created_by, find, follows_moment
-from tussock.jobs.plan.fed_tables import fed_by
-from tussock.jobs.plan.statement_log import PendingCatalog
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.sources.files import ON_CHANGE, FileSource, retains
 from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.jobs.statements.insert import rows_for_table
+from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.jobs.viewtests.comparison import Row, RowsDiffer, net_changes, row_differences, same_value
 from tussock.jobs.viewtests.document import FilePlace, ViewStep, ViewTest, ViewTestError, WrittenRow
 from tussock.jobs.viewtests.stand_in import columns_of_input, flat_test, over_stand_ins

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.flow.chunk import WEIGHT
-from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.chunks.chunk import WEIGHT
+from tussock.jobs.schedule.schedule import Schedule, Scheduled
 from tussock.statestore.vnode import vnodes_of
 
 
@@ -197,7 +197,7 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     """Split a chunk by parallel unit.
 
     Args:
-        chunk: rows with weights (tussock.jobs.flow.chunk).
+        chunk: rows with weights (tussock.jobs.chunks.chunk).
         keys: columns of the distribution key. If empty, all rows go to vnode 0's unit.
         units: (vnode count,) the mapping, vnode -> unit.
 

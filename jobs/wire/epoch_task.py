@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.logical.statements import CreateFunction
-from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.schedule.schedule import Schedule
 from tussock.jobs.wire.cell import CELL_SCHEMA
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.statestore.zones import ZoneRules

@@ -1,6 +1,6 @@
 """The facts of a row on which an expression raised.
 
-Actors know columns by number only. The driver adds the names (tussock.jobs.driver.row_names).
+Actors know columns by number only. The driver adds the names (tussock.jobs.trouble.row_names).
 """
 
 from collections.abc import Sequence

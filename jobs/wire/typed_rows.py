@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.chunks.chunk import WEIGHT, encode, make_chunk
+from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.executors.base import net
-from tussock.jobs.flow.chunk import WEIGHT, encode, make_chunk
-from tussock.jobs.flow.failure import encode_failure
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
-from tussock.jobs.plan.schedule import Exchange, Schedule, Scheduled
+from tussock.jobs.schedule.schedule import Exchange, Schedule, Scheduled
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
 from tussock.jobs.wire.failed_row import RaisedInSpark, short_values
 from tussock.statestore.errors import DamagedError, TussockError

@@ -20,8 +20,8 @@ from selectors import EVENT_READ
 
 import pyarrow as pa
 
+from tussock.jobs.chunks.failure import TaskError, carried_failure
 from tussock.jobs.exchange import peers
-from tussock.jobs.flow.failure import TaskError, carried_failure
 from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.wire.epoch_task import EpochTask, cells_in

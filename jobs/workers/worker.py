@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from tussock.jobs.chunks.failure import TaskError
 from tussock.jobs.exchange.channel import Channel
 from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.peers import BEAT_S, Peers
-from tussock.jobs.flow.failure import TaskError
 from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.settings.logs import configure_logging

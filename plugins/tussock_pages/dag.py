@@ -11,7 +11,6 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
-from tussock.jobs.catalog.show import show
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph, nearest
 from tussock.jobs.facts.health import Trouble
@@ -27,9 +26,10 @@ from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.tables import tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
-from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.schedule.schedule import schedule
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.statements.show import show
 from tussock.jobs.texts.drawing import Drawing, draw
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs

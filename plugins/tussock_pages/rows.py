@@ -8,8 +8,8 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
+from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.facts.rows import MOST_ROWS, SEARCH_S, RowsFacts, first_changes, first_rows, search_columns
-from tussock.jobs.plan.store_zone import store_zone
 from tussock.jobs.reading.reader import CHANGE
 from tussock.jobs.texts.table import cell_texts
 from tussock.statestore.errors import InputError

@@ -61,7 +61,7 @@ class RelationKind(StrEnum):
 
 
 INTERNAL = "__quality__"
-"""Prefix of the names of internal views: measures of quality suites (jobs/gate/measures.py)."""
+"""Prefix of the names of internal views: measures of quality suites (jobs/quality/measures.py)."""
 _INTERNAL_NAME = re.compile(rf"{INTERNAL}(.+)_([a-z]+)_[0-9a-f]{{32}}")
 
 

@@ -12,7 +12,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.spark.session import build_spark

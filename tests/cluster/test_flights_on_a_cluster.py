@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance, interval_of
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline

@@ -17,7 +17,7 @@ from tussock_airflow import AirflowException
 from tussock_operators import UndoneError, run_actors
 
 from tests.dags.test_epoch_dag import parsed
-from tussock.jobs.driver.source_holds import HeldSourcesError
+from tussock.jobs.barriers.source_holds import HeldSourcesError
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.jobs.settings.tables import NoticeEvent

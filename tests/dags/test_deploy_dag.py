@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from tussock_approval import in_lines
 
 from scripts.airflow_home import airflow_environment
-from tussock.jobs.catalog.deployment import Deployment, Step, StepAction
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.statements.deployment import Deployment, Step, StepAction
 from tussock.jobs.texts.deployment import deployment_text
 
 ROOT = Path(__file__).resolve().parents[2]

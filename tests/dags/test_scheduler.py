@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pipelines.flights import load
 from scripts.airflow_home import AirflowHome
 from tests.dags.waiting import PATIENCE_S, wait_for
-from tussock.jobs.plan.definition import find
+from tussock.jobs.catalog.definition import find
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta

@@ -25,8 +25,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.statements import Insert

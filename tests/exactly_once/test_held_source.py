@@ -15,8 +15,8 @@ from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.facts.sources import sources
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings

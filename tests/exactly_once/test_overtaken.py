@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import open_meta, read
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun

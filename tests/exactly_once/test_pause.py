@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
 from tussock.jobs import cli
+from tussock.jobs.catalog.create import PausedViewError
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.row_names import ViewRowError
-from tussock.jobs.plan.create import PausedViewError
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
+from tussock.jobs.trouble.row_names import ViewRowError
 
 pytestmark = pytest.mark.spark
 

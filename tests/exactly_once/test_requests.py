@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.session import Session
 from tussock.statestore.meta.store import MetaStore

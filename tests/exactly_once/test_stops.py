@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
 from tussock.jobs import cli
-from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.barriers.source_holds import HeldSourceWarning
+from tussock.jobs.chunks.failure import ActorError
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import HeldSourceWarning
 from tussock.jobs.executors.table_replay import StatementRowError
-from tussock.jobs.flow.failure import ActorError
 from tussock.jobs.session import Session
 from tussock.jobs.sources.errors import LostCopyError
+from tussock.jobs.trouble.row_names import ViewRowError
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.names import SOURCES
 

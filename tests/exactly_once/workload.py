@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import pandas_udf
 
 from tests.support.waiting import eventually
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.reading.reader import scan_relation

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs import cli
-from tussock.jobs.catalog.transaction import CannotFollowError
+from tussock.jobs.catalog.alter_source import CannotAlterSourceError
 from tussock.jobs.logical.errors import SqlError
-from tussock.jobs.plan.alter_source import CannotAlterSourceError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.sources.errors import BadOptionError, MissingPathError
+from tussock.jobs.statements.transaction import CannotFollowError
 from tussock.jobs.texts.deployment import deployment_text
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.plan.alter_table import CannotAlterError
+from tussock.jobs.catalog.alter_table import CannotAlterError
 from tussock.jobs.session import Session
 from tussock.statestore.errors import InputError
 
@@ -160,9 +160,9 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
 
 def test_a_second_sessions_statement_on_the_old_names_is_rejected(session: Session) -> None:
     session.execute("CREATE TABLE twice (a int)")
+    from tussock.jobs.catalog.apply import apply_statement
     from tussock.jobs.logical.nodes import Field
     from tussock.jobs.logical.statements import AlterTable, CreateTable
-    from tussock.jobs.plan.apply import apply_statement
     from tussock.statestore.meta.catalog import Catalog
 
     made = CreateTable("twice", (Field("a", "int"),), ())

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.spark_types import SparkSession
-from tussock.jobs.catalog.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, edits
-from tussock.jobs.catalog.deployment import Deployment
 from tussock.jobs.operations.deploy import PlanOutdatedError, apply, plan
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta
+from tussock.jobs.statements.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, edits
+from tussock.jobs.statements.deployment import Deployment
 from tussock.jobs.texts.deployment import deployment_text
 
 SETTINGS = 'name = "shop"\nstore = "${SHOP_STORE:-store}"\nsql = ["tables.sql", "views.sql"]\n[quality]\n'

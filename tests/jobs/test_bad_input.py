@@ -18,15 +18,14 @@ from pyspark.sql import SparkSession
 
 from tests.support.runners import here
 from tussock.jobs import cli
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.source_holds import HeldSourceWarning
+from tussock.jobs.catalog.apply import RelationExistsError, RelationInUseError
+from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.source_holds import HeldSourceWarning
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.errors import NoRelationError, SqlError, UnsupportedQueryError
 from tussock.jobs.logical.key_columns import NullKeyError
-from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError
-from tussock.jobs.plan.definition import UnknownRelationError
 from tussock.jobs.session import Session
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -37,6 +36,7 @@ from tussock.jobs.sources.errors import (
 )
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sql.change import TwoRowsOfOneKeyError
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import DamagedError, InputError, TussockError
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.meta.errors import DamagedDocumentError

@@ -13,11 +13,11 @@ from tests.support.release import needs_spark
 from tests.support.runners import here
 from tests.support.sample import sample
 from tests.truth.compare import assert_same_answer
-from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.session import Session
+from tussock.jobs.trouble.row_names import ViewRowError
 
 pytestmark = pytest.mark.spark
 

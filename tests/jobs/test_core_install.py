@@ -187,7 +187,7 @@ OTHERS = {
         "spark",
     ),
     "a Delta source": (
-        'imported("tussock.jobs.lake.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()',
+        'imported("tussock.jobs.delta.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()',
         "delta",
     ),
     "a Delta sink": (
@@ -195,7 +195,7 @@ OTHERS = {
         "delta",
     ),
     "a Delta sink on Spark": ('imported("tussock.jobs.sinks.kinds").sinks_on_spark(None)', "delta-spark"),
-    "a gate": ('imported("tussock.jobs.gate.import_gx").import_gx(spark=False)', "quality"),
+    "a gate": ('imported("tussock.jobs.quality.import_gx").import_gx(spark=False)', "quality"),
 }
 
 

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.catalog.definition import UnknownRelationError, definition_of, find
+from tussock.jobs.catalog.definition import ViewDefinition as Definition
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
-from tussock.jobs.plan.definition import UnknownRelationError, definition_of, find
-from tussock.jobs.plan.definition import ViewDefinition as Definition
 from tussock.jobs.reading.frames import FrameOfAnEpochError, OutdatedFrameError
 from tussock.jobs.reading.read import NotThereYetError
 from tussock.jobs.session import Session

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.supersede import ReadEntryError, abandon
-from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.catalog.statement_log import WaitingStatementsError
 from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.session import Session
+from tussock.jobs.trouble.supersede import ReadEntryError, abandon
 from tussock.statestore.meta.statement_log import LogMovedError
 
 pytestmark = pytest.mark.spark
@@ -160,7 +160,7 @@ def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(
 
     rows_to_insert = dml.rows_to_insert
     monkeypatch.setattr(dml, "rows_to_insert", meanwhile)
-    monkeypatch.setattr("tussock.jobs.catalog.statement_runner.ATTEMPTS", 3)
+    monkeypatch.setattr("tussock.jobs.statements.statement_runner.ATTEMPTS", 3)
     if times > 1:
         with pytest.raises(LogMovedError):
             session.execute("INSERT INTO taken SELECT id, shop FROM orders")

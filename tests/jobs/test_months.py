@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
-from tussock.jobs.catalog.insert import UnfitRowsError
-from tussock.jobs.driver.row_names import ViewRowError
-from tussock.jobs.flow.failure import ViewFailedError
+from tussock.jobs.chunks.failure import ViewFailedError
 from tussock.jobs.reading.written_rows import NoFormError, write_csv, write_json, write_parquet
 from tussock.jobs.session import Session
 from tussock.jobs.spark.collected import collected
+from tussock.jobs.statements.insert import UnfitRowsError
 from tussock.jobs.texts.table import text_table
+from tussock.jobs.trouble.row_names import ViewRowError
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import GIVEN_MONTHS
 

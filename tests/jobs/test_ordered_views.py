@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs import cli
-from tussock.jobs.catalog import statement_maker
-from tussock.jobs.plan.definition import find
+from tussock.jobs.catalog.definition import find
 from tussock.jobs.reading import ordered_query
 from tussock.jobs.reading.reader import ViewPart, key_of, scan_ordered
 from tussock.jobs.session import Session
 from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.outline import outline_of
 from tussock.jobs.sources.base import Restated
+from tussock.jobs.statements import statement_maker
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.meta.catalog import Relation
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.plan.apply import RelationInUseError
+from tussock.jobs.catalog.apply import RelationInUseError
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
 from tussock.statestore.errors import InputError

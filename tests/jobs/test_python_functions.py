@@ -16,15 +16,15 @@ from pyspark.sql.functions import pandas_udf
 from tests.support.release import needs_spark
 from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.row_names import ViewRowError
-from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.flow.failure import ActorError
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.catalog.apply import RelationExistsError, RelationInUseError
+from tussock.jobs.chunks.failure import ActorError
 from tussock.jobs.kernels.python_function import FunctionCodeError
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
-from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError
 from tussock.jobs.reading.query import FunctionInQueryError
 from tussock.jobs.session import Session
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import abandon
 
 pytestmark = pytest.mark.spark
 

@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance, next_epoch
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.publish import publish
-from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.session import Session
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.trouble.restate import Restating
 from tussock.jobs.upkeep.vacuum import sweep
 
 EPOCHS = 30

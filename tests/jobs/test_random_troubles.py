@@ -22,15 +22,15 @@ from deltalake import write_deltalake
 
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.jobs.sources.test_boundary import OF_LIBRARIES
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
-from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.parquet import ParquetFiles
+from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "int"), Field("v", "int"))

@@ -26,7 +26,9 @@ from tests.jobs.driver.test_pauses import BAD, GOOD, LARGEST, sums
 from tests.jobs.driver.test_pauses import write as write_rows
 from tests.jobs.plan.catalogs import scan, table, view
 from tussock.jobs import cli
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.catalog.apply import apply_statement
+from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
@@ -41,8 +43,6 @@ from tussock.jobs.logical.nodes import (
     TemporalFilter,
 )
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
-from tussock.jobs.plan.apply import apply_statement
-from tussock.jobs.plan.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.settings.home import CopiedStoreError, home_of
 from tussock.jobs.settings.printed_commands import addressed, commands_in
 from tussock.statestore.meta.store import MetaStore
@@ -607,18 +607,21 @@ ELSEWHERE = {
     "BuildFailedError": ("`tussock apply` binds with Spark", "tests/jobs/driver/test_builds.py"),
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/jobs/test_apply.py"),
     "DeltaReadError": ("needs a damaged Delta table", "tests/jobs/sources/test_delta.py"),
-    "HeldViewsError": ("needs a rule on the arrival of files", "tests/jobs/gate/test_arrival.py"),
+    "HeldViewsError": ("needs a rule on the arrival of files", "tests/jobs/quality/test_arrival.py"),
     "InheritedError": ("needs a process that forks", "tests/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/jobs/driver/test_runner.py"),
-    "NoEpochYetError": ("needs a suite; the command is that of NothingToVerifyError", "tests/jobs/gate/test_gate.py"),
+    "NoEpochYetError": (
+        "needs a suite; the command is that of NothingToVerifyError",
+        "tests/jobs/quality/test_gate.py",
+    ),
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/jobs/viewtests/test_document.py"),
     "DuckZoneError": ("needs a release of DuckDB with other rules", "tests/jobs/reading/test_duck_zones.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/exactly_once/test_pause.py"),
-    "QualityGateError": ("needs a rule on the arrival of files", "tests/jobs/gate/test_arrival.py"),
+    "QualityGateError": ("needs a rule on the arrival of files", "tests/jobs/quality/test_arrival.py"),
     "ReadEntryError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SkippedInputError": ("only statements that Spark evaluates read others", "tests/jobs/test_transactions.py"),
     "SourceTroubleError": (

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.truth.compare import assert_same_answer
-from tussock.jobs.catalog.transaction import CannotFollowError
-from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.catalog.apply import RelationExistsError
+from tussock.jobs.catalog.replace import CannotReplaceError
 from tussock.jobs.driver.summary import EpochSummary
-from tussock.jobs.plan.apply import RelationExistsError
-from tussock.jobs.plan.replace import CannotReplaceError
 from tussock.jobs.session import Session
+from tussock.jobs.statements.transaction import CannotFollowError
+from tussock.jobs.trouble.row_names import ViewRowError
 
 pytestmark = pytest.mark.spark
 
@@ -283,8 +283,8 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
 
 
 def test_if_the_new_view_cannot_process_a_row_the_old_one_remains_and_the_entry_can_be_skipped(kept: Kept) -> None:
-    from tussock.jobs.driver.detour import Detour
-    from tussock.jobs.driver.supersede import abandon
+    from tussock.jobs.barriers.detour import Detour
+    from tussock.jobs.trouble.supersede import abandon
 
     entry, before = kept.session.meta.log_end(), kept.views["dear"]
     kept.replace("dear", "SELECT id, shop, 100 div (price - 21) AS price FROM orders")
@@ -299,8 +299,8 @@ def test_if_the_new_view_cannot_process_a_row_the_old_one_remains_and_the_entry_
 
 @pytest.mark.deep
 def test_a_paused_view_continues_when_it_is_replaced_by_the_same_query(kept: Kept) -> None:
-    from tussock.jobs.driver.detour import Detour
-    from tussock.jobs.driver.supersede import abandon
+    from tussock.jobs.barriers.detour import Detour
+    from tussock.jobs.trouble.supersede import abandon
 
     kept.create("risky", "SELECT id, 100 / (price - 21) AS x FROM dear")
     kept.create("over_it", "SELECT max(x) AS x FROM risky")

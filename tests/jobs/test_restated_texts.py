@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
 from tussock.jobs.sources.base import Restated
+from tussock.jobs.trouble.restate import Restating
 
 pytestmark = pytest.mark.spark
 COLUMNS = "id int, v int"

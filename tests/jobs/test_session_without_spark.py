@@ -16,21 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
-from tussock.jobs.catalog.insert import UnfitRowsError
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.driver.runner import NeedsSparkError
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.key_columns import NullKeyError
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
-from tussock.jobs.plan.definition import UnknownRelationError
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError, PausedViewWarning, UnknownColumnError
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
 from tussock.jobs.sources import files
 from tussock.jobs.sources.file_portions import fitting
 from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.statements.insert import UnfitRowsError
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

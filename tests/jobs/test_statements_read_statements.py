@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.catalog.open_transaction import TransactionError
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.logical.statements import Delete
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
 from tussock.jobs.sql.change import TwoRowsOfOneKeyError, TwoSourceRowsError
+from tussock.jobs.statements.open_transaction import TransactionError
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tests.support.runners import here
 from tests.truth.compare import assert_same_answer
 from tussock.jobs import cli
+from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
-from tussock.jobs.plan.definition import UnknownRelationError
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError
 from tussock.jobs.reading.reader import NoStoredRowsError

@@ -12,24 +12,24 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs import cli
-from tussock.jobs.catalog.deployment import Deploying, Deployment
-from tussock.jobs.catalog.open_transaction import TransactionError
-from tussock.jobs.catalog.statement_writer import Answer, SkippedInputError
-from tussock.jobs.catalog.transaction import DraftTransaction
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.supersede import ReadEntryError, abandon
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.catalog.definition import UnknownRelationError
+from tussock.jobs.catalog.statement_log import WaitingLog
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Insert, Statement, Transaction, Update
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
-from tussock.jobs.plan.definition import UnknownRelationError
-from tussock.jobs.plan.statement_log import WaitingLog
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
+from tussock.jobs.statements.deployment import Deploying, Deployment
+from tussock.jobs.statements.open_transaction import TransactionError
+from tussock.jobs.statements.statement_writer import Answer, SkippedInputError
+from tussock.jobs.statements.transaction import DraftTransaction
+from tussock.jobs.trouble.supersede import ReadEntryError, abandon
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore

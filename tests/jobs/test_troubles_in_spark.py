@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.driver.guilty import first_failing
-from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.barriers.source_holds import HeldSourceWarning
 from tussock.jobs.session import Session
 from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.trouble.guilty import first_failing
 from tussock.statestore.errors import InputError, TussockError
 
 

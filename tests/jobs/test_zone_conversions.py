@@ -172,8 +172,8 @@ CONVERTS = re.compile(
 MODULES = {
     "the recorded rules": """
         statestore/zones.py jobs/kernels/zones.py jobs/sources/plain_values.py jobs/facts/rows.py
-        jobs/gate/arrival.py jobs/driver/epoch.py jobs/operations/epochs.py jobs/reading/moment.py jobs/texts/table.py
-        jobs/viewtests/values.py jobs/viewtests/first_test.py""",
+        jobs/quality/arrival.py jobs/driver/epoch.py jobs/operations/epochs.py jobs/reading/moment.py
+        jobs/texts/table.py jobs/viewtests/values.py jobs/viewtests/first_test.py""",
     "the JVM, whose rules must be the recorded ones": """
         jobs/spark/zones.py jobs/sql/plan_nodes/temporal_filter.py""",
     "DuckDB, which is refused if its rules are not the recorded ones": """
@@ -183,9 +183,9 @@ MODULES = {
         plugins/tussock_timetable.py plugins/tussock_events.py""",
     "none: the times are in UTC, or have no zone": """
         jobs/kernels/kernel.py jobs/kernels/cast.py jobs/kernels/datetime.py jobs/sources/preview.py
-        jobs/sources/listing.py jobs/gate/index.py jobs/shell/care_commands.py plugins/tussock_pages/page.py""",
+        jobs/sources/listing.py jobs/quality/index.py jobs/shell/care_commands.py plugins/tussock_pages/page.py""",
     "the process, as in pyspark's collect()": """
-        jobs/gate/row_metrics.py""",
+        jobs/quality/row_metrics.py""",
     "only the name is checked": """
         statestore/meta/settings.py""",
 }

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.zone_rules import rules_of_python
-from tussock.jobs.catalog.deployment import Deployment, StepAction
 from tussock.jobs.session import Session
 from tussock.jobs.settings.java_zones import java_zones
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.spark import zones
+from tussock.jobs.statements.deployment import Deployment, StepAction
 from tussock.jobs.verify.record import Verdict
 from tussock.statestore.zones import ZoneRules, digest_of, rules_of, zone_rules
 

@@ -34,7 +34,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from tests.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
 from tests.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
 from tussock.jobs.driver.publish import publish  # noqa: E402
-from tussock.jobs.gate.record import Failure, Metric, QualityRecord, ViewQuality, write_record  # noqa: E402
+from tussock.jobs.quality.record import Failure, Metric, QualityRecord, ViewQuality, write_record  # noqa: E402
 from tussock.statestore.meta.store import MetaStore  # noqa: E402
 
 PATIENCE_S = 60.0

@@ -6,7 +6,7 @@ import pytest
 from tussock_pages.page import _templates, message, moment, size, span
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 
-from tussock.jobs.gate.record import Failure
+from tussock.jobs.quality.record import Failure
 
 
 def test_a_sparkline_starts_at_zero_and_omits_unknown_values() -> None:

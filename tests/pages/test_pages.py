@@ -19,14 +19,14 @@ from tests.jobs.facts.test_status import FIELDS, write
 from tests.jobs.plan.catalogs import table
 from tests.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, one_epoch, taken_by
 from tussock.jobs.facts.status import Status
-from tussock.jobs.gate.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.quality.record import QualityRecord, ViewQuality, read_record, write_record
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.work import Work

@@ -9,7 +9,7 @@ from tests.pages.serving import PATIENCE_S, ROLES, ROOT, Shop, Visitor
 from tests.pages.test_rights import HERE, ROUTES, asked
 from tests.support.waiting import eventually
 from tussock.jobs.driver.run_record import record_failure
-from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
+from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.tables import RowsFor
 from tussock.jobs.verify.record import Example, Verdict, Verification, ViewCheck, write_last

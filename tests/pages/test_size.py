@@ -17,7 +17,7 @@ from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.pages.serving import Shop, Visitor
 from tussock.jobs.driver.publish import publish
-from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
+from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.manifest import RowCounts, StepSeconds, manifest_of
 from tussock.statestore.meta.store import MetaStore

@@ -6,11 +6,11 @@ from datetime import datetime
 from tussock_steps import opened, pipeline_of
 
 from tussock.jobs.driver.summary import show_summary
-from tussock.jobs.gate.record import GateVerdict, QualityRecord
 from tussock.jobs.operations import alerts, compaction, epochs, news, publication, quality, restate, tables, upkeep
 from tussock.jobs.operations import publish as publishing
 from tussock.jobs.operations.epochs import Wish
 from tussock.jobs.operations.runners import Where
+from tussock.jobs.quality.record import GateVerdict, QualityRecord
 from tussock.jobs.settings.tables import Runner
 from tussock.jobs.sinks.manifest import TableState
 from tussock.jobs.sources.base import Restated

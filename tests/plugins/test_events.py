@@ -16,17 +16,17 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, view
 from tests.plugins import by_name as steps
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
 from tussock.jobs.operations.news import SourceNews, Told
 from tussock.jobs.reading import intake
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))

@@ -24,14 +24,16 @@ from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.plugins import by_name as steps
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
-from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.gate.gate import validate_epoch
-from tussock.jobs.gate.record import (
+from tussock.jobs.logical.nodes import Column, Field, Project, Scan
+from tussock.jobs.logical.statements import CreateView, Show, Shown, Transaction
+from tussock.jobs.operations.news import Told
+from tussock.jobs.operations.publication import Publication
+from tussock.jobs.quality.gate import validate_epoch
+from tussock.jobs.quality.record import (
     Failure,
     GateVerdict,
     HeldViewsError,
@@ -43,15 +45,13 @@ from tussock.jobs.gate.record import (
     stays_published,
     write_record,
 )
-from tussock.jobs.gate.suite import QualitySuiteError
-from tussock.jobs.logical.nodes import Column, Field, Project, Scan
-from tussock.jobs.logical.statements import CreateView, Show, Shown, Transaction
-from tussock.jobs.operations.news import Told
-from tussock.jobs.operations.publication import Publication
+from tussock.jobs.quality.suite import QualitySuiteError
 from tussock.jobs.reading.read import BackwardsError, HeldViewWarning, NeverPassedError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import Retention
+from tussock.jobs.statements.show import show
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.vacuum import clean
 from tussock.statestore.errors import RetryableError

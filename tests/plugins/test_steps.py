@@ -11,15 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.plugins import by_name as steps
+from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.driver import runner
 from tussock.jobs.driver.epoch import advance, interval_of
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.pauses import PausedViewsError
-from tussock.jobs.driver.restate import EpochUnderWayError
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources
 from tussock.jobs.facts.sources import sources
-from tussock.jobs.gate.record import (
+from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
+from tussock.jobs.operations.publication import Publication
+from tussock.jobs.quality.record import (
     Failure,
     GateVerdict,
     MissingRecordError,
@@ -28,16 +30,14 @@ from tussock.jobs.gate.record import (
     ViewQuality,
     write_record,
 )
-from tussock.jobs.gate.suite import read_suite
-from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
-from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
-from tussock.jobs.operations.publication import Publication
+from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.trouble.restate import EpochUnderWayError
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -380,8 +380,8 @@ def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path
 
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
-    heavy = "{'pyspark', 'great_expectations', 'tussock.jobs.gate.gate'}"
-    code = f"import sys, tussock.jobs.gate.record; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'pyspark', 'great_expectations', 'tussock.jobs.quality.gate'}"
+    code = f"import sys, tussock.jobs.quality.record; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

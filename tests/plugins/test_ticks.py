@@ -10,7 +10,7 @@ import pytest
 from tussock_timetable import IntervalsUntil
 
 from tussock.jobs.facts.runs import GRACE, overdue
-from tussock.jobs.gate.arrival import past_intervals
+from tussock.jobs.quality.arrival import past_intervals
 from tussock.jobs.settings.pipeline import RunSchedule
 from tussock.jobs.settings.ticks import Ticks
 

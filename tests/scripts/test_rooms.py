@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = {
     "package": ("jobs/operations/publish.py", "import tussock_steps"),
-    "jobs": ("jobs/logical/nodes.py", "def f():\n    from tussock.jobs.plan import definition"),
+    "jobs": ("jobs/logical/nodes.py", "def f():\n    from tussock.jobs.catalog import definition"),
     "statestore": ("statestore/errors.py", "from tussock.statestore.table import state_table"),
     "cycles": ("jobs/logical/statements.py", "if TYPE_CHECKING:\n    from tussock.jobs.logical import script"),
     "statestore-alone": ("statestore/vnode.py", "import duckdb"),

@@ -378,6 +378,6 @@ class ClusterRunner(LocalRunner):
 
 def one_stage_failure(err: Exception) -> Exception | None:
     """The error of the engine inside an error of Spark."""
-    from tussock.jobs.flow.failure import carried_failure
+    from tussock.jobs.chunks.failure import carried_failure
 
     return carried_failure(err)

@@ -20,7 +20,7 @@ from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
-from tussock.jobs.driver.moment import Wish, micros_of
+from tussock.jobs.barriers.moment import Wish, micros_of
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train

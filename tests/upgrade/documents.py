@@ -5,6 +5,13 @@ Fields have values other than their defaults, so that a renamed field or a chang
 
 import msgspec
 
+from tussock.jobs.catalog.definition import (
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    ViewDefinition,
+)
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.constant import RangeNode, ValuesNode
 from tussock.jobs.executors.expand import ExpandNode
@@ -65,13 +72,6 @@ from tussock.jobs.logical.statements import (
     FunctionModule,
     Insert,
     Update,
-)
-from tussock.jobs.plan.definition import (
-    FunctionDefinition,
-    PlainViewDefinition,
-    SourceDefinition,
-    TableDefinition,
-    ViewDefinition,
 )
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from tussock.jobs.sources.files import document_of

@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 
 from tests.upgrade import story
 from tussock.jobs import session as sessions
-from tussock.jobs.driver.barrier import Wish, inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import Wish, inject
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.spark.session import build_spark
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.compaction_picker import full_compaction

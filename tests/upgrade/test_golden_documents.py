@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from tests.upgrade.documents import DEFINITIONS, DOCUMENTS, STATEMENTS
+from tussock.jobs.catalog.definition import Definition
 from tussock.jobs.executors.registry import Node
 from tussock.jobs.logical.nodes import Expr, Plan
 from tussock.jobs.logical.statements import Statement
-from tussock.jobs.plan.definition import Definition
 from tussock.statestore.meta.delta import VersionChange
 from tussock.statestore.meta.document import decode_document, encode_document
 

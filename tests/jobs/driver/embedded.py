@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.driver.summary import EpochSummary

@@ -15,14 +15,14 @@ import pytest
 
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.support.faulty_store import FaultyObjectStore, Killed
+from tussock.jobs.barriers.source_holds import held_sources, holds_text, with_holds
+from tussock.jobs.catalog.alter_source import CannotAlterSourceError, set_source_columns
+from tussock.jobs.catalog.apply import RelationExistsError, apply_statement
+from tussock.jobs.catalog.definition import find, source_of
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources, holds_text, with_holds
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateView, SetSourceColumns, Transaction
-from tussock.jobs.plan.alter_source import CannotAlterSourceError, set_source_columns
-from tussock.jobs.plan.apply import RelationExistsError, apply_statement
-from tussock.jobs.plan.definition import find, source_of
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.catalog import Hold, RelationKind

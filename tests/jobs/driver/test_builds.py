@@ -21,16 +21,15 @@ import pytest
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
-from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.catalog.apply import apply_statement
+from tussock.jobs.catalog.builds import BeingBuiltError
+from tussock.jobs.catalog.definition import UnknownRelationError, find
 from tussock.jobs.driver.epoch import BuildFailedError, advance, run_epoch
-from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.facts.graph import NodeState, graph
 from tussock.jobs.facts.views import ViewState, views
-from tussock.jobs.gate.gate import validate_epoch
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project, Scan
 from tussock.jobs.logical.statements import (
     AlterTable,
@@ -43,12 +42,13 @@ from tussock.jobs.logical.statements import (
     Statement,
     Transaction,
 )
-from tussock.jobs.plan.apply import apply_statement
-from tussock.jobs.plan.builds import BeingBuiltError
-from tussock.jobs.plan.definition import UnknownRelationError, find
+from tussock.jobs.quality.gate import validate_epoch
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions
+from tussock.jobs.statements.show import show
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.upkeep.compaction import compact
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.hummock.compaction_picker import dropped_tables

@@ -8,13 +8,13 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.task.level import CellFunction
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.wire.cell import Mail
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport
 from tussock.jobs.wire.flush_policy import FlushPolicy

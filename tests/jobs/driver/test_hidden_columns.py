@@ -16,20 +16,20 @@ import pytest
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.s3_servers import BUCKET, credentials, moto_process
 from tests.support.faulty_store import stores_after_deaths
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.catalog import fed_tables
 from tussock.jobs.driver.epoch import advance, next_epoch
-from tussock.jobs.driver.moment import Wish, micros_of
-from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
-from tussock.jobs.plan import fed_tables
-from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.schedule.schedule import schedule
 from tussock.jobs.sources import ports, rejects, taken
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.ports import Port
+from tussock.jobs.trouble.restate import Restating
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

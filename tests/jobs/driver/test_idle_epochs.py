@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.jobs.barriers.test_source_holds import FILE_FIELDS, over, write
 from tests.jobs.driver.embedded import append, new_store
-from tests.jobs.driver.test_source_holds import FILE_FIELDS, over, write
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.status import status

@@ -11,13 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
-from tests.jobs.driver.test_restate import restate
+from tests.jobs.trouble.test_restate import restate
 from tests.support.faulty_store import stores_after_deaths
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.tables import EpochSettings
@@ -25,6 +24,7 @@ from tussock.jobs.sources import file_portions
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.plain import PlainTexts
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.store import MetaStore
 

@@ -13,12 +13,14 @@ import pytest
 
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.faulty_store import stores_after_deaths
-from tussock.jobs.catalog.source_changes import edited_source, set_options
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.catalog.alter_source import CannotAlterSourceError, created_source
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find, source_of
+from tussock.jobs.catalog.difference import differences
+from tussock.jobs.catalog.move_source import move_source, moved_sources
 from tussock.jobs.driver.epoch import advance, next_epoch
-from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
     BoundSourceOptions,
@@ -29,15 +31,13 @@ from tussock.jobs.logical.statements import (
     SetSourceOptions,
     Statement,
 )
-from tussock.jobs.plan.alter_source import CannotAlterSourceError, created_source
-from tussock.jobs.plan.definition import SourceDefinition, definition_of, find, source_of
-from tussock.jobs.plan.difference import differences
-from tussock.jobs.plan.move_source import move_source, moved_sources
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.describe import placed
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.taken import taken_files
+from tussock.jobs.statements.source_changes import edited_source, set_options
+from tussock.jobs.trouble.restate import Restating
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 

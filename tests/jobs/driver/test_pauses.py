@@ -17,21 +17,21 @@ import pytest
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
-from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.moment import Wish
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.chunks.failure import ViewFailedError
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.moment import Wish
 from tussock.jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
-from tussock.jobs.driver.row_names import ViewRowError
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.driver.summary import EpochSummary, show_summary
-from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.flow.failure import ViewFailedError
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
 from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.listing import Interval
+from tussock.jobs.statements.show import show
+from tussock.jobs.trouble.row_names import ViewRowError
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore

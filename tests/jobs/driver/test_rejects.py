@@ -15,14 +15,13 @@ import pytest
 
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.faulty_store import FaultyObjectStore, Killed
-from tussock.jobs.catalog.show import show
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.catalog.apply import RelationExistsError, RelationInUseError, apply_statement
+from tussock.jobs.catalog.fed_tables import FedTableError
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.restate import Restating
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.driver.summary import EpochSummary, show_summary
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Scan
 from tussock.jobs.logical.statements import (
     AlterTable,
@@ -37,14 +36,15 @@ from tussock.jobs.logical.statements import (
     Statement,
     Update,
 )
-from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
-from tussock.jobs.plan.fed_tables import FedTableError
 from tussock.jobs.reading.rejected import rejected
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
+from tussock.jobs.statements.show import show
+from tussock.jobs.trouble.restate import Restating
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore

@@ -14,7 +14,7 @@ from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.support.spark_types import SparkSession
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner

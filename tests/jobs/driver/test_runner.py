@@ -19,9 +19,9 @@ from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver import one_stage
 from tussock.jobs.driver import runner as runners
-from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import AutoRunner, LocalRunner, SparkWantedError, no_spark
 from tussock.jobs.driver.spark_runner import SparkRunner

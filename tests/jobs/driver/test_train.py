@@ -10,16 +10,16 @@ from pyspark.sql import SparkSession
 from tests.jobs.driver.embedded import append, new_store
 from tests.jobs.plan.catalogs import table
 from tests.support.waiting import eventually
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.driver.train import Train
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.files import files_of
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore

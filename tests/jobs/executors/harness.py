@@ -14,9 +14,9 @@ import pyarrow as pa
 import yaml
 
 from tests.statestore.table.stores import BucketStore
+from tussock.jobs.chunks.chunk import chunk_schema
 from tussock.jobs.executors.operator import Actor, MakesPieces
 from tussock.jobs.executors.registry import Node
-from tussock.jobs.flow.chunk import chunk_schema
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.table.row_cache import RowCache, RowsOf

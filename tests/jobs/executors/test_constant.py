@@ -6,9 +6,9 @@ from itertools import chain
 import pytest
 
 from tests.jobs.executors.harness import VNODES, kernel, pairs_of
+from tussock.jobs.chunks.chunk import chunk_schema
 from tussock.jobs.executors.constant import RangeNode, ValuesNode
 from tussock.jobs.executors.operator import Actor
-from tussock.jobs.flow.chunk import chunk_schema
 
 FIRST = Actor(kernel(), range(VNODES), VNODES, new=True)
 

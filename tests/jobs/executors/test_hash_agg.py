@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, kernel, pairs_of
+from tussock.jobs.chunks.chunk import empty_chunk
 from tussock.jobs.executors import partial_agg
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import AggregateOverflowError
@@ -22,7 +23,6 @@ from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.operator import Actor
 from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
 from tussock.jobs.executors.value_state import WideSum
-from tussock.jobs.flow.chunk import empty_chunk
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore import stacked
 from tussock.statestore.objectstore.base import ObjectStore as Store

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tussock.jobs.chunks.chunk import inserts
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from tussock.jobs.executors.materialize import Materialize, _in_key_order
 from tussock.jobs.executors.order import Order
-from tussock.jobs.flow.chunk import inserts
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
 

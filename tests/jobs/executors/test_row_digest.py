@@ -9,10 +9,10 @@ import pytest
 import xxhash
 
 from tests.jobs.executors.harness import Bench, chunk_of
+from tussock.jobs.chunks.chunk import chunk_schema
 from tussock.jobs.executors.base import ChangeError
 from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.row_digest import row_digest_of
-from tussock.jobs.flow.chunk import chunk_schema
 from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("bigint", "bigint", "string", "double", "array<double>")

@@ -22,8 +22,8 @@ from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
 from tussock.jobs.facts.verified import VerifiedFacts
 from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
-from tussock.jobs.gate.arrival import MissingFiles
-from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality
+from tussock.jobs.quality.arrival import MissingFiles
+from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.settings.values import PipelineError

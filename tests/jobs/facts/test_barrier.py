@@ -1,11 +1,11 @@
 """Facts about the open barrier."""
 
 from tests.jobs.driver.embedded import epoch, rows
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.facts.barrier import barrier
 from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.meta.store import MetaStore
 
 

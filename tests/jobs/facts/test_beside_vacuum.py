@@ -11,11 +11,11 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
-from tussock.jobs.driver.barrier import take_in
+from tussock.jobs.barriers.barrier import take_in
+from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.facts.size import size
 from tussock.jobs.facts.status import status
-from tussock.jobs.plan.statement_log import PendingCatalog
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact

@@ -7,17 +7,17 @@ import pytest
 
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
-from tussock.jobs.driver.detour import Detour
-from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.facts.gate import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.graph import GraphNode, NodeState, around, explained, fragments, graph, nearest, readers
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.upkeep import upkeep
-from tussock.jobs.gate.record import Failure, GateVerdict, Metric
-from tussock.jobs.gate.suite import read_suite
+from tussock.jobs.quality.record import Failure, GateVerdict, Metric
+from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.settings.tables import PublishSettings, QualitySettings
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.upkeep.vacuum import clean
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.store import MetaStore

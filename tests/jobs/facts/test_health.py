@@ -16,8 +16,8 @@ from tests.jobs.facts.conditions import EPOCH, conditions, healthy
 from tests.jobs.facts.test_status import NOW, files, look, shop
 from tests.jobs.plan.catalogs import table
 from tussock.jobs import cli
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver import run_record
-from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.run_record import record_end, record_failure, recorded, recorded_elsewhere
 from tussock.jobs.facts.health import (
@@ -32,10 +32,10 @@ from tussock.jobs.facts.health import (
 from tussock.jobs.facts.metrics import health_metrics
 from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
 from tussock.jobs.facts.views import ViewState
-from tussock.jobs.gate.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.operations.epochs import recorded_to_its_end
 from tussock.jobs.operations.health import health_after_run
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.process import clock_ms, open_meta
 from tussock.jobs.sources.listing import Interval

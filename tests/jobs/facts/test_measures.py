@@ -17,7 +17,7 @@ from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_st
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.s3_servers import BUCKET, KEY, SECRET, Seen, moto_server
 from tests.support.spark_types import SparkSession
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner

@@ -19,12 +19,11 @@ from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_st
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
 from tussock.jobs import cli
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.publish import publish
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.facts.epochs import epochs
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.sources import sources
@@ -32,12 +31,13 @@ from tussock.jobs.facts.status import Status, status
 from tussock.jobs.facts.store import cost, store, vacuum
 from tussock.jobs.facts.units import units
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
-from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.texts.status import status_text
+from tussock.jobs.trouble.supersede import abandon
 from tussock.jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.meta.store import MetaStore

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.forks.programs import CHILDREN, PROGRAMS
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.delta.delta_calls import one_call
 from tussock.jobs.kernels.kernel import Kernel, thread_kernel
-from tussock.jobs.lake.delta_calls import one_call
 from tussock.statestore.forks import InheritedError, OwnName, OwnProcess
 from tussock.statestore.meta.store import MetaStore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations import deploy, tables
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import open_pipeline

@@ -5,9 +5,9 @@ from pathlib import Path
 from tests.jobs.driver.embedded import epoch, insert
 from tests.jobs.facts.test_status import files, shop
 from tussock.jobs.driver.publish import publish
-from tussock.jobs.gate.record import Failure, HeldViewsError, QualityRecord, ViewQuality, write_record
 from tussock.jobs.operations.quality import require_none_held_back
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.quality.record import Failure, HeldViewsError, QualityRecord, ViewQuality, write_record
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.store import MetaStore
 

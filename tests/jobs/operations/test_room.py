@@ -26,7 +26,7 @@ STRANGERS = (
     "tussock.jobs.submitted",
 )
 READING = {
-    "tussock.jobs.driver.detour": {"Detour"},
+    "tussock.jobs.barriers.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
     "tussock.jobs.upkeep.rebalance": {"measure", "plan"},  # for the page that shows moves before the rebalance
 }
@@ -114,11 +114,11 @@ def test_the_rules_find_forbidden_code() -> None:
         "imports tussock_steps",
     ]
     entry = (
-        "from tussock.jobs.driver.supersede import "
+        "from tussock.jobs.trouble.supersede import "
         "abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.latest()"
     )
     assert faults_of_entry_point(entry) == [
-        "imports abandon from tussock.jobs.driver.supersede",
+        "imports abandon from tussock.jobs.trouble.supersede",
         "calls at.meta.unpin in line 2",
         "calls chosen_meta.publish in line 3",
     ]

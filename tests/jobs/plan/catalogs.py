@@ -1,8 +1,8 @@
 """Catalogs for planner tests, from statements with handwritten plans. No JVM."""
 
+from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
-from tussock.jobs.plan.apply import apply_statement
 from tussock.statestore.meta.catalog import Catalog
 
 _FIELDS = tuple(Field(name, "int") for name in ("k", "g", "a"))

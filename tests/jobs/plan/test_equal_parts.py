@@ -3,12 +3,12 @@
 import pytest
 
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, table, view
+from tussock.jobs.catalog.definition import ViewDefinition, definition_of
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.logical.equal_parts import equal_parts
 from tussock.jobs.logical.nodes import Call, Column, Expand, Expr, Field, Filter, Literal, Place, Plan, Project, Union
-from tussock.jobs.plan.definition import ViewDefinition, definition_of
-from tussock.jobs.plan.explain import explain_relation
 from tussock.jobs.plan.fragments import Fragment
+from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.sql.filters_below import below_expands
 
 

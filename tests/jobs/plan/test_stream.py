@@ -3,6 +3,7 @@
 import pytest
 
 from tests.jobs.plan.catalogs import catalog_of, scan, source, table, view
+from tussock.jobs.catalog.definition import ViewDefinition, definition_of
 from tussock.jobs.executors import first_rows, hash_agg, top_n
 from tussock.jobs.executors import project as project_node
 from tussock.jobs.executors.registry import Node
@@ -21,7 +22,6 @@ from tussock.jobs.logical.nodes import (
     SortKey,
     TopN,
 )
-from tussock.jobs.plan.definition import ViewDefinition, definition_of
 from tussock.jobs.plan.fragments import Dispatch
 from tussock.jobs.plan.streams.builder import fuse_projections
 

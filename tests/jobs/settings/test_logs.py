@@ -50,7 +50,7 @@ def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work
         return any(all(part in line for part in parts) for line in lines)
 
     assert logged(
-        "tussock.jobs.driver.barrier", f"barrier {done} after", "injected: 1 log entries, input of 0 sources, nothing"
+        "tussock.jobs.barriers.barrier", f"barrier {done} after", "injected: 1 log entries, input of 0 sources, nothing"
     ), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=0 unit=", "of t: 0 rows in, "), lines
     assert logged("tussock.jobs.task.unit", f" epoch={done} level=1 unit=", "of per_g: ", "1 out, "), lines

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tussock.jobs.barriers.source_holds import HeldSourcesError, HeldSourceWarning
 from tussock.jobs.driver.pauses import PausedViewsError
-from tussock.jobs.driver.source_holds import HeldSourcesError, HeldSourceWarning
 from tussock.jobs.facts.health import Trouble, TroubleKind
-from tussock.jobs.gate.record import (
+from tussock.jobs.quality.record import (
     Failure,
     HeldViewsError,
     QualityGateError,

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.jobs.test_remedies import repeated_part
+from tussock.jobs.barriers.source_holds import HeldSourcesError
 from tussock.jobs.driver.pauses import PausedViewsError
-from tussock.jobs.driver.source_holds import HeldSourcesError
-from tussock.jobs.gate.record import Failure, QualityGateError, QualityRecord, ViewQuality
+from tussock.jobs.quality.record import Failure, QualityGateError, QualityRecord, ViewQuality
 from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.sinks.publication import TablesNotPublishedError
 from tussock.statestore.errors import TussockError

@@ -8,9 +8,9 @@ import pytest
 
 from tests.jobs.driver.embedded import append, new_store, open_store
 from tussock.jobs import cli
+from tussock.jobs.catalog.statement_log import statements_of
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Field, Scan, TemporalFilter
 from tussock.jobs.logical.statements import CreateSource, CreateView
-from tussock.jobs.plan.statement_log import statements_of
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "int"),)

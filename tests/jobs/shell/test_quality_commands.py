@@ -14,8 +14,11 @@ from tests.jobs.driver.embedded import append, insert
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs import cli
 from tussock.jobs.facts.gate import EpochQuality, quality_of_epoch
-from tussock.jobs.gate.gate import NoEpochYetError, NoSuiteError
-from tussock.jobs.gate.record import (
+from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.quality import failure, gate_failed, judge_once
+from tussock.jobs.operations.store import open_pipeline
+from tussock.jobs.quality.gate import NoEpochYetError, NoSuiteError
+from tussock.jobs.quality.record import (
     GateVerdict,
     HeldViewsError,
     MissingRecordError,
@@ -23,9 +26,6 @@ from tussock.jobs.gate.record import (
     read_record,
     record_lines,
 )
-from tussock.jobs.operations.publish import publish
-from tussock.jobs.operations.quality import failure, gate_failed, judge_once
-from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import open_meta

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
-from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.tables import PublishSettings, TableEngine

@@ -21,9 +21,9 @@ from tests.jobs.driver.embedded import epoch as commit_epoch
 from tests.jobs.sinks.publishing import publish
 from tests.jobs.sinks.shop import Shop, in_order, read_back
 from tests.s3_servers import BUCKET, moto_process, versitygw_binary, versitygw_server
+from tussock.jobs.delta.delta_packages import with_delta
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.lake.delta_packages import with_delta
-from tussock.jobs.lake.location import location_of
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
 from tussock.jobs.settings.tables import PublishSettings

@@ -9,7 +9,7 @@ import pytest
 
 from tests.jobs.sinks.shop import Shop, in_order, sorted_rows
 from tests.s3_servers import BUCKET, moto_server
-from tussock.jobs.lake.location import location_of
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import read_manifest
 from tussock.jobs.sinks.publication import TablesNotPublishedError, _Rows, tidy_tables

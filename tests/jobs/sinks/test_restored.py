@@ -25,9 +25,9 @@ from tests.jobs.driver.embedded import append
 from tests.s3_servers import BUCKET, moto_process, moto_server
 from tests.support.waiting import next_second
 from tussock.jobs import cli
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.facts.published import published
 from tussock.jobs.facts.status import now_of, status
-from tussock.jobs.lake.location import location_of
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError

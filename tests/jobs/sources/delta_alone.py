@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tussock.jobs.driver.source_holds import held_sources
-from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.session import Session
 from tussock.jobs.sources.delta_taken import newest_taken

@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.sources.kafka_broker import Broker
 from tests.support.waiting import eventually
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.source_holds import held_sources
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.driver.supersede import abandon
 from tussock.jobs.session import Session
 from tussock.jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
 from tussock.jobs.spark.session import spark_session
+from tussock.jobs.trouble.supersede import abandon
 
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 

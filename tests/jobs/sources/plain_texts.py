@@ -10,7 +10,7 @@ from pyarrow import compute as pc
 from tests.jobs.sources.pinned import pinned
 from tests.support.spark_types import SparkSession
 from tests.zone_rules import ruled_by_python
-from tussock.jobs.flow.chunk import WEIGHT
+from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import PlainReader

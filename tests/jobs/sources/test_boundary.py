@@ -18,10 +18,10 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.zone_rules import ruled_by_python
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import held_sources
-from tussock.jobs.flow.failure import SourceAwayError
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.spark_types import SparkSession
-from tussock.jobs.lake.delta_columns import NOTE
+from tussock.jobs.delta.delta_columns import NOTE
 from tussock.jobs.session import Session
 from tussock.jobs.sources.char_padding import padded
 from tussock.statestore.types import arrow_type

@@ -22,16 +22,15 @@ from deltalake import DeltaTable, write_deltalake
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
-from tussock.jobs.driver.barrier import inject
-from tussock.jobs.driver.detour import Detour
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of
+from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
-from tussock.jobs.driver.supersede import abandon
-from tussock.jobs.lake.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
-from tussock.jobs.plan.definition import SourceDefinition, definition_of
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.delta import DeltaTables
@@ -45,6 +44,7 @@ from tussock.jobs.sources.delta_taken import newest_taken
 from tussock.jobs.sources.describe import described
 from tussock.jobs.sources.errors import BadOptionError, BadPathError
 from tussock.jobs.sources.listing import split_bucket
+from tussock.jobs.trouble.supersede import abandon
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.runners import here
-from tussock.jobs.plan.definition import find
+from tussock.jobs.catalog.definition import find
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark

@@ -10,9 +10,9 @@ import pytest
 
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.s3_servers import BUCKET, moto_server, versitygw_binary, versitygw_server
+from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.statestore.meta.store import MetaStore

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.names import QUICK, TWINS, names
-from tussock.jobs.lake.delta_log import DeltaPlace
+from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.sources.listing import list_files, open_file, split_bucket
 
 RECURSIVE = {"recursiveFileLookup": "true"}

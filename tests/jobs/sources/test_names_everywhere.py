@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.sinks.publishing import publish
 from tests.s3_servers import BUCKET, moto_process
-from tussock.jobs.lake.location import location_of
+from tussock.jobs.delta.location import location_of
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import PublishSettings, TableKind

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.sources.delta_by_hand import add, commit, features, table_of
 from tests.jobs.sources.pinned import pinned
-from tussock.jobs.lake.delta_log import DeltaPlace
+from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session

@@ -17,7 +17,7 @@ from tests.zone_rules import ruled_by_python
 from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierOptions
-from tussock.jobs.plan.explain import explain_relation
+from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.session import Session
 from tussock.jobs.sources import csv_header, plain
 from tussock.jobs.sources.errors import ChangedFileError

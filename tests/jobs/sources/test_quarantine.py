@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.runners import here
+from tussock.jobs.catalog.fed_tables import FedTableError
 from tussock.jobs.logical.errors import SqlError
-from tussock.jobs.plan.fed_tables import FedTableError
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark

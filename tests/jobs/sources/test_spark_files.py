@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.jobs.sources.pinned import pinned
-from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource

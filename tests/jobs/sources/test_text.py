@@ -14,7 +14,7 @@ import pytest
 from tests.jobs.sources.pinned import pinned
 from tests.support.runners import here
 from tests.support.spark_types import SparkSession
-from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.barriers.source_holds import HeldSourceWarning
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session

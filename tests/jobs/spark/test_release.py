@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.flow.spark_hash import spark_hash
-from tussock.jobs.lake import delta_packages
+from tussock.jobs.chunks.spark_hash import spark_hash
+from tussock.jobs.delta import delta_packages
 from tussock.jobs.spark import release
 
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.jobs.sql.conftest import CASES, Case, load_cases
+from tussock.jobs.catalog.checks import check_plan
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.plan.checks import check_plan
 from tussock.jobs.sql.catalyst import bind_view
 from tussock.jobs.sql.plan_nodes.refused import OF_SQL
 from tussock.jobs.sql.sandbox import Sandbox

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
-from tussock.jobs.flow.failure import ActorError, encode_failure
-from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.chunks.failure import ActorError, encode_failure
+from tussock.jobs.schedule.schedule import schedule
 from tussock.jobs.task.level import level_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
 from tussock.jobs.wire.epoch_task import EpochTask

@@ -18,7 +18,7 @@ from tests.jobs.driver.embedded import append, insert, new_store, open_store, ro
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.support.faulty_store import FaultyObjectStore, Killed
 from tussock.jobs import cli
-from tussock.jobs.driver.barrier import inject
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver.epoch import advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.train import Train

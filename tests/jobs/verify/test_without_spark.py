@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tussock.jobs.lake.delta_columns import NOTE
-from tussock.jobs.lake.delta_log import DeltaPlace
+from tussock.jobs.delta.delta_columns import NOTE
+from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.sources.delta_by_spark import _by_the_package
 from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.spark import collected

@@ -13,10 +13,10 @@ import pytest
 import xxhash
 
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
-from tussock.jobs.flow import chunk as chunks
-from tussock.jobs.flow.chunk import decode, encode, encode_parts
+from tussock.jobs.chunks import chunk as chunks
+from tussock.jobs.chunks.chunk import decode, encode, encode_parts
 from tussock.jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
-from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.schedule.schedule import schedule
 from tussock.jobs.wire import cell
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells, dispatch
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.jobs.flow.chunk import decode, make_chunk
-from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.chunks.chunk import decode, make_chunk
+from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.fragments import Dispatch
-from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled, Want
+from tussock.jobs.schedule.schedule import Exchange, Feed, Schedule, Scheduled, Want
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import (

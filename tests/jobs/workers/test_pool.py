@@ -16,13 +16,13 @@ import pytest
 from tests.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
+from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.chunks.failure import TaskError, carried_by_spark
 from tussock.jobs.driver import runner as runners
-from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.exchange.mailbox import LocalDiskError
 from tussock.jobs.exchange.peers import PeerLostError
-from tussock.jobs.flow.failure import TaskError, carried_by_spark
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact
 from tussock.jobs.upkeep.vacuum import clean

@@ -15,8 +15,8 @@ from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.jobs.workers.test_pool import WORKERS, lives, ran, workers
 from tests.support.waiting import eventually
+from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.driver import runner as runners
-from tussock.jobs.driver.barrier import inject
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.outside import world

@@ -1,0 +1,342 @@
+"""Barriers: decide the input of the next epoch. Needs no Spark.
+
+supersede.py replaces a barrier whose input blocks the epoch.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from tussock.jobs.barriers.builds import Building
+from tussock.jobs.barriers.detour import Detour, dropped
+from tussock.jobs.barriers.epoch_plan import Base
+from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
+from tussock.jobs.barriers.source_holds import hold_of, wanted_holds, with_holds
+from tussock.jobs.catalog.alter_source import settled
+from tussock.jobs.catalog.apply import Replayed, paused
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of
+from tussock.jobs.catalog.move_source import moved_sources, moves_in
+from tussock.jobs.catalog.statement_log import replay
+from tussock.jobs.chunks.failure import SourceAwayError
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.tables import EpochSettings
+from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.taken import next_number
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.in_use import on_newest
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
+from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.table.recalled_table import RecalledTable
+from tussock.statestore.table.storage_table import StorageTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """A barrier, and the replay of its log entries if this process replayed them to decide the barrier."""
+
+    barrier: Barrier
+    replayed: Replayed | None
+
+
+UNBOUNDED = EpochSettings(max_bytes=None)
+"""The settings of an embedded session: one epoch takes all input."""
+
+
+def inject(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
+    """Return the barrier of `take_in`, for a process that does not run its epoch."""
+    taken = take_in(meta, wish, settings)
+    return None if taken is None else taken.barrier
+
+
+def take_in(
+    meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED, resting: frozenset[str] = frozenset()
+) -> TakenIn | None:
+    """Pin the log's end and the new files of each source, and put the barrier in force.
+
+    Returns an open barrier unchanged. Returns None without input: no new file, no statement, and no view whose rows
+    change with the moment. An idle pipeline costs its listings and no commit. A source that cannot be listed or pinned
+    is held (jobs/barriers/source_holds.py); the start or end of a hold counts as input.
+
+    Args:
+        settings: `max_bytes` of source files per epoch, but at least one file of each source; later epochs take the
+            rest. `units` of epochs from this barrier on; None: unchanged. An open barrier keeps its units.
+        resting: sources that stay held without another attempt.
+
+    Raises: SettingError if the store cannot have this number of units; IntervalsNotRunError; errors of the object
+        store. No barrier is in force then.
+    Cost: one listing per source, and one scan of its taken files. No LIST in the store itself.
+    """
+    return on_newest(meta, lambda version: _take_in(meta, version, wish, settings, resting))
+
+
+def _take_in(
+    meta: MetaStore, version: HummockVersion, wish: Wish, settings: EpochSettings, resting: frozenset[str]
+) -> TakenIn | None:
+    if (held := meta.barrier_after(version.epoch)) is not None:
+        log.info(
+            "barrier %d after %d is open, attempt %d of %s: resumed",
+            held.epoch,
+            held.prev_epoch,
+            held.attempt,
+            held.writer,
+        )
+        return TakenIn(held, None)
+    _follow_moves(meta, version)
+    pinning = _pinning(meta, Base(version), wish, settings, resting)
+    if not pinning.waiting():
+        return None
+    if settings.units is not None and settings.units != version.mapping.unit_count:
+        pinning = replace(pinning, base=Base(meta.rescale(settings.units)), mapping_before=version.mapping)
+    barrier = meta.inject_barrier(version.epoch, pinning.plan)
+    _log_barrier("injected", barrier)
+    return pinning.intake(barrier)
+
+
+def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
+    """Log the moves of sources whose folder moved with the store. Cost: as `moved_sources`."""
+    for move in moved_sources(version.catalog, meta.objects):
+        log.warning("source %s: the folder %s is now %s; its files stay taken", move.name, move.was, move.base)
+        # Another process may log it too. Only the first entry has an effect.
+        place = xxh3_64_hexdigest(f"{move.name}\0{move.was}\0{move.base}".encode())
+        meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
+
+
+def draft(
+    meta: MetaStore,
+    base: Base,
+    wish: Wish = ALL,
+    settings: EpochSettings = UNBOUNDED,
+    mapping_before: VnodeMapping | None = None,
+    resting: frozenset[str] = frozenset(),
+) -> TakenIn | None:
+    """Return what `take_in` will take after the epochs in flight in `base` are committed. Writes nothing.
+
+    None without input. `mapping_before`: the mapping of the previous epoch, if `base` has another. Raises as `take_in`.
+    Cost: a probe of the log, a listing per source.
+    """
+    _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
+    pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
+    drafted = meta.draft_barrier(base.version, pinning.plan)
+    if (
+        drafted.log_end == base.version.log_end
+        and not drafted.splits
+        and drafted.catalog is None
+        and not pinning.moves_rows()
+    ):
+        return None
+    _log_barrier("drafted", drafted)
+    return pinning.intake(drafted)
+
+
+def _pinning(meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]) -> "Pinning":
+    moment = next_moment(base.version, wish, meta.moment_now())
+    return Pinning(meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting)
+
+
+def _log_barrier(done: str, barrier: Barrier) -> None:
+    log.info(
+        "barrier %d after %d %s: %d log entries, input of %d sources, %s %s",
+        barrier.epoch,
+        barrier.prev_epoch,
+        done,
+        barrier.log_end - barrier.log_start,
+        len(barrier.splits),
+        barrier.mutation.kind,
+        ", ".join(map(str, barrier.mutation.relations)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """Decides the input of a new barrier."""
+
+    meta: MetaStore
+    base: Base
+    detour: Detour
+    interval: Interval | None
+    max_epoch_bytes: int | None  # None: no limit
+    run: dict[str, str]
+    moment: Moment = UNMOVED
+    mapping_before: VnodeMapping | None = None  # set if this barrier is the first on the version's mapping
+    resting: frozenset[str] = (
+        frozenset()
+    )  # sources that failed an epoch of this run repeatedly: the next run tries them again
+    pinned: dict[tuple[int, int | None], "Pinned"] = field(
+        default_factory=dict
+    )  # by relation and byte limit; each is needed twice
+    replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
+
+    @property
+    def version(self) -> HummockVersion:
+        """The version before the barrier."""
+        return self.base.version
+
+    def asked(self, max_bytes: int | None) -> Asked:
+        """Return the request to a source's reader."""
+        return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
+
+    def waiting(self) -> bool:
+        """Return whether there is input."""
+        if self.meta.log_end() > self.version.log_end or self.moves_rows():
+            return True
+        plan = self.plan(self.version.epoch + 1)
+        return bool(plan.splits) or plan.catalog is not None
+
+    def moves_rows(self) -> bool:
+        """Return whether the moment differs from the previous epoch's, and rows of a view change with it."""
+        version = self.version
+        return self.moment.at > version.moment and bool(following_views(version.catalog))
+
+    def intake(self, barrier: Barrier) -> TakenIn:
+        """Return the barrier in force, of this or another process, with the replay if it is this one's."""
+        return TakenIn(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
+
+    def plan(self, epoch: int) -> BarrierPlan:
+        version, detour = self.version, self.detour
+        log_end = self.meta.log_end()
+        replayed = self.replayed[epoch] = replay(
+            self.meta, version, version.log_end, log_end, detour.skip_entries, epoch
+        )
+        catalog = with_first_files(self.meta, self.base, replayed.catalog)
+        catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
+        sources: dict[int, Pins] = {}
+        holds: dict[int, tuple[Hold, ...]] = {}
+        left = self.max_epoch_bytes
+        for relation in catalog.live():
+            if relation.kind is RelationKind.SOURCE:
+                pinned = self.pin(relation, left)
+                pins = sources[relation.id] = pinned.pins
+                holds[relation.id] = pinned.holds
+                if left is not None:
+                    items = reader_of(statement_of(relation)).items(pins.read)
+                    left = max(0, left - sum(item.cost or item.nbytes for item in items))
+        catalog = self.building(with_holds(catalog, holds, epoch), epoch)
+        return BarrierPlan(
+            mapping=version.mapping,
+            log_end=log_end,
+            splits=documents({r: pins.read for r, pins in sources.items()}),
+            catalog=None if catalog == version.catalog else catalog,
+            mutation=mutation_of(version.catalog, catalog, rescaled=self.mapping_before is not None),
+            run=self.run,
+            skipped=(*detour.notes(), *rejected(replayed)),
+            unread=documents({r: pins.unread for r, pins in sources.items()}),
+            skipped_entries=detour.skip_entries,
+            moment=self.moment.at,
+            by_intervals=self.moment.by_intervals,
+            passed_over=self.moment.passed_over,
+        )
+
+    def building(self, catalog: Catalog, epoch: int) -> Catalog:
+        """Return the catalog with the progress of builds after this epoch."""
+        return Building(self.meta, self.base, self.max_epoch_bytes).on(catalog, epoch)
+
+    def pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
+        """Return the pins of a source; a failing source is held."""
+        if (found := self.pinned.get((source.id, max_bytes))) is None:
+            found = self.pinned[source.id, max_bytes] = self._pin(source, max_bytes)
+        return found
+
+    def _pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
+        statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
+        if source.name in self.resting:
+            return Pinned(Pins(), source.holds)
+        if moves_in(relation_in(self.version.catalog, source.id), source):
+            return Pinned(Pins(), source.holds)  # the table of taken files still has the earlier names
+        reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
+        others = tuple(h for h in source.holds if h not in wanted)  # holds of files that this run does not request
+        try:
+            if marked := [h for h in wanted if h.mark]:
+                there = {(item.name, item.mark) for item in reader.waiting(statement, taken, self.interval)}
+                if still := [h for h in marked if (h.file, h.mark) in there]:
+                    log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
+                    return Pinned(Pins(), (*others, *still))
+            return Pinned(reader.pin(statement, taken, self.asked(max_bytes), keeper_of(self.meta, self.base)), others)
+        except (InputError, SourceAwayError) as err:
+            hold = hold_of(err, wanted)
+            log.warning("source %s is held: %s", source.name, hold.reason)
+            return Pinned(Pins(), (*others, hold))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The pins and the holds of a source in a barrier."""
+
+    pins: Pins
+    holds: tuple[Hold, ...] = ()
+
+
+def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:
+    """Return the table of a source's taken files at the base; None if the source is newer."""
+    if source.created > base.version.epoch:
+        return None
+    version = base.version
+    store = HummockStore(meta.objects, version, process_cache(), buffer=base.buffer)
+    kind = RecalledTable if base.committed else StorageTable
+    return kind(source.state_tables[0], store, version.epoch, len(version.mapping.units))
+
+
+def keeper_of(meta: MetaStore, base: Base) -> Keeper:
+    """Return the keeper of files for the epoch after the base."""
+    return Keeper(meta.objects, base.version.epoch)
+
+
+def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
+    """Return the catalog with the first file numbers of changed sources.
+
+    An altered source has its new columns from that file on.
+    """
+
+    def next_of(source: Relation) -> int:
+        return next_number(taken_table(meta, base, source), statement_of(source).first_number)
+
+    return settled(catalog, next_of)
+
+
+def relation_in(catalog: Catalog, relation_id: int) -> Relation | None:
+    """Return a live relation by its id."""
+    return next((r for r in catalog.live() if r.id == relation_id), None)
+
+
+def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:
+    return tuple(item.name for item in reader_of(statement_of(source)).items(document))
+
+
+def documents(found: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
+    return {relation: document for relation, document in found.items() if document is not None}
+
+
+def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
+    live_before, live_after = {r.id for r in before.live()}, {r.id for r in after.live()}
+    if added := live_after - live_before:
+        return Mutation(MutationKind.ADD, tuple(sorted(added)))
+    if gone := live_before - live_after:
+        return Mutation(MutationKind.STOP, tuple(sorted(gone)))
+    if after.builds != before.builds and after.builds:
+        return Mutation(MutationKind.BUILD, tuple(r.id for build in after.builds for r in build.relations))
+    if paused := {r.id for r in after.live() if r.paused is not None} - {
+        r.id for r in before.live() if r.paused is not None
+    }:
+        return Mutation(MutationKind.PAUSE, tuple(sorted(paused)))
+    return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
+
+
+def rejected(replayed: Replayed) -> tuple[str, ...]:
+    return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
+
+
+def statement_of(source: Relation) -> CreateSource:
+    definition = definition_of(source)
+    assert isinstance(definition, SourceDefinition)
+    return definition.statement

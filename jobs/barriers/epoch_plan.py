@@ -1,0 +1,120 @@
+"""The plan of one epoch: all inputs of its run, decided before it starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tussock.jobs.catalog.apply import Replayed
+from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.statement_log import replay
+from tussock.jobs.executors.operator import Entry
+from tussock.jobs.logical.statements import Change, Insert
+from tussock.jobs.schedule.schedule import Schedule, schedule
+from tussock.jobs.sources.base import Item
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.statestore.hummock.shared_buffer import SharedBuffer
+from tussock.statestore.meta.barrier import Barrier, MutationKind
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.pages import bytes_of
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+
+_ROW_BYTES = 64  # of a row change of the log, whose payload is not read before the epoch runs
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The state that an epoch builds on.
+
+    Args:
+        version: the version before the epoch. In a train, it contains the epochs in flight as if they were committed.
+            The version log does not contain this version, and its SSTs lack the sealed MemTables of those epochs.
+        buffer: MemTables that the driver sealed in the epochs in flight of `version`.
+        committed: whether `version` contains no epochs in flight.
+    """
+
+    version: HummockVersion
+    buffer: SharedBuffer = field(default_factory=SharedBuffer)
+    committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """The plan of one epoch.
+
+    Args:
+        barrier: its input.
+        base: the state that it builds on.
+        catalog: the relations from this epoch on.
+        schedule: their fragments by level.
+        changes: row changes of the log by the table's relation id, in log order.
+    """
+
+    barrier: Barrier
+    base: Base
+    catalog: Catalog
+    schedule: Schedule
+    changes: Mapping[int, Sequence[Entry]]
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """The mapping of vnodes to parallel units, as pinned by the barrier."""
+        return self.barrier.mapping.units
+
+    @property
+    def unit_count(self) -> int:
+        """The number of parallel units, which are numbered from 0."""
+        return self.barrier.mapping.unit_count
+
+    def input_size(self) -> "InputSize":
+        """Return the estimated size of the input."""
+        creates = self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
+        logged = (e.statement for entries in self.changes.values() for e in entries)
+        return InputSize(
+            sum(item.nbytes for item in pinned_items(self.barrier, self.catalog)),
+            sum(statement.rows for statement in logged if isinstance(statement, Insert | Change)),
+            creates,
+            sum(map(bytes_of, self.base.version.levels)) if creates else 0,
+        )
+
+
+class InputSize(NamedTuple):
+    """The estimated input of an epoch. If it creates relations, it may read existing ones in full: all state."""
+
+    file_bytes: int
+    logged_rows: int
+    creates: bool
+    state_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the whole input."""
+        return self.file_bytes + self.logged_rows * _ROW_BYTES + self.state_bytes
+
+    def expected(self, policy: FlushPolicy) -> Expected:
+        """Return whether the epoch will probably seal little or much."""
+        return policy.expected(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
+
+
+def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
+    """Return the source files that a barrier's epoch reads, by path, with their bytes."""
+    sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live())
+    return tuple(
+        item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins)
+    )
+
+
+def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:
+    """Plan a barrier's epoch.
+
+    Args:
+        replayed: the replayed log entries of the barrier, if this process replayed them; otherwise they are replayed
+            here.
+    """
+    catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
+    if replayed is None:
+        replayed = replay(
+            meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch
+        )
+    return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch, base.version.catalog), replayed.changes)

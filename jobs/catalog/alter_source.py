@@ -1,0 +1,244 @@
+"""ALTER SOURCE: change the columns or the options of a source, for the files that it takes from then on.
+
+Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
+records can be read is already decided, and two views over one source never differ in their rows. So a source records
+the number of columns that its earlier files have (`CreateSource.narrower`). The statement cannot contain the file
+number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
+
+RENAME COLUMN and ALTER COLUMN … TYPE: files that were taken before are read by their earlier names and types
+(`CreateSource.earlier_columns`), and their values are converted to the present types. So a type may only become wider.
+The views that read the source are bound again in the same entry of the log.
+
+SET OPTIONS: an option that locates input or only decides when it is read, such as `path`, holds at once. An option that
+decides rows, such as `sep`, holds for files taken from then on. A source records the earlier values
+(`CreateSource.earlier`), because views that are created later, and restatements, read earlier files again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from tussock.jobs.catalog.create import columns_of
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, encoded, find
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import (
+    AddSourceColumns,
+    CreateSource,
+    EarlierBase,
+    EarlierColumns,
+    EarlierOptions,
+    Narrower,
+    SetSourceColumns,
+    SetSourceOptions,
+)
+from tussock.jobs.sources.base import OptionEffect
+from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.jobs.sources.widening import WIDER_TYPES, is_wider
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+
+ColumnsT = TypeVar("ColumnsT", Narrower, EarlierColumns)
+
+NOT_SETTLED = -1  # in place of a file number, until the barrier of the statement sets it
+
+
+class CannotAlterSourceError(InputError):
+    """A source cannot be altered as requested."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"source {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."
+
+
+def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog:
+    """Add columns at the end of a source. Views keep the columns that they read.
+
+    Raises: CannotAlterSourceError.
+    """
+    fields = (*statement.known, *statement.fields)
+    return set_source_columns(catalog, SetSourceColumns(statement.name, statement.known, fields))
+
+
+def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog:
+    """Rename, widen or add columns of a source. Raises: CannotAlterSourceError."""
+    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    definition = definition_of(relation)
+    assert isinstance(definition, SourceDefinition)
+    before, fields = definition.statement, statement.fields
+    if before.fields != statement.known:
+        raise CannotAlterSourceError(
+            relation.name, "it was altered after this statement was checked; run the statement again"
+        )
+    if not isinstance(READERS.get(before.format), FileSource):
+        raise CannotAlterSourceError(
+            relation.name, f"only CREATE SOURCE defines the columns of a {before.format} source"
+        )
+    if (objection := columns_objection(before.fields, fields)) is not None:
+        raise CannotAlterSourceError(relation.name, objection)
+    width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
+    if len(fields) > width:
+        to = msgspec.structs.replace(to, narrower=(*before.widths, Narrower(width, NOT_SETTLED)))
+    if reshapes(statement):
+        were = EarlierColumns(before.fields, NOT_SETTLED)
+        to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
+    reader_of(to).check(to)
+    relation = _tried_again(relation, to)  # a file that did not fit may fit now
+    created = created_source(definition)
+    if not isinstance(statement.declared, msgspec.UnsetType):
+        created = msgspec.structs.replace(created, fields=statement.declared)
+    return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+
+
+def reshapes(statement: SetSourceColumns) -> bool:
+    """Whether a statement changes names or types, and not only adds columns."""
+    return statement.fields[: len(statement.known)] != statement.known
+
+
+def columns_objection(known: Sequence[Field], fields: Sequence[Field]) -> str | None:
+    """Why the columns of a source cannot become these; None if they can.
+
+    Columns keep their places. Each keeps its name or gets one that is new, and keeps its type or gets a wider one.
+    """
+    if len(fields) < len(known):
+        return f"columns cannot be removed ({', '.join(f.name for f in known[len(fields) :])})"
+    names = [f.name.lower() for f in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"it would have two columns {twice!r}"
+    were = {f.name.lower() for f in known}
+    for was, now in zip(known, fields, strict=False):
+        if was.name.lower() != now.name.lower() and now.name.lower() in were:
+            return f"column {now.name!r} cannot change its place"
+        if was.type != now.type and not is_wider(was.type, now.type):
+            return (
+                f"column {was.name!r} cannot change from {was.type} to {now.type}, because earlier values might not be "
+                f"the same ones. {WIDER_TYPES}"
+            )
+    return None
+
+
+def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog:
+    """Change the options of a source. Raises: CannotAlterSourceError; errors of its reader's `check`."""
+    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    definition = definition_of(relation)
+    assert isinstance(definition, SourceDefinition)
+    before, options = definition.statement, statement.options
+    if before.options != statement.known:
+        raise CannotAlterSourceError(
+            relation.name, "it was altered after this statement was checked; run the statement again"
+        )
+    reader = reader_of(before)
+    changed = [o for o in dict.fromkeys((*before.options, *options)) if before.options.get(o) != options.get(o)]
+    for option in changed:
+        if (reason := reader.effect_of(option).refusal) is not None:
+            raise CannotAlterSourceError(relation.name, f"option {option} is fixed: {reason}")
+    of_rows = [o for o in changed if reader.effect_of(option=o) is OptionEffect.NEW_INPUT]
+    to = msgspec.structs.replace(before, options=options)
+    if "path" in changed:
+        to = msgspec.structs.replace(to, relative=statement.relative)
+    if of_rows:
+        were = {o: before.options[o] for o in of_rows if o in before.options}
+        undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), NOT_SETTLED)
+        to = msgspec.structs.replace(to, earlier=(*before.changes, undo))
+    reader.check(to)
+    relation = _tried_again(relation, to)  # a file that failed with other options may fit now
+    created = created_source(definition)
+    if statement.declared is True:
+        created = msgspec.structs.replace(created, options=options, relative=to.relative)
+    return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
+
+
+def _tried_again(relation: Relation, to: CreateSource) -> Relation:
+    """The source with holds that end when a run wants their files and can read them, even if the files are the same.
+
+    They are not removed: a file of an interval that no later run processes would be forgotten. Only a hold of a file
+    that the changed source does not name ends.
+    """
+    reader = reader_of(to)
+    named = (hold for hold in relation.holds if not hold.file or reader.wants(to, None, hold.file))
+    return msgspec.structs.replace(relation, holds=tuple(msgspec.structs.replace(hold, mark="") for hold in named))
+
+
+def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
+    """Set the first file with the new columns or options in each altered source.
+
+    Args:
+        next_number: the number of the first file that a source has not taken by the previous epoch.
+    """
+    for relation in catalog.live():
+        definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
+        if not isinstance(definition, SourceDefinition):
+            continue
+        statement = definition.statement
+        if NOT_SETTLED in (c.below for c in _all_changes(statement)):
+            below = next_number(relation)
+            statement = msgspec.structs.replace(
+                statement,
+                narrower=_columns_put_in(statement.widths, below),
+                earlier=_options_put_in(statement.changes, below),
+                earlier_columns=_columns_put_in(statement.reshapes, below),
+                moved=_bases_put_in(statement.moves, below),
+            )
+            catalog = with_definition(catalog, relation, msgspec.structs.replace(definition, statement=statement))
+    return catalog
+
+
+def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, ...] | msgspec.UnsetType:
+    """Set the missing file number.
+
+    If several entries have one number, the first counts, which has the files' columns. An entry with number 0 is
+    dropped, because no file was taken before it.
+    """
+    found: dict[int, ColumnsT] = {}
+    for one in changes:
+        number = below if one.below == NOT_SETTLED else one.below
+        found.setdefault(number, msgspec.structs.replace(one, below=number))
+    found.pop(0, None)
+    return tuple(found.values()) or msgspec.UNSET
+
+
+def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...] | msgspec.UnsetType:
+    """Set the missing file number. A change before the first file is dropped."""
+    found = (
+        msgspec.structs.replace(one, below=below) if one.below == NOT_SETTLED else one
+        for one in changes
+        if one.below != NOT_SETTLED or below
+    )
+    return tuple(found) or msgspec.UNSET
+
+
+def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...] | msgspec.UnsetType:
+    """Set the missing file number. Moves between which no file was taken become one.
+
+    A move before the first file, or back to the first folder, stays: it has an epoch, in which nothing is taken.
+    """
+    found = list[EarlierBase]()
+    for move in moves:
+        number = below if move.below == NOT_SETTLED else move.below
+        if found and (found[-1].to, found[-1].below) == (move.base, number):
+            found[-1] = EarlierBase(found[-1].base, move.to, number)
+        else:
+            found.append(EarlierBase(move.base, move.to, number))
+    return tuple(found) or msgspec.UNSET
+
+
+def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | EarlierColumns | EarlierBase, ...]:
+    return (*source.widths, *source.changes, *source.reshapes, *source.moves)
+
+
+def with_definition(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
+    """The catalog with a changed source."""
+    columns = columns_of(definition.statement.fields)
+    changed = msgspec.structs.replace(relation, definition=encoded(definition), columns=columns)
+    return msgspec.structs.replace(
+        catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations)
+    )
+
+
+def created_source(definition: SourceDefinition) -> CreateSource:
+    """A source as its original CREATE defined it."""
+    return definition.statement if isinstance(definition.created, msgspec.UnsetType) else definition.created

@@ -1,0 +1,207 @@
+"""Turn a CREATE statement into a relation of the catalog, with columns, state tables and fragments."""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from tussock.jobs.catalog.definition import (
+    Definition,
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    ViewDefinition,
+    definition_of,
+    encoded,
+    find,
+    source_of,
+)
+from tussock.jobs.catalog.difference import Create
+from tussock.jobs.executors.table_replay import TableReplay
+from tussock.jobs.logical.expression_tree import python_calls
+from tussock.jobs.logical.hidden_columns import HiddenColumn
+from tussock.jobs.logical.nodes import Field, Plan
+from tussock.jobs.logical.statements import (
+    ROW_ID_TYPE,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateView,
+)
+from tussock.jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
+from tussock.jobs.plan.stream import ViewPlan, plan_view
+from tussock.jobs.plan.streams.builder import Upstream
+from tussock.jobs.sources.base import ByColumns, ByPosition, ByValue, Identity
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+
+
+class FunctionChangedError(InputError):
+    """Another session has replaced a function after a view was bound to its code."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.name!r} was replaced after this statement was checked. Nothing was changed. Run the "
+            "statement again."
+        )
+
+
+class PausedViewError(InputError):
+    """A new view reads a paused view, so its first epoch would read rows that no later epoch updates."""
+
+    def __init__(self, name: str, paused: str, epoch: int) -> None:
+        super().__init__(name, paused, epoch)
+        self.name, self.paused, self.epoch = name, paused, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.name!r} cannot be created, because it reads {self.paused!r}, which is paused since epoch "
+            f"{self.epoch}. Resume that view first: `tussock apply PIPELINE --resume {self.paused}`, or CREATE OR "
+            f"REPLACE MATERIALIZED VIEW {self.paused} with the same SELECT, which rebuilds it."
+        )
+
+
+def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
+    """The relation that a CREATE defines, with the catalog's next ids.
+
+    Raises: errors of the planner; UnknownRelationError, FunctionChangedError, PausedViewError if an input has changed.
+    """
+    relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
+    name = statement.name.lower()
+    match statement:
+        case CreateSource():
+            taken = msgspec.structs.replace(reader_of(statement).taken_schema(name), table_id=table_id)
+            definition = SourceDefinition(statement, table_id)
+            return _relation(relation_id, name, RelationKind.SOURCE, statement.fields, definition, epoch, (taken,))
+        case CreateTable():
+            types, key = tuple(f.type for f in statement.fields), statement.key
+            if not key:
+                types, key = (*types, ROW_ID_TYPE), (len(types),)
+            node = TableReplay(relation_id, key, types, not statement.key, statement.only_grows)
+            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
+            fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
+            output = Output(types, key, tables[0].distribution, statement.only_grows, table_id)
+            table = TableDefinition(statement, (fragment,), output)
+            return _relation(relation_id, name, RelationKind.TABLE, statement.fields, table, epoch, tables)
+        case CreateView():
+            planned = plan_view(statement.plan, relation_id, upstream(catalog), table_id)
+            depends_on = read_by(catalog, statement, planned)
+            for read in catalog.live():
+                if read.id in depends_on and read.paused is not None:
+                    raise PausedViewError(name, read.name, read.paused)
+            view = ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
+            return _relation(
+                relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on
+            )
+        case CreatePlainView():
+            kept = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
+            return _relation(
+                relation_id,
+                name,
+                RelationKind.PLAIN_VIEW,
+                statement.fields,
+                kept,
+                epoch,
+                (),
+                used_by(catalog, statement),
+            )
+        case CreateFunction():
+            function = FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
+            return _relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
+
+
+def _relation(
+    relation_id: int,
+    name: str,
+    kind: RelationKind,
+    fields: Sequence[Field],
+    definition: Definition,
+    epoch: int,
+    tables: tuple[TableSchema, ...] = (),
+    depends_on: tuple[int, ...] = (),
+) -> Relation:
+    return Relation(relation_id, name, kind, columns_of(fields), encoded(definition), tables, depends_on, created=epoch)
+
+
+def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
+    """A relation's columns as its catalog entry stores them."""
+    return tuple(ColumnSpec(f.name, f.type) for f in fields)
+
+
+def read_by(catalog: Catalog, statement: CreateView, planned: ViewPlan) -> tuple[int, ...]:
+    """The ids of a view's dependencies: relations that its plan reads, and the plain views and functions it uses."""
+    inputs = {i.relation_id for f in planned.fragments for i in f.inputs if i.relation_id is not None}
+    named = {find(catalog, name).id for name in statement.uses}
+    return tuple(sorted(inputs | named | _functions_called(catalog, statement.plan)))
+
+
+def used_by(catalog: Catalog, statement: CreatePlainView) -> tuple[int, ...]:
+    """The ids of a plain view's dependencies."""
+    return tuple(sorted(find(catalog, name).id for name in statement.uses))
+
+
+def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
+    """The ids of the Python functions in a plan.
+
+    Raises UnknownRelationError, FunctionChangedError if one has changed.
+    """
+    found: set[int] = set()
+    for below in plan.inputs:
+        found |= _functions_called(catalog, below)
+    for call in (c for e in plan.expressions for c in python_calls(e)):
+        relation = find(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
+        definition = definition_of(relation)
+        assert isinstance(definition, FunctionDefinition)
+        if dict(call.params)["digest"] != definition.statement.digest:
+            raise FunctionChangedError(relation.name)
+        found.add(relation.id)
+    return found
+
+
+def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], ...]:
+    """The columns that identify a row of a source, with their types. Empty if only the whole row identifies it."""
+    match identity:
+        case ByPosition():
+            return ((ROW_ID, "bigint"),)
+        case ByColumns(columns):
+            return tuple((c, source.fields[c].type) for c in columns)
+        case ByValue():
+            return ()
+        case _:
+            assert_never(identity)
+
+
+def hidden_of(relation: Relation) -> tuple[HiddenColumn, ...]:
+    """The hidden columns of a relation; only sources of files have any."""
+    source = source_of(relation)
+    return () if source is None else reader_of(source).hidden(source)
+
+
+def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
+    """The planner's information about a relation, by name."""
+
+    def known(name: str) -> Upstream:
+        relation = find(catalog, name)
+        definition = definition_of(relation)
+        if isinstance(definition, SourceDefinition):
+            statement, reader = definition.statement, reader_of(definition.statement)
+            return Upstream(
+                relation.id,
+                relation.kind,
+                None,
+                _key_of(statement, reader.identity(statement)),
+                reader.append_only(statement),
+            )
+        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), (
+            "Spark expanded it when the query was bound"
+        )
+        return Upstream(relation.id, relation.kind, definition.output)
+
+    return known

@@ -1,0 +1,1 @@
+"""Order the fragments of a catalog in levels, and tell where their columns come from."""

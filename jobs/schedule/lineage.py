@@ -1,0 +1,122 @@
+"""The contents of fragments' columns, traced through operators: a relation's column or an expression's text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from tussock.jobs.executors.operator import Computed, Own, Passed
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Column
+from tussock.jobs.plan.fragments import Operator, input_number, is_input
+from tussock.jobs.schedule.schedule import Feed, Scheduled
+from tussock.jobs.sources.ports import FIELDS, Port
+from tussock.jobs.sources.row_ids import ROW_ID_NAME
+from tussock.statestore.meta.catalog import Relation
+
+_COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # matches quoted text first, to skip it
+
+
+@dataclass(frozen=True, slots=True)
+class NamedColumn:
+    """The content of a column: a relation's column by name, or (`computed`) an expression by its text.
+
+    `numbers`: for a `_row_id`, the source whose rows it numbers.
+    """
+
+    name: str
+    numbers: int | None = None
+    computed: bool = False
+
+
+class Lineage:
+    """Traces the columns of fragments back to names."""
+
+    def __init__(self, fragments: Iterable[Scheduled], relations: Iterable[Relation]) -> None:
+        self._fragments = {s.id: s for s in fragments}
+        self._names = {r.id: tuple(c.name for c in r.columns) for r in relations}
+        self._known: dict[int, tuple[NamedColumn, ...]] = {}
+
+    def output(self, fragment: int) -> tuple[NamedColumn, ...]:
+        """The columns of a fragment's output."""
+        if fragment not in self._known:
+            scheduled = self._fragments[fragment]
+            if (source := scheduled.source) is not None:
+                names = self._names[scheduled.relation_id]
+                row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
+                hidden = (NamedColumn(c.column) for c in source.hidden)
+                found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
+            else:
+                results = self.results(scheduled)
+                found = results[-1] if results else self.inputs(scheduled)[0]
+            self._known[fragment] = found
+        return self._known[fragment]
+
+    def inputs(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+        """The columns of each input of a fragment."""
+        return [self._read(feed) for feed in scheduled.feeds]
+
+    def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
+        """The columns that a producer passes to an input."""
+        if feed.want.port is not Port.ROWS:
+            return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
+        return tuple(self.output(feed.producer)[c] for c in feed.want.columns)
+
+    def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:
+        handed = self.handed(feed)
+        if not feed.want.project:
+            return handed
+        return tuple(
+            handed[e.index]
+            if isinstance(e, Column)
+            else NamedColumn(in_names(expression_text(e), handed), computed=True)
+            for e in feed.want.project
+        )
+
+    def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+        """The output columns of each operator of a fragment."""
+        results: list[tuple[NamedColumn, ...]] = []
+        for operator in _operators(scheduled):
+            results.append(self._through(operator, self._given(scheduled, operator, results), scheduled.relation_id))
+        return results
+
+    def read_by(self, scheduled: Scheduled, operator: int) -> tuple[NamedColumn, ...]:
+        """The columns that an operator reads. For a join, left columns come first."""
+        return self._given(scheduled, _operators(scheduled)[operator], self.results(scheduled))
+
+    def _given(
+        self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]
+    ) -> tuple[NamedColumn, ...]:
+        inputs = self.inputs(scheduled)
+        return tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
+
+    def _through(self, operator: Operator, given: Sequence[NamedColumn], relation: int) -> tuple[NamedColumn, ...]:
+        own = self._names[relation]
+        columns: list[NamedColumn] = []
+        for origin in operator.node.lineage():
+            match origin:
+                case Passed(column):
+                    columns.append(given[column])
+                case Computed(text):
+                    columns.append(NamedColumn(in_names(text, given), computed=True))
+                case Own(column):
+                    columns.append(NamedColumn(own[column]) if column < len(own) else given[column])
+                case _:
+                    assert_never(origin)
+        return tuple(columns)
+
+
+def in_names(text: str, columns: Sequence[NamedColumn]) -> str:
+    """An expression's text with `c{i}` replaced by the content of column i."""
+
+    def name(match: re.Match[str]) -> str:
+        if match[1] is None or int(match[1]) >= len(columns):
+            return match[0]
+        column = columns[int(match[1])]
+        return f"({column.name})" if column.computed and " " in column.name else column.name or match[0]
+
+    return _COLUMN.sub(name, text)
+
+
+def _operators(scheduled: Scheduled) -> Sequence[Operator]:
+    return () if scheduled.fragment is None else scheduled.fragment.operators

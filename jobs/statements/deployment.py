@@ -1,0 +1,493 @@
+"""Compare a pipeline's SQL files with the catalog (`tussock plan`), and apply them as one log entry (`tussock apply`).
+
+The files describe the wanted state. So a CREATE with a changed text replaces the view of the same name, with or
+without OR REPLACE. Tables and sources contain data that cannot be computed again; a changed one is an error that
+shows the difference. Statements on rows run once.
+
+A statement that computes rows (INSERT … SELECT, MERGE, …) reads tables after the waiting statements and the earlier
+ones of the deployment. It cannot read a *view* that these will change: it runs once, so it must not read outdated rows.
+The deployment then leaves it and all later statements for the next apply, and reports this.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.definition import created_by, find, output_of, source_of
+from tussock.jobs.catalog.difference import differences
+from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
+from tussock.jobs.kernels.python_function import FOLDER
+from tussock.jobs.logical.errors import sql_error
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import (
+    Bound,
+    BoundChange,
+    BoundCreateTableAs,
+    BoundInsert,
+    BoundInsertSelect,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Drop,
+    Explain,
+    Query,
+    SetSourceColumns,
+    SetSourceOptions,
+    Show,
+    Single,
+    Statement,
+)
+from tussock.jobs.logical.transaction_words import transaction_word
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, fingerprint, statement_items
+from tussock.jobs.statements.once import Once
+from tussock.jobs.statements.source_changes import change_notes, edited_source
+from tussock.jobs.statements.statement_maker import StatementMaker
+from tussock.jobs.statements.transaction import DraftTransaction
+from tussock.jobs.statements.unchanged import unchanged_relation
+from tussock.jobs.statements.zone_move import ZoneMove, known_moves, moved_views, moves_of_jvm
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.version import stored_size
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+
+Script = tuple[Path, str]
+
+
+Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
+"""Derives statements from a catalog's views, each with the file that requires it.
+
+The second argument counts stored rows.
+"""
+
+
+class StepAction(StrEnum):
+    """The action of a deployment for one statement, or for one relation that no statement names."""
+
+    CREATE = "create"
+    CHANGE = "change"  # files and catalog differ
+    FOLLOW = "follow"  # it reads a changed relation
+    RESUME = "resume"  # it is paused, and the command resumes it
+    RUN = "run"  # a statement on a table's rows or names
+    DROP = "drop"
+    GONE = "gone"  # it is in the catalog but not in the files
+    WAIT = "wait"  # its input is not committed yet
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a deployment.
+
+    Args:
+        what: the kind and name of the relation, or the beginning of the statement.
+        place: `file:line`; empty if no file contains it.
+        differences: lines that describe the change.
+        rebuilt: a view is computed again from all its input. Otherwise it keeps its state.
+        rows, bytes: the stored size of its input; for sources, the bytes of their files.
+        note: a note for the user.
+        text: the whole statement; empty if no file contains it.
+        bound: digests of the old and the new relation; for a statement that runs once, its name in the store.
+    """
+
+    action: StepAction
+    what: str
+    place: str
+    differences: tuple[str, ...] = ()
+    rebuilt: bool = False
+    rows: int = 0
+    bytes: int = 0
+    note: str = ""
+    text: str = ""
+    bound: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The changes that a pipeline's files require.
+
+    Args:
+        steps: in the order of the files, then the relations that no file names.
+        pending: an apply has something to do, now or after the next epoch.
+        statement: the statement to log. None: there is none, or its rows are not stored.
+        log_end: the end of the log over which the statements were bound; the statement belongs at this position.
+        position: the position in the log, once it is logged.
+        waiting: the waiting statements from whose result rows were computed. None: no rows were.
+        approval: everything that a person approves.
+    """
+
+    steps: tuple[Step, ...]
+    pending: bool
+    statement: Statement | None
+    log_end: int
+    position: int | None = None
+    approval: Approval = field(default_factory=Approval)
+    waiting: WaitingLog | None = field(default=None, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Plans with equal digests have the same effect, see Approval."""
+        return self.approval.digest
+
+
+@dataclass(slots=True)
+class Deploying:
+    """Builds a deployment.
+
+    Args:
+        catalog, log_end: the pending catalog, and the end of the log that it includes.
+        stores_rows: store rows of INSERTs, so that they can be logged. Otherwise nothing is written.
+        waiting: returns the waiting statements that `catalog` includes.
+    """
+
+    meta: MetaStore
+    maker: StatementMaker
+    version: HummockVersion
+    catalog: Catalog
+    log_end: int
+    stores_rows: bool
+    waiting: Callable[[], WaitingLog]
+    _draft: DraftTransaction = field(init=False)
+    _steps: list[Step] = field(default_factory=list)
+    _once: Once = field(default_factory=Once)
+    _named: set[str] = field(default_factory=set)  # relations that the files create
+    _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
+    _waiting: WaitingLog | None = None  # None until a statement reads rows
+
+    def __post_init__(self) -> None:
+        self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
+
+    def of(
+        self,
+        scripts: Sequence[Script],
+        prune: bool,
+        resume: Sequence[str] = (),
+        derived: Derived | None = None,
+        zone_rules: bool = False,
+    ) -> Deployment:
+        """The deployment of these files.
+
+        Args:
+            derived: derives the project's own statements from the views. None: leave the existing ones unchanged.
+            prune: drop views that the files do not name.
+            resume: paused views to resume. They are rebuilt, together with the views that were paused with them.
+            zone_rules: record the rules of time zones that this Java has, and rebuild the views that convert by them.
+
+        Raises: subclasses of InputError that name the place, with the file in a note. Nothing is logged then.
+        """
+        whole, moves = True, self._record_zone_rules() if zone_rules else ()
+        for path, script in scripts:
+            with _noted(path):
+                for statement in split_script(script):
+                    whole = whole and self._take(path, statement)
+                    if not whole:
+                        self._name(statement)
+        if derived is not None and whole:
+            for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
+                with _noted(path):
+                    self._take(path, ScriptStatement(text, Place(1, 1)), own=True)
+        self._without_files(prune and whole, own=derived is not None and whole)
+        self._resume(resume)
+        self._rebuild(moved_views(self.catalog, moves, self.meta.settings.time_zone))
+        self._settle()
+        if not zone_rules:
+            self._note_other_rules()
+        changes = bool(self._draft.statements)
+        for zone in self.maker.unrecorded_zones(self._draft.catalog) if changes else ():
+            self._draft.add(zone)
+        to_log = self._draft.statement() if changes and self.stores_rows else None
+        items = (*statement_items(scripts), *self._functions(), *self._actions())
+        return Deployment(
+            tuple(self._steps),
+            changes or not whole,
+            to_log,
+            self.log_end,
+            approval=Approval(items),
+            waiting=self._waiting,
+        )
+
+    def _functions(self) -> Iterator[PlanItem]:
+        return (PlanItem(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
+
+    def _actions(self) -> Iterator[PlanItem]:
+        """The actions without estimates. Measures are omitted, because suites, which determine them, are items."""
+        for step in self._steps:
+            if step.action is not StepAction.NONE and not step.what.split()[-1].startswith(INTERNAL):
+                done = (
+                    f"{step.action}{', built anew' if step.rebuilt else ''}{f' ({step.bound})' if step.bound else ''}"
+                )
+                yield PlanItem(ItemKind.ACTION, step.what, done)
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _take(self, path: Path, statement: ScriptStatement, *, own: bool = False) -> bool:
+        """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
+        text, base, draft = statement.text, path.parent, self._draft
+        place = f"{path.name}:{statement.place.line}"
+        there = unchanged_relation(draft.catalog, text, base, self.meta.objects)
+        if there is not None and not draft.is_unsettled(there):
+            self._named.add(there.name)
+            self._add(Step(StepAction.NONE, _what(there), place, note=self._note(there)))
+            return True
+        once = self._once.of(draft.catalog, text)
+        if once is not None and once.ran:
+            self._add(Step(StepAction.NONE, _in_few_words(text), place))
+            return True
+        if (word := transaction_word(text)) is not None:
+            raise sql_error(
+                SourceText(text, statement.place),
+                0,
+                f"the files of a pipeline are applied as one transaction; remove {word.value} from them",
+            )
+        bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
+        if isinstance(bound, Query | Show | Explain):
+            self._add(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
+            return True
+        try:
+            self._require_current(bound)
+            made = self._to_log(bound, base)
+        except WaitingStatementsError:
+            self._add(
+                Step(
+                    StepAction.WAIT,
+                    _in_few_words(text),
+                    place,
+                    note="it reads a view that waiting statements will change; apply again after an epoch",
+                )
+            )
+            return False
+        self._create_or_run(made, text, place, notes, None if once is None else once.name)
+        return True
+
+    def _name(self, statement: ScriptStatement) -> None:
+        """Remember the relation that a waiting statement creates, so that it does not count as missing in the files."""
+        words = [w.upper() for w in statement.text.split()]
+        if words[:1] == ["CREATE"]:
+            self._named |= {r.name for r in self.catalog.live() if r.name.upper() in words}
+
+    def _require_current(self, bound: Bound) -> None:
+        """Raises WaitingStatementsError if a statement reads a view that the log or this draft will change."""
+        rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
+        if isinstance(rows, BoundInsertSelect | BoundChange):
+            waiting = self._after_draft()
+            waiting.require_readable(rows.reads)
+            for view, moving in waiting.moved_views(rows.reads).items():
+                raise WaitingStatementsError([view], self.version.epoch, moving)
+
+    def _after_draft(self) -> WaitingLog:
+        self._waiting = self._waiting or self.waiting()
+        return self._draft.waiting(self._waiting)
+
+    def _to_log(self, bound: Bound, base: Path) -> Sequence[Single]:
+        """The statements to log. An existing relation is kept, changed or replaced, as the files require."""
+        made = self._made(bound, base)
+        if isinstance(made, CreateSource):
+            return edited_source(self._draft.catalog, made, self.meta.objects, self.maker.spark) or [made]
+        return [made]
+
+    def _made(self, bound: Bound, base: Path) -> Single:
+        if isinstance(bound, BoundCreateTableAs) and not self.stores_rows:
+            return msgspec.structs.replace(bound.table, if_not_exists=True)
+        if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
+            name = bound.table if isinstance(bound.table, str) else bound.table.name
+            return Delete(name, None)  # a placeholder in a draft that is never logged: only its table matters
+        made = self.maker.to_log(self._draft.catalog, bound, base, self._after_draft).statement
+        match made:
+            case CreateView() | CreatePlainView() | CreateFunction():
+                return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)
+            case CreateSource() | CreateTable():
+                return msgspec.structs.replace(made, if_not_exists=True)
+            case CreateTableAs(table):
+                return msgspec.structs.replace(made, table=msgspec.structs.replace(table, if_not_exists=True))
+            case _:
+                return made
+
+    def _note(self, relation: Relation) -> str:
+        """A note for the user about an unchanged relation."""
+        building = next(
+            (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
+        )
+        return f"being built {building}" if building else _pause_note(relation)
+
+    def _create_or_run(
+        self, statements: Sequence[Single], text: str, place: str, notes: Sequence[str], once: str | None
+    ) -> None:
+        draft, made = self._draft, statements[-1]
+        name = _created_name(made)
+        before = next((r for r in draft.catalog.live() if r.name == name), None)
+        follows = before is not None and draft.is_unsettled(before)
+        changed = sum(draft.add(statement, once) for statement in statements) > 0
+        changes: tuple[str, ...] = ()
+        if isinstance(made, SetSourceOptions | SetSourceColumns):
+            changes = tuple(change_notes(_source(draft.catalog, made.name), statements))
+        if name is None:
+            action = (StepAction.DROP if isinstance(made, Drop) else StepAction.RUN) if changed else StepAction.NONE
+            note = "; ".join(changes)
+            self._add(Step(action, _in_few_words(text), place, note=note, text=text, bound=once or ""))
+            return
+        notes = (*notes, *changes)
+        self._named.add(name)
+        code = made.code if isinstance(made, CreateFunction) else ()
+        self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
+        after = planned(draft.catalog, name) or find(draft.catalog, name)
+        whole = "\n".join([text, *(f"-- {FOLDER}/{module.name}.py\n{module.source}" for module in code)])
+        self._add(replace(self._created(before, after, changed, follows, place, "; ".join(notes)), text=whole))
+
+    def _created(
+        self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str
+    ) -> Step:
+        if not changed:
+            return Step(StepAction.NONE, _what(after), place, note=self._note(after))
+        new = before is None or before.id != after.id
+        rebuilt = new and after.kind is RelationKind.VIEW
+        rows, size = self._read_by(after) if rebuilt else (0, 0)
+        if before is None:
+            return Step(StepAction.CREATE, _what(after), place, (), rebuilt, rows, size, note, bound=fingerprint(after))
+        found = differences(created_by(before), created_by(after))
+        action = StepAction.FOLLOW if follows and not found else StepAction.CHANGE
+        bound = f"{fingerprint(before)} to {fingerprint(after)}"
+        return Step(action, _what(after), place, found, rebuilt, rows, size, note, bound=bound)
+
+    # --- relations that no file names ---------------------------------------------------------------------------------
+
+    def _without_files(self, prune: bool, own: bool) -> None:
+        """Views of the catalog that the files do not name.
+
+        `own`: drop the project's own views that are no longer used.
+        """
+        views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
+        for view in reversed([r for r in views if r.name not in self._named and (own or not r.internal)]):
+            if goes := prune or view.internal:
+                self._draft.add(Drop(view.kind, view.name))
+            self._add(Step(StepAction.DROP if goes else StepAction.GONE, _what(view), ""))
+
+    def _resume(self, names: Sequence[str]) -> None:
+        for name in names:
+            view = find(self._draft.catalog, name, RelationKind.VIEW)
+            if view.paused is None:
+                self._add(Step(StepAction.NONE, _what(view), "", note="it is not paused"))
+                continue
+            after = self._bound_again(view)
+            rows, size = self._read_by(after)
+            said = [step for step in self._steps if step.what == _what(view)]  # the step that reports the pause
+            self._steps = [step for step in self._steps if step not in said]
+            bound = fingerprint(after)
+            self._add(
+                Step(StepAction.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound)
+            )
+
+    def _bound_again(self, view: Relation) -> Relation:
+        """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
+        self.maker.bind_again(self._draft, view)
+        return find(self._draft.catalog, view.name)
+
+    # --- rules of time zones ------------------------------------------------------------------------------------------
+
+    def _record_zone_rules(self) -> Sequence[ZoneMove]:
+        """Record the JVM's rules in place of those that differ. Raises UnknownZoneError."""
+        moves = tuple(moves_of_jvm(self.catalog, self.meta.settings.time_zone, self.maker))
+        for move in moves:
+            self._draft.add(move.statement)
+            bound = f"{move.recorded.digest} to {move.found.digest}"
+            self._add(Step(StepAction.CHANGE, f"time zone {move.found.name}", "", (move.difference,), bound=bound))
+        return moves
+
+    def _rebuild(self, views: Sequence[Relation]) -> None:
+        """Bind views anew that the files have not changed. Raises CannotFollowError."""
+        for view in views:
+            if any(r.id == view.id for r in self._draft.catalog.live()):
+                self.maker.bind_again(self._draft, view, rebuilt=True)
+                after = planned(self._draft.catalog, view.name) or find(self._draft.catalog, view.name)
+                self._steps = [step for step in self._steps if step.what != _what(view)]
+                self._add(self._created(view, after, True, True, "", ""))
+
+    def _note_other_rules(self) -> None:
+        for move in known_moves(self.catalog, self.meta.settings.time_zone):
+            self._add(Step(StepAction.NONE, f"time zone {move.recorded.name}", "", note=move.note))
+
+    def _settle(self) -> None:
+        """Bind the views again that read changed relations and that the files do not name. Raises CannotFollowError."""
+        before = dict[str, Relation]()
+        for view in self.maker.settle(self._draft):
+            before.setdefault(view.name, view)
+        for view in before.values():
+            self._add(self._created(view, find(self._draft.catalog, view.name), True, True, "", ""))
+
+    def _add(self, step: Step) -> None:
+        self._steps.append(step)
+
+    # --- estimates ----------------------------------------------------------------------------------------------------
+
+    def _read_by(self, view: Relation) -> tuple[int, int]:
+        """The stored rows and bytes that building a view reads. For sources, only the bytes of their files."""
+        below = [r for r in self.version.catalog.live() if r.id in view.depends_on]
+        found = [self._taken(r) if source_of(r) is not None else self._stored(r) for r in below]
+        return sum(rows for rows, _ in found), sum(size for _, size in found)
+
+    def _stored(self, relation: Relation) -> tuple[int, int]:
+        output = output_of(relation)
+        return (0, 0) if output is None else stored_size(self.version, output.table_id)
+
+    def _taken(self, relation: Relation) -> tuple[int, int]:
+        statement = source_of(relation)
+        assert statement is not None
+        taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
+        return 0, reader_of(statement).taken_total(taken)[1]
+
+
+@contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """Add the file to errors raised inside the block."""
+    try:
+        yield
+    except InputError as err:
+        err.add_note(f"in {path}")
+        raise
+
+
+def _created_name(statement: Single) -> str | None:
+    match statement:
+        case CreateTableAs(table):
+            return table.name.lower()
+        case CreateSource() | CreateTable() | CreateView() | CreatePlainView() | CreateFunction():
+            return statement.name.lower()
+        case SetSourceOptions(declared=True):
+            return statement.name.lower()
+        case SetSourceColumns(name, declared=tuple()):
+            return name.lower()
+        case _:
+            return None
+
+
+def _source(catalog: Catalog, name: str) -> CreateSource:
+    statement = source_of(find(catalog, name, RelationKind.SOURCE))
+    assert statement is not None
+    return statement
+
+
+def _what(relation: Relation) -> str:
+    return f"{relation.kind} {relation.name}"
+
+
+def _pause_note(relation: Relation) -> str:
+    if relation.paused is None:
+        return ""
+    return f"paused since epoch {relation.paused}; `tussock apply … --resume {relation.name}` resumes it"
+
+
+def _in_few_words(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= 60 else f"{words[:57]}…"

@@ -1,0 +1,204 @@
+"""Answers to SHOW and EXPLAIN, as columns of text and as text."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tussock.jobs.catalog.definition import (
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    definition_of,
+    find,
+    functions_of,
+)
+from tussock.jobs.logical.hidden_columns import hidden_types
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateTable, CreateView, Explain, Show, Shown
+from tussock.jobs.schedule.explain import explain_relation
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_KINDS = {
+    Shown.SOURCES: {RelationKind.SOURCE},
+    Shown.TABLES: {RelationKind.TABLE},
+    Shown.VIEWS: {RelationKind.VIEW, RelationKind.PLAIN_VIEW},
+}
+_QUERY = "the query"  # the name of a bare SELECT in EXPLAIN; no relation can have it
+
+
+def show(
+    catalog: Catalog,
+    statement: Show,
+    rejected: Mapping[str, int] | None = None,
+    held: Mapping[str, int] | None = None,
+    *,
+    hidden: bool = False,
+) -> Mapping[str, Sequence[str]]:
+    """The answer to SHOW, by column.
+
+    Lists relations with their kind, columns and state (paused, held, built, rejects); or the columns of one relation;
+    or the statement that created it.
+
+    Args:
+        rejected: by source, the number of records in its table of rejects.
+        held: views that are held back, with the epoch that readers see (tussock.statestore.meta.sight).
+        hidden: also list the hidden columns of a source, and mark them.
+    """
+    if statement.name is not None:
+        relation = find(catalog, statement.name)
+        if statement.what is Shown.COLUMNS:
+            return _with_hidden(relation, _columns(relation)) if hidden else _columns(relation)
+        return {"statement": [_created_by(relation)]}
+    if statement.what is Shown.FUNCTIONS:
+        return _functions(catalog)
+    kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
+    live, built = catalog.live(), [(build, r) for build in catalog.builds for r in build.relations]
+    names = {r.name for r in live}
+    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.internal]
+    building = {
+        r.name: f"{'being rebuilt' if r.name in names else 'being built'} {build.progress}" for build, r in built
+    }
+    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
+    states = [
+        "; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)])
+        for r in found
+    ]
+    return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
+
+
+def _state(relation: Relation) -> Iterator[str]:
+    if relation.paused is not None:
+        yield f"paused since epoch {relation.paused}{relation.paused_for and ': '}{relation.paused_for}"
+    yield from (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
+
+
+def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
+    if (epoch := held.get(relation.name)) is not None:
+        yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not visible yet"
+
+
+def _built(relation: Relation, building: Mapping[str, str]) -> Iterator[str]:
+    if (state := building.get(relation.name)) is not None:
+        yield state
+
+
+def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
+    if count := rejected.get(relation.name):
+        yield f"rejects in {rejects_name(relation.name)}: {count:,}"
+
+
+def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
+    """The answer to EXPLAIN: the plan of the view if it were created now. Raises the errors that CREATE would raise."""
+    from tussock.jobs.catalog.checks import admitted  # imports all kernels, which SHOW does not need
+
+    name = statement.name or _QUERY
+    view = CreateView(name, statement.sql, statement.plan)
+    planned = admitted(catalog, view, epoch)
+    return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
+
+
+def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
+    found = functions_of(catalog.live())
+    return {
+        "name": [f.name for f in found],
+        "parameters": [_declared(f.fields) for f in found],
+        "returns": [f.returns for f in found],
+        "code": [f"{f.module}:{f.function}" for f in found],
+        "digest": [f.digest[:12] for f in found],
+        "comment": [f.comment or "" for f in found],
+    }
+
+
+def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
+    """A relation's columns; for a table also their constraints, defaults and comments."""
+    shown = {"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]}
+    definition = definition_of(relation)
+    if isinstance(definition, TableDefinition):
+        table = definition.statement
+        defaults, comments = {d.column: d.sql for d in table.defaults}, dict(table.comments)
+        places = range(len(table.fields))
+        shown["type"] = [table.declared(i) for i in places]
+        shown["constraint"] = [
+            "PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places
+        ]
+        shown["default"] = [defaults.get(i, "") for i in places]
+        shown["comment"] = [comments.get(i, "") for i in places]
+    return shown
+
+
+def _with_hidden(relation: Relation, shown: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    if not (found := hidden_columns(relation)):
+        return shown
+    marks = [*("" for _ in shown["column"]), *("hidden: SELECT * omits it" for _ in found)]
+    return {
+        "column": [*shown["column"], *found],
+        "type": [*shown["type"], *found.values()],
+        "note": marks,
+    }
+
+
+def hidden_columns(relation: Relation) -> Mapping[str, str]:
+    """Return the types of a source's hidden columns, by name. Empty for other relations."""
+    from tussock.jobs.catalog.create import hidden_of  # imports all readers
+
+    return hidden_types(hidden_of(relation), [c.name for c in relation.columns])
+
+
+def _created_by(relation: Relation) -> str:
+    match definition_of(relation):
+        case SourceDefinition(statement):
+            options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
+            return (
+                f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS "
+                f"({options})"
+            )
+        case TableDefinition(statement):
+            return f"CREATE TABLE {statement.name} {_table(statement)}"
+        case FunctionDefinition(function):
+            comment = "" if function.comment is None else f" COMMENT {_text(function.comment)}"
+            head = f"CREATE FUNCTION {function.name} ({_declared(function.fields)}) RETURNS {function.returns}"
+            return f"{head}{comment} LANGUAGE PYTHON AS {_text(f'{function.module}:{function.function}')}"
+        case PlainViewDefinition(view):
+            return f"CREATE VIEW {view.name} ({', '.join(_name(f.name) for f in view.fields)}) AS {view.sql}"
+        case view:
+            columns = f" ({', '.join(map(_name, view.columns))})" if view.columns else ""
+            return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
+
+
+def declared_text(of: CreateTable | Sequence[Field]) -> str:
+    """The part of a CREATE TABLE after the table's name. For columns alone, the part between the parentheses."""
+    return _table(of) if isinstance(of, CreateTable) else _declared(of)
+
+
+def _table(table: CreateTable) -> str:
+    defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
+    comments = {column: f" COMMENT {_text(text)}" for column, text in table.comments}
+    columns = [
+        f"{_name(f.name)} "
+        f"{table.declared(i)}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
+        for i, f in enumerate(table.fields)
+    ]
+    if table.key:
+        columns.append(f"PRIMARY KEY ({', '.join(_name(table.fields[k].name) for k in table.key)})")
+    comment = "" if table.comment is None else f" COMMENT {_text(table.comment)}"
+    return f"({', '.join(columns)}){' APPEND ONLY' if table.only_grows else ''}{comment}"
+
+
+def _declared(fields: Sequence[Field]) -> str:
+    return ", ".join(f"{_name(f.name)} {f.type}" for f in fields)
+
+
+def _name(name: str) -> str:
+    """A column's name as SQL, in backquotes unless it consists of lower-case letters, digits and _."""
+    return name if _PLAIN.fullmatch(name) else quoted(name)
+
+
+def _option(name: str) -> str:
+    return name if all(_PLAIN.fullmatch(part.lower()) for part in name.split(".")) else _name(name)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

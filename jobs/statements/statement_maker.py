@@ -1,0 +1,367 @@
+"""Turn SQL texts into statements of the log, which are bound over a catalog and have their rows computed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.checks import admitted
+from tussock.jobs.catalog.create import hidden_of
+from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.fed_tables import require_not_fed
+from tussock.jobs.catalog.statement_log import WaitingLog
+from tussock.jobs.kernels.registry import may_raise
+from tussock.jobs.kernels.render import has_kernel
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import (
+    Bound,
+    BoundChange,
+    BoundCreateTableAs,
+    BoundInsert,
+    BoundInsertSelect,
+    BoundSourceOptions,
+    Change,
+    CreateFunction,
+    CreateSource,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Explain,
+    Insert,
+    Query,
+    RecordZone,
+    Show,
+    Single,
+    Update,
+)
+from tussock.jobs.reading.epochs import EpochsOf
+from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
+from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
+from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
+from tussock.jobs.sources.spark_files import TIME_ZONE
+from tussock.jobs.statements.statement_writer import StatementWriter
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.zones import RuledZone, digest_of, name_of, rules_of
+
+if TYPE_CHECKING:  # imported on use, because only SQL needs Spark
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tussock.jobs.sql.binder import Binder
+    from tussock.jobs.statements.transaction import DraftTransaction
+
+
+class ReservedNameError(InputError):
+    """A user's name starts with the prefix of the views that the project creates for itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"the name {self.name!r} starts with {INTERNAL!r}. This prefix is reserved for the measures of quality "
+            "suites, which lists do not show. Nothing was changed. Choose another name."
+        )
+
+
+def require_free_name(view: str) -> None:
+    """Raises ReservedNameError for a materialized view that lists would hide from its user."""
+    if view.startswith(INTERNAL):
+        raise ReservedNameError(view)
+
+
+def _is_taken(catalog: Catalog, name: str) -> bool:
+    """Whether a relation has the name, or one that is being built."""
+    return planned(catalog, name) is not None or any(r.name == name for r in catalog.live())
+
+
+@dataclass(frozen=True, slots=True)
+class ToLog:
+    """A statement to log.
+
+    Args:
+        reads: the relations from whose rows its rows were computed.
+        waiting: the waiting statements that it read through; None if it reads no rows.
+        notes: for the user.
+    """
+
+    statement: Single
+    reads: tuple[str, ...] = ()
+    waiting: WaitingLog | None = None
+    notes: tuple[str, ...] = ()
+
+
+class StatementMaker:
+    """Turns texts into statements of the log, for one session. Not thread-safe."""
+
+    def __init__(
+        self, meta: MetaStore, stored: StoredRows, writer: StatementWriter, spark: "Callable[[], SparkSession]"
+    ) -> None:
+        """`spark` starts the Spark session when it is first needed."""
+        self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
+        self._tables = PendingTables(meta)
+        self._binder: Binder | None = None
+
+    @property
+    def spark(self) -> "Callable[[], SparkSession]":
+        """Starts the Spark session when it is first called."""
+        return self._spark
+
+    def binder(self, catalog: Catalog, relations: tuple[Relation, ...] | None = None) -> "Binder":
+        """The binder over a catalog, by the rules of its time zone.
+
+        `relations`: those to which names may refer; None: the live ones.
+
+        Raises: ZoneRulesDifferError, UnknownZoneError.
+        """
+        relations, zone = catalog.live() if relations is None else relations, self._zone_in(catalog)
+        if self._binder is None or digest_of(zone) not in ("", digest_of(self._binder.sandbox.time_zone)):
+            from tussock.jobs.sql.binder import Binder
+
+            self._binder = Binder(self._spark(), relations, zone, tuple(READERS), has_kernel, WITHOUT_PATH, hidden_of)
+        else:
+            self._binder.set_relations(relations)
+        return self._binder
+
+    def _zone_in(self, catalog: Catalog) -> RuledZone:
+        return catalog.zone(self._meta.settings.time_zone)
+
+    def unrecorded_zones(self, catalog: Catalog) -> tuple[RecordZone, ...]:
+        """The statements that record the time zones of the statements that were bound, if a catalog lacks them.
+
+        Raises: ZoneRulesDifferError if it has other rules of a zone that they name.
+        """
+        if self._binder is None:
+            return ()
+        sandbox = self._binder.sandbox
+        used = [zone for zone in (sandbox.time_zone, *sorted(sandbox.named_zones)) if digest_of(zone)]
+        for zone in used:
+            recorded = catalog.zone(name_of(zone))
+            if digest_of(recorded) not in ("", digest_of(zone)):
+                raise ZoneRulesDifferError.between(rules_of(recorded), rules_of(zone))
+        return tuple(RecordZone(rules_of(zone)) for zone in used if not digest_of(catalog.zone(name_of(zone))))
+
+    def bound(
+        self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
+    ) -> tuple[Bound, tuple[str, ...]]:
+        """The statement bound over a catalog, and notes for the user.
+
+        A CREATE TABLE AS over an existing relation becomes a CREATE TABLE, because its query need not run.
+
+        Args:
+            own: the project derived this statement, which may use reserved names.
+
+        Raises: as Binder.bind; ReservedNameError.
+        """
+        binder = self.binder(catalog)
+        bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
+        if isinstance(bound, CreateSource | BoundSourceOptions):
+            from pyspark.errors import DateTimeException
+
+            for name, value in bound.options.items():
+                if name.lower() == TIME_ZONE.lower():
+                    with suppress(DateTimeException):  # a source that names no zone is refused with its option later
+                        binder.sandbox.ruled(value)
+        if isinstance(bound, CreateView) and not own:
+            require_free_name(bound.name)
+        if isinstance(bound, BoundCreateTableAs) and _is_taken(catalog, bound.table.name.lower()):
+            bound = bound.table
+        return bound, tuple(binder.notes)
+
+    def to_log(self, catalog: Catalog, bound: Bound, base: Path, waiting: Callable[[], WaitingLog]) -> ToLog:
+        """The statement to log for a bound statement. Computes and stores its rows.
+
+        Args:
+            catalog: the catalog over which it was bound.
+            base: the folder that relative paths of sources, and the folder of functions, start from.
+            waiting: returns the waiting statements, with the same catalog. Called if the statement reads rows.
+
+        Raises: WaitingStatementsError, WaitingStatementFailsError, EpochMovedError; errors of its input and of its
+            computation.
+        """
+        match bound:
+            case BoundInsert(table, rows):
+                return ToLog(self._writer.insert(table, rows))
+            case BoundInsertSelect():
+                return self._selected(waiting(), bound)
+            case BoundCreateTableAs(table, rows):
+                admitted(catalog, table, 0)  # before the query of a table that cannot be stored runs
+                if isinstance(rows, BoundInsert):
+                    insert = self._writer.insert(rows.table, rows.rows)
+                    return ToLog(CreateTableAs(table, insert.rows, insert.object))
+                made = self._selected(waiting(), rows)
+                selected = made.statement
+                assert isinstance(selected, Insert)
+                return replace(made, statement=CreateTableAs(table, selected.rows, selected.object, selected.after))
+            case BoundChange():
+                word = bound.statement.split(maxsplit=1)[0].upper()
+                if word != "DELETE":
+                    require_not_fed(catalog, find(catalog, bound.table.name), word)
+                return self._change(waiting(), bound)
+            case CreateSource():
+                source = placed(bound, base, self._meta.objects)
+                if all(r.name != source.name for r in catalog.live()):  # IF NOT EXISTS must not need the files
+                    source = described(source, self._spark)
+                return ToLog(source)
+            case BoundSourceOptions():
+                from tussock.jobs.statements.source_changes import set_options
+
+                return ToLog(set_options(catalog, bound, base, self._meta.objects, self._spark))
+            case CreateFunction():
+                from tussock.jobs.statements.function_code import with_code
+
+                return ToLog(with_code(bound, base))
+            case Query() | Show() | Explain():
+                raise AssertionError(f"{type(bound).__name__} only reads")
+            case _:
+                return ToLog(bound)
+
+    def settle(self, draft: "DraftTransaction", *, last: bool = True) -> tuple[Relation, ...]:
+        """Bind the views again that read changed relations, until all are settled.
+
+        Args:
+            last: no later statement of the draft can settle a view. Otherwise those that cannot follow are left.
+
+        Returns: the views that were bound again, as they were, in that order.
+
+        Raises: CannotFollowError.
+        """
+        from tussock.jobs.statements.transaction import CannotFollowError
+
+        bound = list[Relation]()
+        while views := draft.unsettled:
+            failed = list[CannotFollowError]()
+            for view in views:
+                try:
+                    self.bind_again(draft, view)
+                    bound.append(view)
+                except CannotFollowError as err:
+                    failed.append(err)
+            if len(failed) == len(views):
+                if last:
+                    first, *rest = failed
+                    raise CannotFollowError(first.view, first.reason, tuple(err.view for err in rest)) from first
+                break
+        return tuple(bound)
+
+    def bind_again(self, draft: "DraftTransaction", view: Relation, *, rebuilt: bool = False) -> None:
+        """Bind an existing view's SELECT over the draft's catalog, and add it to the draft.
+
+        `rebuilt`: the view does not keep its state.
+
+        Raises: CannotFollowError.
+        """
+        from tussock.jobs.statements.transaction import CannotFollowError, query_of
+
+        sql, columns = query_of(view)
+        try:
+            binder = self.binder(draft.catalog)
+            bound = binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
+            draft.add(
+                msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound
+            )
+        except InputError as err:
+            raise CannotFollowError(view.name, str(err)) from err
+
+    @contextmanager
+    def reading(self, waiting: WaitingLog, names: Sequence[str]) -> Iterator[PendingRows]:
+        """Yield the rows that a statement reads: those of tables after the waiting statements, the others committed.
+
+        Args:
+            names: the relations that it reads.
+
+        Raises: WaitingStatementsError, WaitingStatementFailsError, EpochMovedError.
+        """
+        waiting.require_readable(names)
+        with self._meta.reading(waiting.version.epoch) as pinned:
+            yield self._tables.read(waiting, pinned, waiting.tables(names))
+
+    def forget_rows(self) -> None:
+        """Release the memory of the rows that waiting statements have changed. Correct at any time."""
+        self._tables = PendingTables(self._meta)
+
+    def require_replayable(self, waiting: WaitingLog, changed: Update | Delete) -> None:
+        """Raise WaitingStatementFailsError if the last statement raises on a row of its table.
+
+        Cost: none if its expressions cannot raise, otherwise that of its replay.
+        """
+        assigned = [] if isinstance(changed, Delete) else [value for _, value in changed.assignments]
+        if any(may_raise(e) for e in [*assigned, *([] if changed.where is None else [changed.where])]):
+            with self.reading(waiting, [changed.table.lower()]):
+                pass
+
+    def frame(
+        self,
+        sql: str,
+        bound: Query | BoundInsertSelect,
+        version: HummockVersion,
+        sight: Sight,
+        in_flight: RowsInFlight = NOTHING_IN_FLIGHT,
+    ) -> "DataFrame":
+        """The rows of a SELECT over a sight."""
+        from tussock.jobs.reading.ordered_query import ordered_parts
+        from tussock.jobs.reading.query import query_frame, relations_read
+
+        uri, version_of = self._meta.objects.uri, self._stored.version_of
+        read = {r.name: r for r in relations_read(version, sight, bound.relations)}
+        read |= {other.name: other.relation for other in bound.at if other.since is None}
+        assert self._binder is not None, "it has bound the SELECT"
+        parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, len(version.mapping.units))
+        return query_frame(
+            self._spark(),
+            uri,
+            version,
+            sight,
+            sql,
+            bound.relations,
+            self._binder.sandbox.time_zone,
+            bound.at,
+            version_of,
+            parts,
+            in_flight,
+        )
+
+    def _selected(self, waiting: WaitingLog, bound: BoundInsertSelect) -> ToLog:
+        """The INSERT of a SELECT's rows."""
+        from tussock.jobs.sql.dml import rows_to_insert
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
+
+        with spark_errors_as_ours(SourceText(bound.select)), self.reading(waiting, bound.reads) as seen:
+            selected = self.frame(bound.select, bound, seen.version, seen.sight, seen.rows)
+            insert = self._writer.insert(bound.table.name, rows_to_insert(selected, bound))
+        return _read_through(insert, waiting, bound.reads)
+
+    def _change(self, waiting: WaitingLog, bound: BoundChange) -> ToLog:
+        """The rows that a statement changes."""
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
+        from tussock.jobs.statements.change import computed_change
+
+        sandbox = self.binder(waiting.catalog).sandbox
+        with (
+            spark_errors_as_ours(SourceText(bound.statement, bound.start)),
+            self.reading(waiting, bound.reads) as seen,
+        ):
+            rows = computed_change(
+                self._spark(), self._meta.objects, seen, sandbox, bound, sandbox.time_zone, self._stored.version_of
+            )
+        return _read_through(self._writer.change(bound.table.name, rows), waiting, bound.reads)
+
+
+def _read_through(made: Insert | Change, waiting: WaitingLog, reads: Sequence[str]) -> ToLog:
+    """A statement whose rows were computed after the waiting statements."""
+    through = sorted({position for position, _ in waiting.on(waiting.tables(reads)) if position < waiting.end})
+    if through:
+        made = msgspec.structs.replace(made, after=tuple(through))
+    return ToLog(made, tuple(reads), waiting, waiting.notes(reads))

@@ -1,0 +1,178 @@
+"""Append bound statements to the log, after their rows are stored."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import pyarrow as pa
+
+from tussock.jobs.catalog.statement_log import WaitingLog, skip_arguments, statement_text, statements_of
+from tussock.jobs.logical.statements import Change, Delete, Insert, Statement, Update, computed_after
+from tussock.jobs.sources.text import require_insert_text
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.store import MetaStore
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one statement: a table for SELECT, SHOW and EXPLAIN, otherwise one line that confirms it."""
+
+    statement: str
+    message: str
+    table: pa.Table | None = None
+
+
+class SkippedInputError(InputError):
+    """An entry was logged while a barrier began to skip entries from whose result it was computed.
+
+    `entry`: its position in the log; `skipped`: the positions of the others. `take_log`: the barrier does not take it.
+    """
+
+    def __init__(self, entry: int, skipped: Sequence[int], take_log: bool) -> None:
+        super().__init__(entry, list(skipped), take_log)
+        self.entry, self.skipped, self.take_log = entry, tuple(skipped), take_log
+
+    def __str__(self) -> str:
+        return (
+            f"log entry {self.entry} was computed from the result of log entries {', '.join(map(str, self.skipped))}, "
+            "and a barrier began to skip these at the same moment. The entry is in the log. Before the next epoch, run "
+            f"`tussock barrier abandon {skip_arguments([self.entry], self.take_log)}`, then give the statement again."
+        )
+
+
+class StatementWriter:
+    """Writes to a store's log. A statement is durable when `append` returns."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    def insert(self, table: str, rows: pa.Table) -> Insert:
+        """Store rows and return the INSERT of them. Raises if a text is not UTF-8."""
+        require_insert_text(table, rows)
+        return Insert(table, rows.num_rows, self._stored(rows))
+
+    def change(self, table: str, rows: pa.Table) -> Change:
+        """Store the rows of a `statements.Change` and return it. Raises as `insert`."""
+        require_insert_text(table, rows)
+        return Change(table, rows.num_rows, self._stored(rows))
+
+    def append_read(
+        self, catalog: Catalog, text: str, statement: Statement, waiting: WaitingLog, reads: Sequence[str]
+    ) -> Answer:
+        """Append a statement whose rows were computed after the waiting statements.
+
+        Args:
+            reads: the relations that it read.
+
+        Raises: LogMovedError if another session has changed them meanwhile, or if an epoch has skipped a statement that
+            was read: nothing was appended, and the rows must be computed again. As `append`.
+        """
+        end = waiting.end
+        names = {*reads, *waiting.tables(reads)}
+        while True:
+            try:
+                return self.append(catalog, text, statement, end, waiting)
+            except LogMovedError:
+                after = self._meta.log_end()
+                if after == end:  # the log has not moved: a barrier skips an entry that was read
+                    raise
+                if replace(waiting, statements=statements_of(self._meta, end, after)).on(names):
+                    raise
+                end = after
+
+    def append(
+        self,
+        catalog: Catalog,
+        text: str,
+        statement: Statement,
+        expected: int | None = None,
+        waiting: WaitingLog | None = None,
+    ) -> Answer:
+        """Append a statement that can be maintained and applied. For others, raise InputError and log nothing.
+
+        Args:
+            catalog: the pending catalog.
+            expected, waiting: as of `logged`.
+        """
+        from tussock.jobs.catalog.checks import admitted
+
+        after = admitted(catalog, statement, self._meta.latest().epoch + 1)
+        if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
+            return Answer(text, f"nothing to do: {statement_text(statement)}")
+        return self.log(text, statement, expected, waiting)
+
+    def log(
+        self,
+        text: str,
+        statement: Statement,
+        expected: int | None = None,
+        waiting: WaitingLog | None = None,
+        client_id: str | None = None,
+    ) -> Answer:
+        """As `append`, for a statement that is already known to be valid. Arguments: as of `logged`."""
+        return answer_of(text, statement, self.logged(statement, expected, waiting, client_id))
+
+    def logged(
+        self,
+        statement: Statement,
+        expected: int | None = None,
+        waiting: WaitingLog | None = None,
+        client_id: str | None = None,
+    ) -> int:
+        """Log a valid statement durably and return its position.
+
+        Args:
+            expected: the position that it must get, if any.
+            waiting: the waiting statements from whose result its rows were computed, if any.
+            client_id: of `new_client_id`, if the call may be repeated.
+
+        Raises: LogMovedError: the position is taken, or a barrier skips an entry from which it was computed. Nothing
+            was appended. SkippedInputError: a barrier began to skip one meanwhile, and the statement is in the log.
+        Cost: an append; for a statement that was computed from waiting ones, two probes per barrier since the
+            committed epoch.
+        """
+        if waiting is not None and _skipping(self._meta, waiting, statement) is not None:
+            raise LogMovedError(waiting.end, self._meta.log_end())
+        body = msgspec.json.encode(statement)
+        position = self._meta.append_log(self.new_client_id() if client_id is None else client_id, body, expected)
+        # Again: a barrier that came between did not see this entry. One that comes later sees it (`abandon`).
+        if waiting is not None and (barrier := _skipping(self._meta, waiting, statement)) is not None:
+            skipped = sorted(computed_after(statement) & {*barrier.skipped_entries})
+            raise SkippedInputError(position, skipped, position >= barrier.log_end)
+        return position
+
+    def new_client_id(self) -> str:
+        """The name of one append. Repeating the append with it adds no second entry.
+
+        Two statements with one name would be one entry, and the second would be lost. A random name differs between the
+        writers of one MetaStore, between threads, and between a process and its forked children.
+        """
+        return f"{self._meta.writer}/{secrets.token_hex(8)}"
+
+    def _stored(self, rows: pa.Table) -> str:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return self._meta.put_payload(sink.getvalue().to_pybytes())
+
+
+def answer_of(text: str, statement: Statement, position: int) -> Answer:
+    """The answer to a statement that is in the log."""
+    return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
+
+
+def _skipping(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> Barrier | None:
+    """The barrier that skips an entry from whose result a statement was computed, if any.
+
+    Cost: nothing if it was computed from committed rows; otherwise a probe per barrier since the committed epoch.
+    """
+    through, epoch = computed_after(statement), waiting.version.epoch
+    while through and (barrier := meta.barrier_after(epoch)) is not None:
+        if through & {*barrier.skipped_entries}:
+            return barrier
+        epoch = barrier.epoch
+    return None

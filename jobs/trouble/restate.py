@@ -1,0 +1,197 @@
+"""Restating: replace rows that a source has taken with the current rows of its files, in one ordinary epoch.
+
+The barrier pins the old files with weight -1 and the current files with weight +1, so each reader of the source updates
+at the cost of these rows. The epoch also takes the log's statements, but no new files of other sources.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from tussock.jobs.barriers.barrier import (
+    Pinned,
+    Pinning,
+    keeper_of,
+    statement_of,
+    taken_table,
+    with_first_files,
+)
+from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.epoch_plan import Base
+from tussock.jobs.barriers.moment import Pace, Wish, next_moment
+from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.move_source import moved_sources
+from tussock.jobs.catalog.statement_log import replay
+from tussock.jobs.chunks.chunk import WEIGHT, decode
+from tussock.jobs.chunks.failure import first_failure
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, Item, Pins, Restated, SparkReader
+from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.plain import NotPlainFileError
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import parted
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class EpochUnderWayError(InputError):
+    """A barrier is open, and its epoch must run first."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.epoch} is running or unfinished, and must be finished first. Nothing was changed. Finish it "
+            "(`tussock epoch`, or the run that started it), then restate."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Restatement:
+    """The changes of a restatement.
+
+    Args:
+        goes, comes: the files whose rows are removed and added; both empty if no file has changed.
+        readers: the views that read the source, in catalog order.
+    """
+
+    source: str
+    goes: tuple[Item, ...]
+    comes: tuple[Item, ...]
+    readers: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.goes or self.comes)
+
+
+class Restating:
+    """One restatement: created to inspect it, then started with `begin`.
+
+    Raises: UnknownRelationError; EpochUnderWayError; CannotRestateError; errors of listing and of the object stores.
+    Cost: a listing or a HEAD. Each added local file is read once and copied (jobs/sources/kept.py); vacuum removes the
+        copy if the restatement is not run.
+    """
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        source: str,
+        restated: Restated,
+        run: Mapping[str, str] | None = None,
+        pace: Pace = Pace(),  # noqa: B008  frozen
+    ) -> None:
+        """
+        Args:
+            run: the run that the barrier belongs to; stored with it.
+            pace: that of the pipeline.
+        """
+        version = meta.latest()
+        if (held := meta.barrier_after(version.epoch)) is not None:
+            raise EpochUnderWayError(held.epoch)
+        if any(move.name == source for move in moved_sources(version.catalog, meta.objects)):
+            reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
+            raise CannotRestateError(source, reason)
+        relation = find(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
+        moment = next_moment(version, Wish(pace=pace), meta.moment_now())
+        self._pinning = _PinningRestated(
+            meta, Base(version), Detour(), None, None, dict(run or {}), moment, source=relation, restated=restated
+        )
+        items = reader_of(statement_of(relation)).items(self._pins.read)
+        catalog = replay(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
+        goes, comes = (tuple(item for item in items if item.goes is which) for which in (True, False))
+        self.found = Restatement(relation.name, goes, comes, _readers_of(catalog, relation.id))
+
+    @property
+    def _pins(self) -> Pins:
+        return self._pinning.pin(self._pinning.source, None).pins
+
+    def rows(self, spark: "Callable[[], SparkSession]") -> tuple[int, int]:
+        """Return the number of removed and of added rows.
+
+        Raises errors of the files. Cost: reads the files; no columns of Parquet.
+        """
+        if (document := self._pins.read) is None:
+            return 0, 0
+        statement = statement_of(self._pinning.source)
+        reader = reader_of(statement)
+        document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
+        if reader.needs_spark:
+            read = self._rows_of_texts(spark, statement, reader, document)
+        else:
+            read = (reader.read(statement, part, ()).rows for part in reader.parts(statement, document, 1))
+        goes = comes = 0
+        for weights in (rows[WEIGHT].to_numpy() for rows in read):
+            goes, comes = goes + int((weights < 0).sum()), comes + int((weights > 0).sum())
+        return goes, comes
+
+    def _rows_of_texts(
+        self, spark: "Callable[[], SparkSession]", statement: CreateSource, reader: SparkReader, document: msgspec.Raw
+    ) -> Iterator[pa.Table]:
+        """Yield chunks of rows without values: of plain files, and of the others by Spark."""
+        catalog, rest = self._pinning.base.version.catalog, document
+        time_zone = catalog.zone(self._pinning.meta.settings.time_zone)
+        if (plain := reader.plain) is not None:
+            divided = plain.divided(statement, document, time_zone, catalog.zone)
+            try:
+                yield from [plain.read(statement, part, ()).rows for part in divided.parts]
+            except NotPlainFileError:
+                pass
+            else:
+                if divided.rest is None:
+                    return
+                rest = divided.rest
+        from tussock.jobs.spark.session import epoch_session
+
+        found = reader.frame(epoch_session(spark(), time_zone), statement, rest, ()).toArrow()
+        if failures := found["failure"].drop_null().to_pylist():
+            raise first_failure(failures)
+        chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())
+        yield from (parted(chunk).rows for chunk in chunks if chunk is not None)
+
+    def begin(self) -> Barrier | None:
+        """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.
+
+        Raises: LostRaceError if another barrier came first.
+        """
+        return (
+            self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan) if self.found else None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PinningRestated(Pinning):
+    """Pins the restated items of one source, and nothing of other sources."""
+
+    source: Relation
+    restated: Restated
+
+    def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
+        """See Pinning. A failing source is an error here, and is not held."""
+        if source.id != self.source.id:
+            return Pinned(Pins(), source.holds)
+        statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
+        reader, asked = reader_of(statement), Asked(restated=self.restated)
+        pins = reader.pin(statement, taken, asked, keeper_of(self.meta, self.base))
+        settled = {item.name for item in reader.items(pins.read)}
+        return Pinned(pins, tuple(hold for hold in source.holds if hold.file not in settled))
+
+
+def _readers_of(catalog: Catalog, relation: int) -> tuple[str, ...]:
+    """Return the views of users that read a relation, directly or through others, in catalog order."""
+    reached, names = {relation}, []
+    for other in catalog.live():
+        if reached & set(other.depends_on):
+            reached.add(other.id)
+            if other.kind is RelationKind.VIEW and not other.internal:
+                names.append(other.name)
+    return tuple(names)
