@@ -9,8 +9,8 @@ A child of `os.fork` has a copy of its parent's memory and of its open files, bu
     an open connection hides the parent's end from its peer     close_in_child: a child closes its copy
     a library may not survive a fork                            OwnProcess.check: an error before its first call
 
-multiprocessing, Gunicorn and Airflow fork in this way. docs/design/processes.md lists the objects that need one of
-these, and a test finds new ones.
+multiprocessing, Gunicorn and Airflow fork in this way. tests/support/process_state.yaml lists the objects that need
+one of these, and a test finds new ones. docs/design/processes.md gives the reasons.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The error text for each damage of a file or table, by format. `--update-cases` writes docs/design/damages.md."""
+"""The error text for each damage of a file or table, by format. `--update-cases` writes cases/damages.txt."""
 
 import bz2
 import gzip
@@ -22,7 +22,7 @@ from tests.jobs.test_random_troubles import OF_DELTA, Input
 from tests.with_packages import run_alone
 from tussock.jobs.session import Session
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "damages.md"
+TEXTS_OF_DAMAGES = Path(__file__).parent / "cases" / "damages.txt"
 OPTIONS = {"xml": ", rowTag 'row'", "csv": ", header 'true'"}
 Damage = Callable[[Path], object]
 
@@ -194,7 +194,7 @@ def damaged_table(root: Path, damage: Callable[[Input], object]) -> str:
 
 @pytest.mark.deep
 @pytest.mark.spark
-def test_the_page_of_damages_has_the_users_messages(
+def test_the_list_of_damages_has_the_users_messages(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     lines = []
@@ -211,31 +211,14 @@ def test_the_page_of_damages_has_the_users_messages(
         assert len(reason) < 1200, (format, what)
     assert len(lines) >= 60
     found = "".join(f"### {format}: {what}\n\n{folded(reason)}\n\n" for format, what, reason in lines)
-    page = HEAD + found.rstrip() + "\n"
+    text = HEAD + found.rstrip() + "\n"
     if request.config.getoption("--update-cases"):
-        PAGE.write_text(page)
-    assert json.dumps(PAGE.read_text()) == json.dumps(page)
+        TEXTS_OF_DAMAGES.write_text(text)
+    assert json.dumps(TEXTS_OF_DAMAGES.read_text()) == json.dumps(text)
 
 
 HEAD = """\
-# Damages and their error texts
-
-## Problem
-Other programs write the input, and files and tables get damaged. From one text, the user must learn
-the damage, its place, and how to continue.
-
-## Decision
-A damaged file or table holds its source ([sources.md](sources.md)). The reason of the hold is the
-error text. A file that Spark can read in spite of the damage is taken.
-
-## How it works
-`tests/jobs/test_damages.py` makes this list with the option `--update-cases`. An entry has a
-format, a damage and the error text, or `(taken)`. Damages of Kafka topics need a broker, so
-`tests/jobs/sources/kafka_alone.py` tests them.
-
-Messages contain commands in backticks, without the address of a store: stored reasons outlive a
-move of the store. Each place that shows messages adds `--pipeline NAME` or `--store URI`
-(`jobs/settings/printed_commands.py`). `tests/jobs/test_remedies.py` raises errors in small
-pipelines and runs the printed commands, or lists the reason why a class has no command.
+# The error text for each damage of a file or table, or "(taken)" if Spark can read the file all the same.
+# The option --update-cases of test_damages.py writes this file.
 
 """

@@ -1,4 +1,4 @@
-"""docs/design/processes.md lists every object that the threads of a process share, with its guard."""
+"""tests/support/process_state.yaml lists every object that the threads of a process share, with its guard."""
 
 import ast
 import re
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import process_state
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("jobs", "statestore", "plugins")
-NOTE = ROOT / "docs" / "design" / "processes.md"
 
 _CHANGES = frozenset(
     [
@@ -180,13 +181,10 @@ def found_state() -> set[str]:
 
 
 def test_all_state_of_the_process_is_listed_with_its_guard() -> None:
-    listed = re.findall(r"^- `([^`]+: [^`]+)`:\s", NOTE.read_text(), re.MULTILINE)
-    assert len(set(listed)) == len(listed)
-    found = found_state()
-    assert sorted(found - set(listed)) == [], (
-        "add an entry with its guard to docs/design/processes.md, or keep it per thread or session"
-    )
-    assert sorted(set(listed) - found) == [], "entries of docs/design/processes.md without an object"
+    listed, found = set(process_state.guards()), found_state()
+    assert sorted(found - listed) == [], f"add a guard in {process_state.PATH}, or keep it per thread or session"
+    assert sorted(listed - found) == [], f"entries of {process_state.PATH} without an object"
+    assert process_state.repeated_keys() == []
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ NAMES: tuple[tuple[ModuleType, str], ...] = (
 
 
 def listed_memory() -> list[str]:
-    """The memory of processes, as docs/design/processes.md names it."""
+    """The memory of processes, as tests/support/process_state.yaml names it."""
     return sorted(
         f"{module.__name__.removeprefix(modules.ENGINE + '.').replace('.', '/')}.py: {name}"
         for module, name in (*CACHED, *OBJECTS, *NAMES)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import process_state
+
 ROOT = Path(__file__).parents[2]
 SEEDS, DEEP_SEEDS = 2_000, 200_000
 PARTS, DEEP_PARTS = 4, 40  # processes, one after another or side by side
@@ -95,7 +97,7 @@ def test_the_engine_reaches_the_outside_through_simulated_modules_only() -> None
     assert found - excused == set()
 
 
-#: State of modules that simulated processes may share, by the guard that docs/design/processes.md gives it.
+#: State of modules that simulated processes may share, by the guard that tests/support/process_state.yaml gives it.
 SHARED = re.compile(
     r"function of|frozen|constant|never changed|filled by imports|per thread|stateless|no state|a lock, held"
     r"|only grows|keeps nothing between calls|never written|always the same"
@@ -126,20 +128,16 @@ SHARED_BY_REASON = {
 
 def test_the_memory_of_modules_is_divided_between_simulated_processes() -> None:
     divided = set(run("--list-memory").splitlines())
-    text = (ROOT / "docs/design/processes.md").read_text()
-    entries = re.findall(r"^- `([^:`]+: [^`]+)`: ((?:.|\n(?!- |\n))*)", text, re.MULTILINE)
+    entries = process_state.guards()
     rooms = tuple(f"{room}/" for room in ROOMS)
     assert len(entries) > 100
     shared = {
         name
-        for name, guard in entries
-        if name.startswith(rooms)
-        and name not in divided
-        and name not in SHARED_BY_REASON
-        and not SHARED.search(" ".join(guard.split()))
+        for name, guard in entries.items()
+        if name.startswith(rooms) and name not in divided and name not in SHARED_BY_REASON and not SHARED.search(guard)
     }
     assert shared == set(), "add them to CACHED, OBJECTS or NAMES in tests/simulation/engine.py, or give a reason here"
-    assert divided - {name for name, _ in entries} == set()
+    assert divided - set(entries) == set()
 
 
 def test_an_import_of_a_module_that_is_not_simulated_is_noticed() -> None:

@@ -1,13 +1,13 @@
 """A forked child of a process that uses the engine: its own names, pins, locks, threads and connections."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support import process_state
+
 ROOT = Path(__file__).parents[3]
 ROOMS = ("jobs", "statestore", "plugins")
-NOTE = ROOT / "docs" / "design" / "processes.md"
 
 #: Calls whose result belongs to the process that made it: threads, locks, connections, folders, its number.
 _BOUND = frozenset(
@@ -54,13 +54,12 @@ def bound_in(tree: ast.Module) -> Iterator[str]:
 
 
 def test_all_that_is_bound_to_a_process_is_listed_with_its_part_in_a_forked_child() -> None:
-    text = NOTE.read_text().partition("### In a forked child")[2].partition("\n## ")[0]
-    listed = {" ".join(entry.split()) for entry in re.findall(r"`([^`]+\.py:\s[^`]+)`", text)}
+    listed = process_state.inherited_calls()
     found = {
         f"{file.relative_to(ROOT)}: {name}"
         for room in ROOMS
         for file in (ROOT / room).rglob("*.py")
         for name in bound_in(ast.parse(file.read_text()))
     }
-    assert sorted(found - listed) == [], "add an entry to docs/design/processes.md, and use statestore/forks.py"
-    assert sorted(listed - found) == [], "entries of docs/design/processes.md without a call"
+    assert sorted(found - listed) == [], f"add it to {process_state.PATH}, and use statestore/forks.py"
+    assert sorted(listed - found) == [], f"entries of {process_state.PATH} without a call"
