@@ -3,7 +3,7 @@
 The store has `RUNS` epochs. Each is a sorted run over all keys, so that the merge has work everywhere: an epoch writes
 its share of the keys, and a quarter of the next epoch's share, which that epoch writes again. Payloads are random
 bytes, so stored rows are as large as rows in memory. Then a compactor merges everything in one task (`python -m
-tussock.jobs.submitted.compaction --full`), and a reader scans the result. Each is a separate process, whose RssAnon
+tussock.jobs.submitted compact --full`), and a reader scans the result. Each is a separate process, whose RssAnon
 (/proc/<pid>/status; Linux) is sampled continuously. The scan is checked against computed sums.
 
 `--row-bytes 1000000` measures wide rows: a table with fewer vnodes, so that each run still has rows of all of them.
@@ -202,7 +202,7 @@ def measure(
     rows_per_vnode = rows // vnodes
     make_state(objects, rows_per_vnode, progress, payload, vnodes, nested)
     stored = _bytes_in(objects)
-    compaction = watch([sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", objects.uri, "--full"])
+    compaction = watch([sys.executable, "-m", "tussock.jobs.submitted", "compact", "--store", objects.uri, "--full"])
     live = _bytes_in(objects)
     progress(f"compacted in {compaction.seconds:.0f} s")
     scan = watch([sys.executable, "-m", "benchmarks.memory", "--scan", objects.uri])

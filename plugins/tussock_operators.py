@@ -50,7 +50,6 @@ from tussock.jobs.settings.printed_commands import addressed, in_commands
 from tussock.jobs.settings.row_values import printed_error, prints_rows
 from tussock.jobs.settings.tables import NoticeEvent, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
-from tussock.jobs.submitted.which_pipeline import options_of
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -163,7 +162,7 @@ def inject_barrier(pipeline: Pipeline) -> "InjectBarrier":
 
 def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
     """Finish the open barrier, then process the whole interval of the run, in one Spark application."""
-    return RunActors(pipeline=pipeline, task_id="run_actors", application="epoch.py")
+    return RunActors(pipeline=pipeline, task_id="run_actors", job="epoch")
 
 
 def health(pipeline: Pipeline) -> "Health":
@@ -186,7 +185,7 @@ def commit_version(pipeline: Pipeline) -> "CommitVersion":
 
 def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
     """Run the suites on the epoch that commit_version returned."""
-    return ValidateViews(pipeline=pipeline, task_id="validate_views", application="quality.py")
+    return ValidateViews(pipeline=pipeline, task_id="validate_views", job="quality")
 
 
 def publish_views(pipeline: Pipeline) -> "PublishViews":
@@ -236,7 +235,7 @@ def publish_tables(pipeline: Pipeline) -> BaseOperator:
     """
     outlets = [alias_of(pipeline.name, TABLES)]
     if spark_writes_tables(pipeline):
-        return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=outlets)
+        return PublishTables(pipeline=pipeline, task_id="publish_tables", job="publish", outlets=outlets)
     return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=outlets)
 
 
@@ -315,18 +314,18 @@ class InjectBarrier(PipelineTask):
 
 
 class SubmitJob(SparkSubmitOperator):
-    """Submits one of `jobs/submitted/*.py` with the installed code, through the connection `spark_default`."""
+    """Submits a job of `jobs/submitted.py` with the installed code, through the connection `spark_default`."""
 
-    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, task_id: str, job: str, **more: Any) -> None:
         super().__init__(
             task_id=task_id,
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
-            application=str(PACKAGE / "jobs" / "submitted" / application),
-            conf={**QUIET, **(with_delta(pipeline.spark) if application == "publish.py" else pipeline.spark)},
+            application=str(PACKAGE / "jobs" / "submitted.py"),
+            conf={**QUIET, **(with_delta(pipeline.spark) if job == "publish" else pipeline.spark)},
             **more,
         )
-        self.pipeline, self.pipeline_name = pipeline, pipeline.name
+        self.pipeline, self.pipeline_name, self.job = pipeline, pipeline.name, job
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job to its end.
@@ -347,7 +346,9 @@ class SubmitJob(SparkSubmitOperator):
             "TUSSOCK_LOG": log_level,
             **submit_options(),
         }
-        self.application_args = [*options_of(self.pipeline, pipelines_folder() / self.pipeline.name), *arguments]
+        environment = ["--env", self.pipeline.environment] if self.pipeline.environment else []
+        folder = str(pipelines_folder() / self.pipeline.name)
+        self.application_args = [self.job, "--pipeline", folder, *environment, *arguments]
         try:
             super().execute(context)
         except AirflowException as err:
@@ -357,7 +358,7 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """Runs `jobs/submitted/epoch.py` over the run's interval.
+    """Runs the job `epoch` over the run's interval.
 
     Submits no job if nothing waits, as in a cleared run that had finished. With `[epoch] runner = "auto"`, this host
     runs epochs that do not need Spark or its machines, and the job runs the rest.
@@ -509,7 +510,7 @@ class UndoneError(AirflowFailException):
 class ValidateViews(SubmitJob):
     """Runs the suites on the committed epoch.
 
-    They run in this process or, if a suite needs Spark, in `jobs/submitted/quality.py`. Fails without a retry if a
+    They run in this process or, if a suite needs Spark, in the job `quality`. Fails without a retry if a
     suite fails, since the same rows would fail again. If the gate judges each view separately, `health` fails instead.
     """
 
@@ -653,7 +654,7 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
 
 
 class PublishTables(_WritesTables, SubmitJob):
-    """Runs `jobs/submitted/publish.py` for the epoch that publish_views published."""
+    """Runs the job `publish` for the epoch that publish_views published."""
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(pipeline=pipeline, **more)

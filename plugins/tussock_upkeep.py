@@ -49,7 +49,7 @@ def compact(pipeline: Pipeline) -> "CompactStore":
 
     Starts one Spark application, or none if nothing is due.
     """
-    return CompactStore(pipeline=pipeline, task_id="compact", application="compaction.py")
+    return CompactStore(pipeline=pipeline, task_id="compact", job="compact")
 
 
 def vacuum(pipeline: Pipeline) -> Any:
@@ -72,7 +72,7 @@ def vacuum(pipeline: Pipeline) -> Any:
 def tidy_tables(pipeline: Pipeline) -> Any:
     """Merge small files of the published tables, and remove expired files. Requires: the pipeline has `[publish]`."""
     if spark_writes_tables(pipeline):
-        return TidyTables(pipeline=pipeline, task_id="tidy_tables", application="publish.py")
+        return TidyTables(pipeline=pipeline, task_id="tidy_tables", job="publish")
 
     @task(task_id="tidy_tables")
     def tidy(name: str) -> None:
@@ -85,14 +85,14 @@ def tidy_tables(pipeline: Pipeline) -> Any:
 
 
 class TidyTables(SubmitJob):
-    """Runs `jobs/submitted/publish.py --tidy`."""
+    """Runs the job `publish --tidy`."""
 
     def execute(self, context: Any) -> None:
         self.submit(context, ["--tidy"])
 
 
 class CompactStore(SubmitJob):
-    """Runs `jobs/submitted/compaction.py` until nothing is due."""
+    """Runs the job `compact` until nothing is due."""
 
     def execute(self, context: Any) -> None:
         from tussock.jobs.operations import compaction

@@ -33,11 +33,11 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
 
 def verify_views(pipeline: Pipeline) -> "VerifyViews":
     """Compare all views with Spark's answers, and fail if one differs. No retries, since they would find the same."""
-    return VerifyViews(pipeline=pipeline, task_id="verify_views", application="verification.py", retries=0)
+    return VerifyViews(pipeline=pipeline, task_id="verify_views", job="verify", retries=0)
 
 
 class VerifyViews(SubmitJob):
-    """`jobs/submitted/verification.py`."""
+    """Runs the job `verify`."""
 
     def execute(self, context: Any) -> None:
         given = context["params"]

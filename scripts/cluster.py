@@ -278,7 +278,7 @@ In another terminal:
   python pipelines/flights/load.py --days 3
   tussock apply flights
   spark-submit --master {master} --py-files {code} \\
-      jobs/submitted/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
+      jobs/submitted.py epoch --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
   tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02    # publishes the epoch, like the DAG's last task
   tussock query --pipeline flights 'SELECT * FROM worst_routes'
 

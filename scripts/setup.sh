@@ -80,8 +80,8 @@ ensure_venv() { # arguments: modules that must be there
 }
 
 make_archive() { # classes of Spark's JVM (jobs/spark/class_archive.py), once per Java, Spark and .venv
-    [ -e jobs/submitted/class_archive.py ] || return 0  # an image with only the packages has no code to run
-    $VENV/bin/python -m tussock.jobs.submitted.class_archive --missing >/dev/null 2>&1 || say "could not create the archive; Spark starts some seconds slower without it"
+    [ -e jobs/submitted.py ] || return 0  # an image with only the packages has no code to run
+    $VENV/bin/python -m tussock.jobs.submitted class-archive --missing >/dev/null 2>&1 || say "could not create the archive; Spark starts some seconds slower without it"
 }
 
 if [ "${1:-}" = python ]; then

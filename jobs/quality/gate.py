@@ -7,8 +7,8 @@ in the pipeline's quality folder; jobs/quality/suite.py defines their format.
 The result is a `QualityRecord` in the store (record.py), on which a publish depends. Data Docs are written to a folder
 outside of the store.
 
-    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N
-    python -m tussock.jobs.submitted.quality --pipeline FOLDER --epoch N
+    spark-submit jobs/submitted.py quality --pipeline FOLDER --epoch N
+    python -m tussock.jobs.submitted quality --pipeline FOLDER --epoch N
 
 Cost: the rows are read once, and cached while Spark judges them. Each expectation is one or two Spark jobs, or passes
 over a column in this process.

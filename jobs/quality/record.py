@@ -244,7 +244,7 @@ class MissingRecordError(InputError):
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} has no quality record, so it was not published. Run validate_views "
-            "(jobs/submitted/quality.py) on it first."
+            "(`python -m tussock.jobs.submitted quality`) on it first."
         )
 
 

@@ -4,7 +4,7 @@ It saves a third of a short job's CPU seconds. An archive fits one Java and one 
 is part of its name:
 
     <Python's folder>/share/tussock/spark-<digest>.jsa    for all users of this Python; `python -m
-                                                          tussock.jobs.submitted.class_archive` writes it
+                                                          tussock.jobs.submitted class-archive` writes it
     <cache folder>/tussock/spark-<digest>.jsa             of one user; the first JVM without an archive writes it
 
 A JVM writes its archive at its exit, to a file `.new`, and its header last. The next command or session renames a

@@ -77,10 +77,10 @@ def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPa
         return run(*cluster.submit(*BOTH_WORKERS, "--conf", "spark.executor.memory=512m", *arguments))
 
     python = cluster.environment()["PYSPARK_DRIVER_PYTHON"]
-    epoch = str(ROOT / "tussock" / "jobs" / "submitted" / "epoch.py")
+    script = str(ROOT / "tussock" / "jobs" / "submitted.py")
     run(python, "-m", "tussock.jobs.cli", "apply", "flights")
-    first = submit(epoch, "--pipeline", str(FOLDER), "--interval", *FIRST_DAY)
-    rest = submit(epoch, "--pipeline", str(FOLDER))
+    first = submit(script, "epoch", "--pipeline", str(FOLDER), "--interval", *FIRST_DAY)
+    rest = submit(script, "epoch", "--pipeline", str(FOLDER))
     assert (first.count("committed version"), rest.count("committed version")) == (1, 1), first + rest
     publish_newest(store, cluster)
     run(python, str(Path(__file__).with_name("read_views.py")), store, str(elsewhere), *VIEWS)

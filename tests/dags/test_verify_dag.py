@@ -34,4 +34,4 @@ def test_a_pipeline_is_verified_on_its_schedule(tmp_path: Path, monkeypatch: pyt
     assert module.verify_ship.params["percent"] == 5
     assert module.verify_ship.params["repair"] is False
     (task,) = module.verify_ship.tasks
-    assert (task.retries, Path(task.application).name) == (0, "verification.py")
+    assert (task.retries, Path(task.application).name, task.job) == (0, "submitted.py", "verify")

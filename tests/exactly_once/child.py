@@ -1,4 +1,4 @@
-"""The epoch job as a child process: `jobs/submitted/epoch.py` with points, one clock for all runs, and small SSTs."""
+"""The epoch job as a child process: `jobs/submitted.py epoch` with points, one clock for all runs, and small SSTs."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.points import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, POLICY
 from tests.support.spark_types import SparkSession
+from tussock.jobs import submitted
 from tussock.jobs.driver import spark_runner
 from tussock.jobs.settings import process
-from tussock.jobs.submitted import epoch
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -30,4 +30,4 @@ if __name__ == "__main__":
         return runner(spark, POLICY)
 
     with patch.object(process, "open_meta", open_meta), patch.object(spark_runner, "SparkRunner", with_small_ssts):
-        sys.exit(epoch.main(sys.argv[1:]))
+        sys.exit(submitted.main(["epoch", *sys.argv[1:]]))

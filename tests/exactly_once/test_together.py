@@ -40,7 +40,7 @@ _VIEWS = {  # each may read the earlier ones
 @contextmanager
 def _at_work(store: Path, logs: Path) -> Iterator[list["subprocess.Popen[str]"]]:
     """Two compactors and a vacuum that keeps two epochs; killed at the end."""
-    compactor = [sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", str(store), "--pause", "0.1"]
+    compactor = [sys.executable, "-m", "tussock.jobs.submitted", "compact", "--store", str(store), "--pause", "0.1"]
     commands = [compactor, compactor, [sys.executable, "-m", "tests.exactly_once.sweeper", str(store), "2"]]
     processes = []
     for number, command in enumerate(commands):

@@ -9,8 +9,7 @@ from tussock.jobs.operations.code_archive import build_archive
 FILES = {
     "__init__.py": "",
     "jobs/__init__.py": "",
-    "jobs/submitted/__init__.py": "",
-    "jobs/submitted/epoch.py": "ANSWER = 42\n",
+    "jobs/submitted.py": "ANSWER = 42\n",
     "statestore/__init__.py": "",
     "x/y.py": "no",
 }
@@ -32,7 +31,7 @@ def test_the_same_code_makes_the_same_archive_and_other_code_another(tmp_path: P
     first, second = (build_archive(of.parent / "out", of) for of in packages)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
-    (packages[1] / "jobs/submitted/epoch.py").write_text("ANSWER = 43\n")
+    (packages[1] / "jobs/submitted.py").write_text("ANSWER = 43\n")
     assert build_archive(tmp_path / "b/out", packages[1]).name != first.name
     assert build_archive(tmp_path / "a/out", packages[0]) == first
     assert [path.name for path in (tmp_path / "a/out").iterdir()] == [first.name]
@@ -42,7 +41,7 @@ def test_python_imports_the_package_from_it_and_nothing_else(tmp_path: Path) -> 
     archive = build_archive(tmp_path / "out", package(tmp_path))
     code = (
         "import sys; sys.path = [sys.argv[1], *sys.path];"
-        "from tussock.jobs.submitted import epoch; print(epoch.ANSWER); import tussock.x"
+        "from tussock.jobs import submitted; print(submitted.ANSWER); import tussock.x"
     )
     run = subprocess.run([sys.executable, "-P", "-c", code, str(archive)], capture_output=True, text=True, check=False)
     assert run.stdout == "42\n"

@@ -12,7 +12,7 @@ from tussock.statestore.meta.store import MetaStore
 ROOT = Path(__file__).resolve().parents[3]
 OPERATIONS = sorted((ROOT / "jobs/operations").glob("*.py"))
 ENTRY_POINTS = sorted(
-    file for room in ("jobs/shell", "jobs/submitted", "plugins") for file in (ROOT / room).rglob("*.py")
+    [ROOT / "jobs/submitted.py", *(file for room in ("jobs/shell", "plugins") for file in (ROOT / room).rglob("*.py"))]
 )
 STRANGERS = (
     "airflow",
@@ -25,6 +25,7 @@ STRANGERS = (
     "tussock.jobs.shell",
     "tussock.jobs.submitted",
 )
+CHANGING_ROOMS = tuple(f"tussock.jobs.{room}" for room in ("driver", "trouble", "barriers", "upkeep"))
 READING = {
     "tussock.jobs.barriers.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
@@ -81,7 +82,7 @@ def faults_of_entry_point(source: str) -> list[str]:
     tree = ast.parse(source)
     faults = []
     for module, name in imports(tree):
-        if module.startswith(("tussock.jobs.driver", "tussock.jobs.upkeep")) and not (
+        if module.startswith(CHANGING_ROOMS) and not (
             name.endswith("Error") or name in READING.get(module, ())
         ):
             faults.append(f"imports {name} from {module}")

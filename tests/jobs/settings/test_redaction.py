@@ -6,6 +6,7 @@ import random
 import re
 import string
 import time
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,11 +14,11 @@ import pytest
 import yaml
 
 from tests.jobs.driver.embedded import new_store
+from tussock.jobs import submitted
 from tussock.jobs.driver.run_record import last_run, record_failure, recorded
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.logs import RedactingFormatter
 from tussock.jobs.settings.redaction import HIDDEN, without_secrets
-from tussock.jobs.submitted.exits import exit_code
 from tussock.statestore.errors import InputError
 
 CASES = Path(__file__).parent / "cases"
@@ -129,7 +130,7 @@ def test_a_long_text_costs_no_more_than_its_length(word: str) -> None:
 
 @pytest.mark.parametrize("text", ["Authorization: Bearer <S>", "DB_PASSWORD=<S>", "the key AKIA<16:A> is unknown"])
 def test_no_edge_of_the_process_shows_credentials(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, (secret,) = _filled(text)
     meta = new_store(tmp_path / "store")
@@ -139,10 +140,11 @@ def test_no_edge_of_the_process_shows_credentials(
     record_failure(meta, "epoch", {"run": "next"}, failed.at + 1 if failed else 0, text)
     later = last_run(meta.objects)
 
-    def job() -> None:
+    def job(chosen: Namespace) -> None:
         raise InputError(text)
 
-    assert exit_code(job) == 1
+    monkeypatch.setitem(submitted.JOBS, "fails", submitted.Job("fails", lambda _: None, job))
+    assert submitted.main(["fails"]) == 1
     line = logging.LogRecord("tussock.x", logging.WARNING, "x.py", 1, "%s", (text,), None)
     shown = (failed, later, capsys.readouterr().err, cause_of(ValueError(text)), RedactingFormatter().format(line))
     assert all(str(one) and secret not in str(one) for one in shown)

@@ -18,7 +18,7 @@ from tests.statestore.meta.make import Clock
 from tests.support.spark_types import SparkSession
 from tests.support.waiting import eventually
 from tussock.jobs.cli import main
-from tussock.jobs.submitted.compaction import main as compaction_main
+from tussock.jobs.submitted import main as run_job
 from tussock.jobs.upkeep.compaction import (
     Beat,
     Merged,
@@ -232,7 +232,7 @@ def test_the_command_lists_due_work_and_does_it(tmp_path: Path, capsys: pytest.C
     assert "; written: 1.00x the bytes that epochs flushed" in told
     assert main(["compact", "--store", uri]) == 0
     assert "merged" in capsys.readouterr().out
-    assert compaction_main(["--store", uri, "--full"]) == 0
+    assert run_job(["compact", "--store", uri, "--full"]) == 0
     told = capsys.readouterr().out
     assert "a read searches at most 1 sorted run; stored: 1.00x the largest level; written" in told
     store.check(store.meta.latest(), store.meta.latest().epoch)
@@ -244,7 +244,8 @@ def test_a_compactor_stops_on_request_and_leaves_the_store_whole(tmp_path: Path)
     command = [
         sys.executable,
         "-m",
-        "tussock.jobs.submitted.compaction",
+        "tussock.jobs.submitted",
+        "compact",
         "--store",
         store.objects.uri,
         "--pause",

@@ -7,7 +7,6 @@ import pytest
 from tests.statestore.hummock.living_store import LivingStore, named_by
 from tussock.jobs.cli import main
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
-from tussock.jobs.submitted.vacuum import main as vacuum_main
 from tussock.statestore.meta.errors import EpochExpiredError
 from tussock.statestore.meta.names import data_prefix
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -44,7 +43,7 @@ def test_a_dry_run_lists_removable_objects_and_a_vacuum_removes_them(
     assert "removed " in told
     assert f"the oldest readable epoch is {store.meta.latest().published}" in told
     assert store.data() == named_by(store.meta.latest())
-    assert vacuum_main(["--store", store.objects.uri]) == 0
+    assert tussock(store, "vacuum") == 0
     assert "removed 0 objects, 0 bytes" in capsys.readouterr().out
 
 

@@ -1,19 +1,15 @@
 """Creates the class-data archive (jobs/spark/class_archive.py) of the JVM that runs Spark, for all jobs of this Python.
 
-    python -m tussock.jobs.submitted.class_archive
-    python -m tussock.jobs.submitted.class_archive --missing     only if none fits the installed Java and Spark
-
-Runs two epochs of a store in a temporary folder. At its exit, the JVM writes the classes that it loaded. This takes
-half a minute, and 150 MB next to this Python's packages. It removes the archives of other releases of Java and Spark.
+It runs two epochs of a store in a temporary folder. At its exit, the JVM writes the classes that it loaded. This takes
+half a minute, and 150 MB next to this Python's packages.
 """
 
 import os
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from tussock.jobs.spark.class_archive import SUBMIT_OPTIONS, archive_of_python
+from tussock.statestore.progress import Progress, no_progress
 
 ARCHIVE_TIMEOUT_S = 300.0
 
@@ -30,25 +26,28 @@ INSERT INTO orders VALUES (1, 1, timestamp'2026-01-01 08:00:00', 9.50), (2, 2, t
 """The input of the epochs: one statement of each kind, to load the classes of parsing, planning and execution."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the job. Exit code 0: the archive exists; 1: it could not be created, and JVMs run without it."""
+def create_archive(*, only_missing: bool = False, progress: Progress = no_progress) -> bool:
+    """Create the archive, and remove those of other releases of Java and Spark. Returns whether one exists.
+
+    `only_missing`: if none fits the installed Java and Spark.
+    """
     file = archive_of_python()
-    if "--missing" in arguments and file.is_file():
-        return 0
+    if only_missing and file.is_file():
+        return True
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # on the same disk, so that the rename is atomic
         made = Path(folder) / file.name
         os.environ[SUBMIT_OPTIONS] = f'{os.environ.get(SUBMIT_OPTIONS, "")} "-XX:ArchiveClassesAtExit={made}"'
         _run_epochs(folder)
         if not made.is_file():
-            print("this Java wrote no archive; JVMs start without one", file=sys.stderr)
-            return 1
+            progress("this Java wrote no archive; JVMs start without one")
+            return False
         made.replace(file)
     for other in file.parent.glob("spark*.jsa"):
         if other != file:
             other.unlink()
-    print(f"{file}: {file.stat().st_size:,} bytes")
-    return 0
+    progress(f"{file}: {file.stat().st_size:,} bytes")
+    return True
 
 
 def _run_epochs(folder: str) -> None:
@@ -68,7 +67,3 @@ def _run_epochs(folder: str) -> None:
     assert gateway is not None
     gateway.proc.stdin.close()  # ends the JVM, which then writes the archive
     gateway.proc.wait(ARCHIVE_TIMEOUT_S)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
