@@ -82,9 +82,7 @@ def faults_of_entry_point(source: str) -> list[str]:
     tree = ast.parse(source)
     faults = []
     for module, name in imports(tree):
-        if module.startswith(CHANGING_ROOMS) and not (
-            name.endswith("Error") or name in READING.get(module, ())
-        ):
+        if module.startswith(CHANGING_ROOMS) and not (name.endswith("Error") or name in READING.get(module, ())):
             faults.append(f"imports {name} from {module}")
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
