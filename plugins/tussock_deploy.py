@@ -9,7 +9,7 @@ result. `apply` plans again, rejects a different plan, and names the edits. A lo
 nothing has changed, no Spark is started and the tasks after `plan` are skipped.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
@@ -34,6 +34,12 @@ PARAMS = {
         title="Resume views",
         description="Paused views to resume. Each is rebuilt; readers see its old rows until the rebuild is complete.",
     ),
+    "zone_rules": Param(
+        False,
+        type="boolean",
+        title="Zone rules",
+        description="Move the store to this Java's rules of its time zones, and rebuild the views that need them.",
+    ),
 }
 """The fields of the trigger form."""
 
@@ -48,7 +54,7 @@ def plan(pipeline: Pipeline) -> Any:
 
         with no_retry():
             found = pipeline_of(name)
-            deployment = deploy.plan(found, *_asked(params), progress=print)
+            deployment = deploy.plan(found, **_asked(params), progress=print)
         print(deployment_text(deployment, found.argument, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
@@ -72,13 +78,25 @@ def apply(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.deployment import deployment_text
 
         with no_retry():
-            deployment = deploy.apply(pipeline_of(name), *_asked(params), planned(ti, "plan"), progress=print)
+            deployment = deploy.apply(pipeline_of(name), **_asked(params), approved=planned(ti, "plan"), progress=print)
         print(deployment_text(deployment, name))
 
     return bring(pipeline.name)
 
 
-def _asked(params: dict[str, Any] | None) -> tuple[bool, tuple[str, ...]]:
-    """The values of the trigger form: whether to prune, and the views to resume."""
+class _Choices(TypedDict):
+    """Arguments of `deploy.plan` and `deploy.apply`."""
+
+    prune: bool
+    resume: tuple[str, ...]
+    zone_rules: bool
+
+
+def _asked(params: dict[str, Any] | None) -> _Choices:
+    """The values of the trigger form."""
     asked = params or {}
-    return bool(asked.get("prune")), tuple(asked.get("resume") or ())
+    return _Choices(
+        prune=bool(asked.get("prune")),
+        resume=tuple(asked.get("resume") or ()),
+        zone_rules=bool(asked.get("zone_rules")),
+    )

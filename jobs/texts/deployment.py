@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from tussock.jobs.statements.approval import ItemKind
 from tussock.jobs.statements.deployment import Deployment, Step, StepAction
 from tussock.statestore.meta.catalog import INTERNAL, shown_name
 
@@ -103,5 +104,16 @@ def _outcome(deployment: Deployment, pipeline: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` makes these changes"
+        command = " ".join(["tussock apply", pipeline, *_choices(deployment)])
+        return f"digest {deployment.digest}\nnothing was changed; `{command}` makes these changes"
     return "nothing to do: the store matches the files"
+
+
+def _choices(deployment: Deployment) -> Iterator[str]:
+    """The options of the command that decide the plan, so that `apply` makes the shown changes and no others."""
+    for item in deployment.approval.items:
+        if item.kind is ItemKind.SETTING and item.name.startswith("--"):
+            if item.text == "yes":
+                yield item.name
+            elif item.text not in ("", "no"):
+                yield from (f"{item.name} {value}" for value in item.text.split(", "))

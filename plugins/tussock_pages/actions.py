@@ -115,7 +115,7 @@ ACTIONS = (
         "deploy",
         "Apply the SQL files",
         "Apply the pipeline's SQL files to its store.",
-        lambda form: {"prune": _text(form, "prune") == "on"},
+        lambda form: {name: _text(form, name) == "on" for name in ("prune", "zone_rules")},
     ),
     PageAction(
         "resume",

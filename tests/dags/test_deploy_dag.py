@@ -6,12 +6,14 @@ import subprocess
 from html import escape
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 from tussock_approval import in_lines
 
 from scripts.airflow_home import airflow_environment
+from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.statements.deployment import Deployment, Step, StepAction
 from tussock.jobs.texts.deployment import deployment_text
@@ -81,6 +83,39 @@ def test_a_plan_cuts_the_rows_of_an_insert_but_no_definition() -> None:
     assert [found.count(f"      line {n}") for n in (1, 18, 19, 29)] == [3, 3, 2, 2]
     assert found.index("      … 11 more lines, in the log of `plan`") == 21
     assert "more lines" not in deployment_text(Deployment(steps, True, None, 0), "shop", full=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ({}, ""),
+        ({"prune": True, "resume": ["v", "w"]}, " --prune --resume v --resume w"),
+        ({"zone_rules": True}, " --zone-rules"),
+    ],
+)
+def test_each_choice_of_the_form_reaches_the_plan_and_the_command_in_its_last_line(
+    form: dict[str, Any],
+    options: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dag = dags_of(tmp_path, monkeypatch, SHOP).deploy_shop
+    (tmp_path / "shop/views.sql").write_text("")
+
+    def planned(self: Session, *texts: object, **choices: object) -> Deployment:
+        assert (choices["prune"], list(choices["resume"]), choices["zone_rules"]) == (  # type: ignore[call-overload]
+            form.get("prune", False),
+            form.get("resume", []),
+            form.get("zone_rules", False),
+        )
+        return Deployment((), True, None, 0)
+
+    monkeypatch.setattr(Session, "plan", planned)
+    params = {name: param.value for name, param in dag.params.items()}
+    assert set(form) <= set(params), "the form has the field"
+    dag.get_task("plan").python_callable("shop", params={**params, **form})
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"`tussock apply shop{options}` makes these changes")
 
 
 @pytest.mark.deep
