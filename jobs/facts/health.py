@@ -149,6 +149,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the gate's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
+    statements: int = 0  # they wait in the log
     is_empty: bool = False  # no epoch is committed or open, and no statement waits
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
 
@@ -174,7 +175,7 @@ def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
         *_of_tables(found.tables, found.copy, found.named),
         *_of_sources(found.sources),
         *_of_views(found.views, unpublished, found.named),
-        *_of_freshness(found.views, found.freshness),
+        *_of_freshness(found),
         *_of_epochs(found),
         *_of_arrival(found),
         *_of_publishing(found),
@@ -443,14 +444,16 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
-    for view in found:
+def _of_freshness(found: HealthFacts) -> Iterator[Trouble]:
+    for view in found.views:
         if view.stale:
             do = "Check the newest runs: one is late, has failed, or was not started."
             missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
             what = f"is too old: readers miss a change of {missed} ago; at most {most} is allowed"
             yield Trouble(TroubleKind.VIEW_STALE, f"{view.kind} {view.view}", what, do)
-    for name in sorted(wanted.keys() - {view.view for view in found}):
+    if found.statements:
+        return  # they may create the view
+    for name in sorted(found.freshness.keys() - {view.view for view in found.views}):
         yield Trouble(
             TroubleKind.VIEW_UNKNOWN,
             f"view {name}",

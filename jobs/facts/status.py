@@ -147,6 +147,7 @@ def status(
             verified=compared,
             record=read_record(meta.objects, version.epoch) if version.epoch else None,
             inputs=inputs_by_relation(version.catalog) if version.held else {},
+            statements=statements,
             is_empty=not version.epoch and not statements and found is None,
             missing=_missing(meta, version, arrival, schedule, time_zone, run, now),
         )

@@ -89,7 +89,8 @@ class MissingFiles:
         found = f"has {len(self.files)} file{'s' * (len(self.files) != 1)} for the interval from {span}"
         expected = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         named = f": {', '.join(self.files[:_MOST])}" if self._too_many else ""
-        return f"{found}, expected {expected} by {self.due:%Y-%m-%d %H:%M} UTC{named}"
+        due = self.due.astimezone(self.interval.end.tzinfo)  # in the zone of the interval, which stands beside it
+        return f"{found}, expected {expected} by {due:%Y-%m-%d %H:%M %Z}{named}"
 
     @property
     def do(self) -> str:

@@ -548,6 +548,12 @@ def now(meta: MetaStore):  # type: ignore[no-untyped-def]
     return look(meta, datetime.now(UTC))
 
 
+def test_a_view_whose_statement_waits_in_the_log_is_not_unknown(shop: MetaStore) -> None:
+    facts = msgspec.structs.replace(healthy(shop), freshness={"per_gg": 3_600_000})
+    assert [trouble.kind for trouble in troubles(facts)] == [TroubleKind.VIEW_UNKNOWN]
+    assert troubles(msgspec.structs.replace(facts, statements=1)) == ()
+
+
 def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:
     held = "is held back: its suite, or that of a view that it reads, failed"
     views = [

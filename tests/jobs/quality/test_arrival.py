@@ -6,6 +6,7 @@ The expected numbers follow from the values that the tests write into the files.
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +22,13 @@ from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import judge_here, verdict
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.quality.arrival import judge_arrivals, past_intervals
+from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_intervals
 from tussock.jobs.quality.record import Failure, GateVerdict, ViewQuality, remedies
 from tussock.jobs.reading.intake import intakes
 from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
 from tussock.jobs.settings.printed_commands import commands_in
 from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restating
 
 __all__ = ["shop"]
@@ -68,6 +70,14 @@ def test_a_day_without_its_file_fails_after_its_deadline_and_is_healed_by_the_fi
     files(data, 2)
     assert day(shop, 2)[0] == 0
     assert "files for the interval" not in shop.run("status", "--pipeline", "shop")[1]
+
+
+def test_a_deadline_is_shown_in_the_zone_of_its_interval() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    days = Interval(datetime(2026, 10, 24, tzinfo=berlin), datetime(2026, 10, 25, tzinfo=berlin))
+    due = days.end.astimezone(UTC) + timedelta(hours=3)  # within the hour that repeats
+    text = MissingFiles("events", days, (), 1, 1, due).what
+    assert text.endswith("from 2026-10-24 00:00 to 2026-10-25 00:00, expected 1 by 2026-10-25 02:00 CET"), text
 
 
 def test_a_missing_day_is_reported_until_it_arrives_however_many_days_follow(shop: Shop, data: Path) -> None:
