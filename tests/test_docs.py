@@ -10,7 +10,10 @@ from scripts import errors_page, reference_pages
 from tussock.jobs.settings.pipeline import known_keys
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTES = [
+    *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "jobs/README.md", "statestore/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FILE = re.compile(
     r"(?<![\w/])(?:jobs|statestore|tests|plugins|dags|scripts|benchmarks|docs)/[A-Za-z0-9_/.]+\.(?:py|md|sh|yaml)"
 )
@@ -23,6 +26,26 @@ def test_a_note_names_existing_files(note: Path) -> None:
     homes = (ROOT, ROOT / "jobs/shell/template")  # user pages name the files of `tussock new`
     assert [name for name in FILE.findall(text) if not any((home / name).exists() for home in homes)] == []
     assert [link for link in LINK.findall(text) if "://" not in link and not (note.parent / link).exists()] == []
+
+
+MOST_LINES = 6_500
+MOST_LINES_OF_A_NOTE = 250
+#: A commit: 7 to 40 hexadecimal digits, with a letter and a digit among them.
+COMMIT = re.compile(r"(?<![\w@….-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?![\w…-])")
+
+
+def test_the_design_notes_are_short_and_name_no_commit() -> None:
+    notes = {note.name: note.read_text() for note in (ROOT / "docs/design").glob("*.md")}
+    lines = {name: text.count("\n") for name, text in notes.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES_OF_A_NOTE} == {}, "split the note"
+    assert sum(lines.values()) <= MOST_LINES, "what a reader needs before a change stays; measurements and history go"
+    assert {name: found for name, text in notes.items() if (found := COMMIT.findall(text))} == {}
+
+
+def test_the_index_of_the_design_notes_names_each_of_them_once() -> None:
+    folder = ROOT / "docs/design"
+    linked = re.findall(r"\]\(([a-z-]+\.md)\): |\]\(([a-z-]+\.md)\)(?:,| and) ", (folder / "README.md").read_text())
+    assert sorted(a or b for a, b in linked) == sorted({note.name for note in folder.glob("*.md")} - {"README.md"})
 
 
 def test_generated_pages_are_up_to_date() -> None:

@@ -18,7 +18,7 @@ TASKS = {
     "how to correct yesterday's file": "operations.html#correct-data-that-was-already-processed",
     "what an epoch costs": "performance.html#what-an-epoch-costs",
     "how to run on a cluster": "clusters.html",
-    "how to add a source format": "design/index.html#add-a-source-format",
+    "how to add a source format": "contributing.html#add-a-source-format",
     "which SQL is refused": "sql.html#refused-statements",
 }
 """Pages that a newcomer looks for. The tests of the front page require a link to each."""

@@ -26,9 +26,15 @@ def test_each_word_has_a_meaning_and_an_existing_file(line: list[str]) -> None:
     assert (ROOT / file).is_file(), f"{word}: {file} does not exist; give its new path"
 
 
-def test_no_word_has_two_lines() -> None:
+#: More words than these would be a language of its own. A new one takes the line of another.
+MOST_WORDS = 90
+
+
+def test_each_word_has_one_line_and_one_meaning() -> None:
     words = [word for word, *_ in LINES]
-    assert len(words) == len(set(words)) > 100
+    assert len(words) == len(set(words)) > 50
+    assert len(words) <= MOST_WORDS, "define the term where it is used, or remove another word"
+    assert [word for word in words if "(" in word] == [], "a word for one of several meanings needs another name"
 
 
 def _classes() -> Iterator[tuple[str, str]]:
@@ -53,8 +59,7 @@ def test_no_two_classes_have_the_same_name() -> None:
 def test_a_class_with_the_name_of_a_word_is_in_the_file_of_the_word() -> None:
     places: dict[str, set[str]] = {}
     for words, _, place in LINES:
-        for word in re.sub(r"\(.*\)", "", words).split(", "):
-            places.setdefault(word.strip().lower(), set()).add(place.strip("`"))
+        places.setdefault(words.lower(), set()).add(place.strip("`"))
     as_words = [(file, name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) for file, name in CLASSES]
     strays = [
         f"{name} in {file}: {word!r} is of {places[word]}"
@@ -62,4 +67,4 @@ def test_a_class_with_the_name_of_a_word_is_in_the_file_of_the_word() -> None:
         if file not in places.get(word, {file})
     ]
     assert not strays, "correct the line of the word, or name the class otherwise:\n" + "\n".join(strays)
-    assert sum(word in places for _, _, word in as_words) > 40
+    assert sum(word in places for _, _, word in as_words) > 25

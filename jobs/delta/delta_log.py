@@ -123,7 +123,7 @@ class DeltaPlace:
             return "s3://" + path.partition("://")[2]
         return path if path.startswith("/") else f"{self.root}/{path}"
 
-    def snapshot(self, version: int | None = None) -> "Snapshot | None":
+    def snapshot(self, version: int | None = None) -> "DeltaSnapshot | None":
         """Return a version of the table, by default the newest; None if the table or the version does not exist.
 
         Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; that of `mirrored` for a
@@ -131,7 +131,7 @@ class DeltaPlace:
         """
         return self.opened(version, rows=False)
 
-    def opened(self, version: int | None, *, rows: bool) -> "Snapshot | None":
+    def opened(self, version: int | None, *, rows: bool) -> "DeltaSnapshot | None":
         """See `snapshot`. `rows`: the package will also read rows."""
         with extras_named():
             from deltalake import DeltaTable
@@ -145,7 +145,7 @@ class DeltaPlace:
         )
         with translated(self.root, "read the log of the table"):
             try:
-                return Snapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
+                return DeltaSnapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
             except TableNotFoundError:
                 return None
             except DeltaError as err:
@@ -166,7 +166,7 @@ class DeltaPlace:
         folder = f"{self.name}/{LOG}"
         return open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
 
-    def commit(self, version: int) -> "Commit | None":
+    def commit(self, version: int) -> "DeltaCommit | None":
         """Return the changes of a version; None if its log entry is gone. Raises DeltaLogError."""
         try:
             lines = self.log.get(f"{version:020}.json").splitlines()
@@ -176,11 +176,11 @@ class DeltaPlace:
             actions = tuple(decoded(line, dict[str, Any]) for line in lines if line.strip())
         except msgspec.MsgspecError as err:
             raise DeltaLogError(self.root, f"entry {LOG}/{version:020}.json is damaged or cut short: {err}") from err
-        return Commit(version, actions)
+        return DeltaCommit(version, actions)
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DeltaSnapshot:
     """A version of a table."""
 
     place: DeltaPlace
@@ -286,7 +286,7 @@ def translated(place: str, what: str) -> Iterator[None]:
 @lru_cache(maxsize=8)
 def _opened(
     bucket: str, name: str, options: tuple[tuple[str, str], ...], others: tuple[str, ...], table: str, version: int
-) -> Snapshot | None:
+) -> DeltaSnapshot | None:
     return DeltaPlace(bucket, name, dict(options), others).snapshot(version)
 
 
@@ -307,7 +307,7 @@ def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
 
 
 @dataclass(frozen=True)
-class Commit:
+class DeltaCommit:
     """One entry of the log."""
 
     version: int
@@ -335,7 +335,7 @@ class Commit:
         return sum(piece.size for piece in self.pieces)
 
 
-def commits_after(place: DeltaPlace, after: int, last: int) -> list[Commit | None]:
+def commits_after(place: DeltaPlace, after: int, last: int) -> list[DeltaCommit | None]:
     """Return the log entries from `after` + 1 to `last`; None for a missing one.
 
     Cost: one GET each, several in parallel.
@@ -344,7 +344,7 @@ def commits_after(place: DeltaPlace, after: int, last: int) -> list[Commit | Non
         return list(pool.map(place.commit, range(after + 1, last + 1)))
 
 
-def summed(commits: Sequence[Commit]) -> list[Piece]:
+def summed(commits: Sequence[DeltaCommit]) -> list[Piece]:
     """Return the combined changes of several commits, in log order.
 
     A file that is added and removed within them is not read.

@@ -31,7 +31,7 @@ class TableState(msgspec.Struct, frozen=True):
     written: str
 
 
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+class PublishManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tables of an epoch, by relation. Epochs are texts, because some readers limit JSON numbers to 2^53.
 
     Args:
@@ -50,25 +50,27 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         return int(self.held.get(relation, self.epoch))
 
 
-def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
+def read_manifest(objects: ObjectStore, epoch: int) -> PublishManifest | None:
     """Return the manifest of an epoch; None if the epoch was not published to this folder, or not completely.
 
     One GET.
     """
     try:
-        return decoded(objects.get(_name(epoch)), Manifest)
+        return decoded(objects.get(_name(epoch)), PublishManifest)
     except ObjectNotFoundError:
         return None
 
 
-def newest_manifest(objects: ObjectStore, since: int, until: int, digest_of: Callable[[int], str]) -> Manifest | None:
+def newest_manifest(
+    objects: ObjectStore, since: int, until: int, digest_of: Callable[[int], str]
+) -> PublishManifest | None:
     """Return the last manifest from `since` to `until` in the store's history: its digest is the store's own.
 
     Cost: one LIST of the epochs in the range, and one GET; more if the newest ones belong to other histories.
     """
     found = [info.name for info in objects.list(FOLDER, start_after=_name(since - 1)) if info.name <= _name(until)]
     for name in reversed(found):
-        manifest = decoded(objects.get(name), Manifest)
+        manifest = decoded(objects.get(name), PublishManifest)
         if not manifest.digest:
             return None  # older manifests are of earlier releases, too
         if manifest.digest == digest_of(int(manifest.epoch)):
@@ -76,7 +78,7 @@ def newest_manifest(objects: ObjectStore, since: int, until: int, digest_of: Cal
     return None
 
 
-def write_manifest(objects: ObjectStore, manifest: Manifest, before: Manifest | None = None) -> None:
+def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: PublishManifest | None = None) -> None:
     """Write a manifest, unless another publisher has: its manifest of the same epoch lists states of the same rows.
 
     Args:

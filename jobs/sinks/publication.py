@@ -27,7 +27,7 @@ from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Outline, Si
 from tussock.jobs.sinks.difference import difference_of
 from tussock.jobs.sinks.lineage import StoreHistory
 from tussock.jobs.sinks.manifest import (
-    Manifest,
+    PublishManifest,
     TableState,
     drop_manifests,
     forget_manifests,
@@ -174,7 +174,7 @@ def publish_tables(
     require_none(failures, len(tables))
     if len(tables) == len(done):  # else a later publish has overtaken this one, and some tables are at another epoch
         states = {table.relation: table.state for table in tables}
-        manifest = Manifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
+        manifest = PublishManifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
         write_manifest(location.objects, manifest, there)
         if unclean:
             drop_manifests(location.objects, lineage.has)
@@ -292,7 +292,7 @@ class _Copying:
     rows: _Rows
     sink: Sink
     lineage: StoreHistory
-    known: Manifest | None
+    known: PublishManifest | None
     progress: Progress
 
     def bring_on(self) -> PublishedTable | None:

@@ -25,10 +25,10 @@ from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, is_kept, 
 from tussock.jobs.delta.delta_log import (
     CHANGE_TYPE,
     CLONE_OF,
-    Commit,
+    DeltaCommit,
     DeltaPlace,
+    DeltaSnapshot,
     Piece,
-    Snapshot,
     commits_after,
     mask_at,
     partition_column,
@@ -385,7 +385,7 @@ class DeltaTables:
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
-    def _readable(self, source: CreateSource, snapshot: Snapshot | None) -> Snapshot:
+    def _readable(self, source: CreateSource, snapshot: DeltaSnapshot | None) -> DeltaSnapshot:
         """Require a snapshot that this reader supports. Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
         if snapshot is None:
             raise MissingDeltaTableError(source.name, _place(source).root)
@@ -393,7 +393,7 @@ class DeltaTables:
             raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
         return snapshot
 
-    def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: Snapshot) -> list[Commit]:
+    def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: DeltaSnapshot) -> list[DeltaCommit]:
         """Return the commits after the taken version. All of them are readable with the source's columns.
 
         Raises: DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError.
@@ -405,7 +405,7 @@ class DeltaTables:
         )
         if snapshot.version < before.version:
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
-        commits: list[Commit] = []
+        commits: list[DeltaCommit] = []
         for version, commit in enumerate(
             commits_after(place, before.version, snapshot.version), start=before.version + 1
         ):
@@ -538,7 +538,7 @@ def _reading(source: CreateSource) -> Mapping[str, str]:
     return {**server_options(source.options["path"], source.options), MISSING: "null"}
 
 
-def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
+def _fields(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
     """Return the columns of a table, followed by struct fields of type void.
 
     The types of void fields and of some columns cannot be stored; `described` leaves those columns out.
@@ -556,7 +556,7 @@ def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
 
 
 def _require_same_columns(
-    source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: Snapshot
+    source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: DeltaSnapshot
 ) -> None:
     """Require that no version changes how a declared column is read from files.
 
@@ -602,7 +602,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
         raise DeltaSchemaChangedError(source.name, _place(source).root, version, *place)
 
 
-def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:
+def _fitting(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[DeltaCommit]:
     """Return the first commits within `max_bytes` to read, at least one."""
     if max_bytes is None:
         return list(commits)
@@ -610,7 +610,7 @@ def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:
     return list(commits[: max(1, int(taken))])
 
 
-def _id_after(before: str, commits: Sequence[Commit]) -> str:
+def _id_after(before: str, commits: Sequence[DeltaCommit]) -> str:
     """Return the table's id after these commits: CREATE OR REPLACE assigns a new one."""
     return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.of("metaData"))), before)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.delta.delta_columns import Mapped, is_kept
-from tussock.jobs.delta.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
+from tussock.jobs.delta.delta_log import DeltaPlace, DeltaSnapshot, Piece, partition_column, translated
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
+def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot) -> "DataFrame":
     """Return the declared columns of all rows of a version.
 
     Raises: LookupError if the version is gone. Cost: lazy; if the session lacks Delta's jars, the rows of a flat table
@@ -47,7 +47,7 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
     return frame.selectExpr(*columns)
 
 
-def _by_deltas_reader(session: "SparkSession", snapshot: Snapshot) -> "DataFrame | None":
+def _by_deltas_reader(session: "SparkSession", snapshot: DeltaSnapshot) -> "DataFrame | None":
     """Read all columns; None if the session lacks Delta's jars, or Hadoop's module for a table in S3."""
     from tussock.jobs.sources.spark_files import spark_errors
     from tussock.jobs.sources.spark_paths import literal_path
@@ -91,7 +91,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     return frame_of(session, pa.table(columns, [column.name for column in flat]))
 
 
-def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
+def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnapshot) -> "DataFrame":
     """Read the declared columns with Spark's Parquet reader.
 
     It matches fields by name, and fills missing ones with NULL.
@@ -110,7 +110,7 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot)
 
 
 def _of_pieces(
-    session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
+    session: "SparkSession", snapshot: DeltaSnapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]
 ) -> "DataFrame":
     """Read files of one partition, or one file with a deletion vector."""
     from tussock.jobs.sources.spark_paths import spark_path

@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = {
     "package": ("jobs/operations/publish.py", "import tussock_steps"),
@@ -46,3 +48,11 @@ def test_each_contract_refuses_an_import(tmp_path: Path) -> None:
     assert run.returncode == 1, run.stderr
     report = re.sub(r"\s+", " ", run.stdout)
     assert [name for name in contracts().values() if f"{name} BROKEN" not in report] == []
+
+
+@pytest.mark.parametrize("place", ["jobs", "statestore"])
+def test_the_page_of_a_place_names_each_of_its_rooms_once(place: str) -> None:
+    page = ROOT / place / "README.md"
+    named = re.findall(r"`(\w+)/`", page.read_text())
+    rooms = [folder.name for folder in (ROOT / place).iterdir() if (folder / "__init__.py").exists()]
+    assert sorted(named) == sorted(rooms), f"name each room of {place} once in {page}"

@@ -117,8 +117,8 @@ def test_each_sst_is_uploaded_while_the_next_is_built(
     assert all(a.sections[-1].last_key < b.sections[0].first_key for a, b in pairwise(infos))
 
 
-def test_an_sst_can_be_read_by_the_note_alone() -> None:
-    """Written from docs/design/storage-format.md with Arrow and struct, without any code of the store."""
+def test_an_sst_can_be_read_by_its_specification_alone() -> None:
+    """Written from the header of sst_format.py with Arrow and struct, without any code of the store."""
     data = (GOLDEN / "two_tables.sst").read_bytes()
     tail = data[-64:]
     assert tail[:8] == b"TUSSOCKS"
