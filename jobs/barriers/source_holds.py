@@ -143,8 +143,7 @@ def _without_source(reason: str) -> str:
 
 def _about(hold: Hold) -> tuple[str, str, str]:
     """Return the key that compares holds. For unforeseen errors it contains the text, without numbers."""
-    reason = _without_source(hold.reason)  # earlier releases stored it with the name
-    text = re.sub(r"0x[0-9a-f]+|\d+", "#", reason) if hold.kind == HoldKind.UNFORESEEN else ""
+    text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == HoldKind.UNFORESEEN else ""
     return hold.kind, hold.file, text
 
 

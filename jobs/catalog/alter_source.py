@@ -2,16 +2,16 @@
 
 Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
 records can be read is already decided, and two views over one source never differ in their rows. So a source records
-the number of columns that its earlier files have (`CreateSource.narrower`). The statement cannot contain the file
+the number of columns that its earlier files have (`CreateSource.widths`). The statement cannot contain the file
 number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
 
 RENAME COLUMN and ALTER COLUMN … TYPE: files that were taken before are read by their earlier names and types
-(`CreateSource.earlier_columns`), and their values are converted to the present types. So a type may only become wider.
+(`CreateSource.column_changes`), and their values are converted to the present types. So a type may only become wider.
 The views that read the source are bound again in the same entry of the log.
 
 SET OPTIONS: an option that locates input or only decides when it is read, such as `path`, holds at once. An option that
 decides rows, such as `sep`, holds for files taken from then on. A source records the earlier values
-(`CreateSource.earlier`), because views that are created later, and restatements, read earlier files again.
+(`CreateSource.option_changes`), because views that are created later, and restatements, read earlier files again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -82,14 +82,14 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
         raise CannotAlterSourceError(relation.name, objection)
     width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
     if len(fields) > width:
-        to = msgspec.structs.replace(to, narrower=(*before.widths, Narrower(width, NOT_SETTLED)))
+        to = msgspec.structs.replace(to, widths=(*before.widths, Narrower(width, NOT_SETTLED)))
     if reshapes(statement):
         were = EarlierColumns(before.fields, NOT_SETTLED)
-        to = msgspec.structs.replace(to, earlier_columns=(*before.reshapes, were))
+        to = msgspec.structs.replace(to, column_changes=(*before.column_changes, were))
     reader_of(to).check(to)
     relation = _tried_again(relation, to)  # a file that did not fit may fit now
     created = created_source(definition)
-    if not isinstance(statement.declared, msgspec.UnsetType):
+    if statement.declared is not None:
         created = msgspec.structs.replace(created, fields=statement.declared)
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
@@ -143,11 +143,11 @@ def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog
     if of_rows:
         were = {o: before.options[o] for o in of_rows if o in before.options}
         undo = EarlierOptions(were, tuple(o for o in of_rows if o not in before.options), NOT_SETTLED)
-        to = msgspec.structs.replace(to, earlier=(*before.changes, undo))
+        to = msgspec.structs.replace(to, option_changes=(*before.option_changes, undo))
     reader.check(to)
     relation = _tried_again(relation, to)  # a file that failed with other options may fit now
     created = created_source(definition)
-    if statement.declared is True:
+    if statement.declared:
         created = msgspec.structs.replace(created, options=options, relative=to.relative)
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
@@ -178,16 +178,16 @@ def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog
             below = next_number(relation)
             statement = msgspec.structs.replace(
                 statement,
-                narrower=_columns_put_in(statement.widths, below),
-                earlier=_options_put_in(statement.changes, below),
-                earlier_columns=_columns_put_in(statement.reshapes, below),
-                moved=_bases_put_in(statement.moves, below),
+                widths=_columns_put_in(statement.widths, below),
+                option_changes=_options_put_in(statement.option_changes, below),
+                column_changes=_columns_put_in(statement.column_changes, below),
+                moves=_bases_put_in(statement.moves, below),
             )
             catalog = with_definition(catalog, relation, msgspec.structs.replace(definition, statement=statement))
     return catalog
 
 
-def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, ...] | msgspec.UnsetType:
+def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, ...]:
     """Set the missing file number.
 
     If several entries have one number, the first counts, which has the files' columns. An entry with number 0 is
@@ -198,20 +198,20 @@ def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, 
         number = below if one.below == NOT_SETTLED else one.below
         found.setdefault(number, msgspec.structs.replace(one, below=number))
     found.pop(0, None)
-    return tuple(found.values()) or msgspec.UNSET
+    return tuple(found.values())
 
 
-def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...] | msgspec.UnsetType:
+def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...]:
     """Set the missing file number. A change before the first file is dropped."""
     found = (
         msgspec.structs.replace(one, below=below) if one.below == NOT_SETTLED else one
         for one in changes
         if one.below != NOT_SETTLED or below
     )
-    return tuple(found) or msgspec.UNSET
+    return tuple(found)
 
 
-def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...] | msgspec.UnsetType:
+def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...]:
     """Set the missing file number. Moves between which no file was taken become one.
 
     A move before the first file, or back to the first folder, stays: it has an epoch, in which nothing is taken.
@@ -223,11 +223,11 @@ def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase
             found[-1] = EarlierBase(found[-1].base, move.to, number)
         else:
             found.append(EarlierBase(move.base, move.to, number))
-    return tuple(found) or msgspec.UNSET
+    return tuple(found)
 
 
 def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | EarlierColumns | EarlierBase, ...]:
-    return (*source.widths, *source.changes, *source.reshapes, *source.moves)
+    return (*source.widths, *source.option_changes, *source.column_changes, *source.moves)
 
 
 def with_definition(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
@@ -241,4 +241,4 @@ def with_definition(catalog: Catalog, relation: Relation, definition: SourceDefi
 
 def created_source(definition: SourceDefinition) -> CreateSource:
     """A source as its original CREATE defined it."""
-    return definition.statement if isinstance(definition.created, msgspec.UnsetType) else definition.created
+    return definition.created or definition.statement

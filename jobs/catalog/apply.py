@@ -28,7 +28,6 @@ from tussock.jobs.catalog.definition import (
     definition_of,
     encoded,
     find,
-    ran_of,
     source_of,
     with_readers,
 )
@@ -267,7 +266,7 @@ class Applying:
         if table.id not in self._ran:
             definition = definition_of(table)
             assert isinstance(definition, TableDefinition | SourceDefinition)
-            self._ran[table.id] = set(ran_of(definition))
+            self._ran[table.id] = set(definition.ran)
         if once in self._ran[table.id]:
             return False
         self._ran[table.id].add(once)
@@ -283,7 +282,7 @@ class Applying:
             if (names := self._new.get(relation.id)) is not None:
                 definition = definition_of(relation)
                 assert isinstance(definition, TableDefinition | SourceDefinition)
-                known = encoded(msgspec.structs.replace(definition, ran=(*ran_of(definition), *names)))
+                known = encoded(msgspec.structs.replace(definition, ran=(*definition.ran, *names)))
                 relation = msgspec.structs.replace(relation, definition=known)
             relations.append(relation)
         self._new.clear()
@@ -478,5 +477,5 @@ def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
 def _require_changeable(table: Relation, statement: str) -> None:
     """Raises AppendOnlyTableError for an append-only table. Another session may have created it after the bind."""
     definition = definition_of(table)
-    if isinstance(definition, TableDefinition) and definition.statement.only_grows:
+    if isinstance(definition, TableDefinition) and definition.statement.append_only:
         raise AppendOnlyTableError(table.name, statement)

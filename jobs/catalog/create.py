@@ -84,10 +84,10 @@ def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             types, key = tuple(f.type for f in statement.fields), statement.key
             if not key:
                 types, key = (*types, ROW_ID_TYPE), (len(types),)
-            node = TableReplay(relation_id, key, types, not statement.key, statement.only_grows)
+            node = TableReplay(relation_id, key, types, not statement.key, statement.append_only)
             tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
             fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
-            output = Output(types, key, tables[0].distribution, statement.only_grows, table_id)
+            output = Output(types, key, tables[0].distribution, statement.append_only, table_id)
             table = TableDefinition(statement, (fragment,), output)
             return _relation(relation_id, name, RelationKind.TABLE, statement.fields, table, epoch, tables)
         case CreateView():

@@ -14,17 +14,13 @@ from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
-class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
+class SourceDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A source, and the state table of the files taken from it."""
 
     statement: CreateSource  # would create it in its current form
     taken_table_id: int
-    created: CreateSource | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # its original CREATE, if it was altered since; unset is not stored
-    ran: tuple[str, ...] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # the names of statements that ran once on it; unset is not stored
+    created: CreateSource | None = None  # its original CREATE, if it was altered since
+    ran: tuple[str, ...] = ()  # the names of statements that ran once on it
 
 
 class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -147,11 +143,6 @@ def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
     """The fragments that maintain a relation."""
     definition = definition_of(relation)
     return () if isinstance(definition, _WithoutRows) else definition.fragments
-
-
-def ran_of(definition: SourceDefinition | TableDefinition) -> tuple[str, ...]:
-    """The names of statements that ran once on a table or source."""
-    return () if isinstance(definition.ran, msgspec.UnsetType) else definition.ran
 
 
 def follows_moment(relation: Relation) -> bool:

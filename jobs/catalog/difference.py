@@ -36,16 +36,10 @@ def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
             return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
 
 
-_ASSUMED = {"retain": ("files", "none"), "enforceschema": ("false",), "missing_offsets": ("error", "ignore")}
-
-
 def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     if existing.format != wanted.format:
         yield f"format: {existing.format} in the store, {wanted.format} in the statement"
     there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
-    for option, assumed in _ASSUMED.items():  # sources of earlier releases lack options that new ones have by default
-        if option not in there and here.get(option, ("", ""))[1].lower() in assumed:
-            here.pop(option)
     same = {"path"} if is_same_place(existing, wanted) else set[str]()
     for option in dict.fromkeys(o for o in (*there, *here) if o not in same):
         name, before = there.get(option, (option, None))
@@ -59,7 +53,7 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
 def is_same_place(existing: CreateSource, wanted: CreateSource) -> bool:
     """Whether two sources have one relative path, from the same place as seen from the store."""
     one, other = existing.relative, wanted.relative
-    if isinstance(one, msgspec.UnsetType) or isinstance(other, msgspec.UnsetType):
+    if one is None or other is None:
         return False
     return (one.path, one.from_store) == (other.path, other.from_store)
 
@@ -69,8 +63,8 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
     if before != after:
         yield f"primary key: {_key(before)} in the store, {_key(after)} in the statement"
-    if existing.only_grows != wanted.only_grows:
-        yield f"APPEND ONLY only in the {'store' if existing.only_grows else 'statement'}"
+    if existing.append_only != wanted.append_only:
+        yield f"APPEND ONLY only in the {'store' if existing.append_only else 'statement'}"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
         for i, field in enumerate(existing.fields):
             if (was := existing.declared(i)) != (is_now := wanted.declared(i)) and field.type == wanted.fields[i].type:

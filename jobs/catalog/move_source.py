@@ -4,7 +4,7 @@ A source with a relative path records the folder from which it starts, and the w
 a project is moved or copied with its store, the way leads to the new folder. The next run logs a MoveSource for each
 such source. Its epoch takes no input of the source. It renames the taken files in the source's table
 (jobs/sources/taken.py), so that no file counts as new. Rows that contain names of files, such as rejects, keep the
-names, since a restatement must find them: `CreateSource.moved` records the moves by file number.
+names, since a restatement must find them: `CreateSource.moves` records the moves by file number.
 """
 
 import os
@@ -38,7 +38,7 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
         return
     for relation in catalog.live():
         source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
-        if source is None or isinstance(source.relative, msgspec.UnsetType):
+        if source is None or source.relative is None:
             continue
         if not isinstance(READERS.get(source.format), FileSource):
             continue
@@ -68,17 +68,17 @@ def move_source(catalog: Catalog, statement: MoveSource) -> Catalog:
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     source, created = definition.statement, created_source(definition)
-    if isinstance(source.relative, msgspec.UnsetType) or source.relative.base != statement.was:
+    if source.relative is None or source.relative.base != statement.was:
         return catalog
     move = EarlierBase(statement.was, statement.base, NOT_SETTLED)
-    to = msgspec.structs.replace(_at(source, statement), moved=(*source.moves, move))
+    to = msgspec.structs.replace(_at(source, statement), moves=(*source.moves, move))
     changed = msgspec.structs.replace(definition, statement=to, created=_at(created, statement))
     # Holds name files of the earlier folder.
     return with_definition(catalog, msgspec.structs.replace(relation, holds=()), changed)
 
 
 def _at(source: CreateSource, move: MoveSource) -> CreateSource:
-    if isinstance(source.relative, msgspec.UnsetType) or source.relative.base != move.was:
+    if source.relative is None or source.relative.base != move.was:
         return source
     relative = RelativePath(source.relative.path, move.base, source.relative.from_store)
     options = {**source.options, "path": f"{move.base}/{relative.path}"}

@@ -81,7 +81,7 @@ class Replacing:
         Raises: CannotReplaceError if it would read itself; as `created`.
         """
         settles = self.unsettled.pop(relation.id, None) is not None
-        rebuilt = isinstance(statement, CreateView) and statement.rebuilt is True
+        rebuilt = isinstance(statement, CreateView) and statement.rebuilt
         if not (settles or rebuilt) and relation.paused is None and not differences(created_by(relation), statement):
             return catalog
         readers = with_readers(catalog, relation) - {relation.id}
@@ -109,11 +109,11 @@ class Replacing:
 
     def _after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         if isinstance(statement, CreateView):
-            if statement.rebuilt is not True and (fed := self._fed(catalog, relation, statement)) is not None:
+            if not statement.rebuilt and (fed := self._fed(catalog, relation, statement)) is not None:
                 if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
                     self._disturbed.add(relation.id)
                 return _with(catalog, fed)
-            statement = msgspec.structs.replace(statement, or_replace=False, rebuilt=msgspec.UNSET)
+            statement = msgspec.structs.replace(statement, or_replace=False, rebuilt=False)
         gone = msgspec.structs.replace(relation, dropped=self.epoch)
         kept = [gone if r.id == relation.id else r for r in catalog.relations]
         catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in kept if r.dropped != r.created))
@@ -127,10 +127,7 @@ class Replacing:
         assert isinstance(before, ViewDefinition)
         first = view.state_tables[0].table_id
         known = upstream(catalog)
-        of_this_release, of_earlier_ones = (
-            plan_view(statement.plan, view.id, self._losing_rows(known), first, share) for share in (True, False)
-        )
-        planned = of_this_release if self._same_state(view, before, of_this_release) else of_earlier_ones
+        planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
         renamed = (
             columns_of(statement.plan.fields) != view.columns
         )  # reads of earlier epochs use the names of that time

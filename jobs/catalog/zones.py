@@ -38,7 +38,7 @@ def recorded_zone(catalog: Catalog, statement: RecordZone) -> Catalog:
         return catalog
     if before != statement.before:
         raise ZoneRecordedError(rules.name)
-    others = [other for other in catalog.recorded_zones if other.name != rules.name]
+    others = [other for other in catalog.zones if other.name != rules.name]
     return msgspec.structs.replace(catalog, zones=tuple(sorted((*others, rules), key=lambda zone: zone.name)))
 
 

@@ -117,7 +117,7 @@ def _run_levels(
         tuple(one.epoch for one in held),
         functions_of(plan.catalog.stored()),
         plan.barrier.moment,
-        plan.catalog.recorded_zones,
+        plan.catalog.zones,
     )
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))

@@ -64,9 +64,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     interval: tuple[str, str] | None = None  # ISO 8601
     kind: str = ""  # class of the error
     error: str = ""
-    # What the whole run left undone after its epochs, for example input of a held source; empty: nothing. Unset: no
+    # What the whole run left undone after its epochs, for example input of a held source; empty: nothing. None: no
     # step after the epochs has recorded the end of the run.
-    undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    undone: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ sorted here, which a write requires anyway. In other chunks, keys are hashed (ba
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -39,25 +38,19 @@ from tussock.statestore.table.state_table import Located, StateTable
 Mask = npt.NDArray[np.bool_]
 
 
-class Materialize(PlainNode, frozen=True):
+class Materialize(PlainNode, frozen=True, omit_defaults=True):
     """Stores the view's rows as `order | stream key -> row`, and passes the netted changes to views that read it."""
 
     relation_id: int
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
     types: tuple[str, ...]
-    # Nodes of earlier releases have no order; UNSET is not stored.
-    order: tuple[Order, ...] | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def ordered_by(self) -> tuple[Order, ...]:
-        """`order`, or empty if it is not set."""
-        return () if isinstance(self.order, msgspec.UnsetType) else self.order
+    order: tuple[Order, ...] = ()
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
         """The state's key: the order columns, then the remaining columns of the stream key."""
-        return table_key(self.ordered_by, self.stream_key)
+        return table_key(self.order, self.stream_key)
 
     @property
     def keeps_relation(self) -> bool:
@@ -71,7 +64,7 @@ class Materialize(PlainNode, frozen=True):
         return tuple(Own(i) for i in range(len(self.types)))
 
     def text(self) -> str:
-        order = f" order=[{', '.join(o.text() for o in self.ordered_by)}]" if self.ordered_by else ""
+        order = f" order=[{', '.join(o.text() for o in self.order)}]" if self.order else ""
         return f"Materialize key=[{column_list(self.stream_key)}]{order}"
 
     def cost(self) -> str:

@@ -26,7 +26,7 @@ class RelationRows(msgspec.Struct, frozen=True):
     kind: str  # source, table or view; empty if the catalog no longer contains the relation
     rows_in: int  # into its fragments
     rows_out: int  # changes in its output
-    net: int | None = None  # growth of its rows, negative if they shrank; None: an earlier release sealed the epoch
+    net: int | None = None  # growth of its rows, negative if they shrank; None: not counted
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
     writer: str  # the driver that sealed it
     published: bool
     rows: tuple[RelationRows, ...]  # by relation's name; empty if no fragment ran
-    seconds: StepSeconds | None  # None: an earlier release sealed the epoch
+    seconds: StepSeconds | None  # None: not measured
     mutation: Mutation | None  # None: as for `seconds`
     skipped: tuple[str, ...]  # input that `tussock barrier abandon` skipped
     ssts: int

@@ -345,7 +345,7 @@ def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: s
             since=found.at,
         )
     elif found.unknown:
-        what = "were written by an earlier release, which did not record their history"
+        what = "have no record of their history"
         do = (
             f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once, as does the "
             "next epoch."

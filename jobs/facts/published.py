@@ -17,7 +17,7 @@ class PublishedFacts(msgspec.Struct, frozen=True):
 
     to: str
     strange: tuple[int, ...]  # epochs that tables may contain and the store does not have
-    unknown: bool  # an earlier release wrote the tables, without a record of their history
+    unknown: bool  # the tables have no record of their history
     owner: str  # the identity of another store that publishes to the folder; empty if no other store does
     trouble: str  # why the folder could not be read; empty if it was read
 

@@ -58,7 +58,7 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
         state = RunState.INTERRUPTED
     elif state is RunState.SUCCEEDED and found.undone:
         state = RunState.INCOMPLETE
-    elif state is RunState.SUCCEEDED and found.undone is msgspec.UNSET and "dag" in found.run:
+    elif state is RunState.SUCCEEDED and found.undone is None and "dag" in found.run:
         state = RunState.COMMITTED
     return RunFacts(
         state=state,

@@ -53,8 +53,8 @@ def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[Sou
     Args:
         version: a version that was already read; None: the newest.
 
-    Cost: per source, one listing and one comparison with its taken files. Also a scan of its rejects if epochs of
-    earlier releases did not count them.
+    Cost: per source, one listing and one comparison with its taken files. Also a scan of its rejects if an epoch
+    did not count them.
     """
     version = meta.latest() if version is None else version
     rejects, catalog, moved = _rejects(meta, version), version.catalog, set[str]()

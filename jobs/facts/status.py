@@ -180,7 +180,7 @@ def status(
         verified=compared,
         run=run,
         zones=zones(version),
-        zone_databases=zone_databases() if version.catalog.recorded_zones else None,
+        zone_databases=zone_databases() if version.catalog.zones else None,
     )
 
 

@@ -84,7 +84,7 @@ def store(version: HummockVersion) -> StoreFacts:
 def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) -> CostFacts:
     """Return the cost of epochs.
 
-    Epochs of earlier releases, which counted no requests, are omitted. Cost: no request.
+    Epochs that counted no requests are omitted. Cost: no request.
     """
     counted = [epoch for epoch in done if epoch.requests is not None]
     requests = sum((epoch.requests for epoch in counted if epoch.requests is not None), Requests())

@@ -71,7 +71,7 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     committed_epoch: int | None  # the epoch of its rows, before the store's if it is paused; None: it is being built
     committed_at: datetime | None
     freshness_s: float | None
-    # At the committed epoch; None if an earlier release did not count them: then at most `rows_stored`.
+    # At the committed epoch; None if an epoch did not count them: then at most `rows_stored`.
     rows: int | None
     # The rows that readers see; None if unknown: as `rows`, or readers are more than _MOST_BEHIND epochs behind.
     published_rows: int | None = None

@@ -41,7 +41,7 @@ def zones(version: HummockVersion) -> tuple[ZoneFacts, ...]:
     java = java_zones()
     return tuple(
         ZoneFacts(zone.name, zone.origin, _difference(zone, None if java is None else java.rules(zone.name)))
-        for zone in version.catalog.recorded_zones
+        for zone in version.catalog.zones
     )
 
 

@@ -79,14 +79,16 @@ class EarlierBase(msgspec.Struct, frozen=True):
     below: int
 
 
-class CreateSource(msgspec.Struct, frozen=True, tag=True):
+class CreateSource(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
-    `narrower` is set after columns were added: fewest columns first; unset is not stored.
-    `earlier` is set after options that decide rows were changed: the oldest change first; unset is not stored.
-    `earlier_columns` is set after columns got other names or types: the oldest first; unset is not stored. `relative`
-    is unset if the path was written absolute, or if the store is in a bucket. `moved` is set after its folder moved:
-    the oldest move first. Moves between which no file was taken are one, from the first folder to the last.
+    Args:
+        widths: one entry per addition of columns, fewest columns first.
+        option_changes: one entry per change of options that decide rows, the oldest first.
+        column_changes: one entry per change of names or types of columns, the oldest first.
+        relative: None if the path was written absolute, or if the store is in a bucket.
+        moves: one entry per move of its folder, the oldest first. Moves between which no file was taken are one, from
+            the first folder to the last.
     """
 
     name: str
@@ -94,26 +96,11 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     fields: tuple[Field, ...]
     options: dict[str, str]
     if_not_exists: bool = False
-    narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
-    earlier: tuple[EarlierOptions, ...] | msgspec.UnsetType = msgspec.UNSET
-    earlier_columns: tuple[EarlierColumns, ...] | msgspec.UnsetType = msgspec.UNSET
-    relative: RelativePath | msgspec.UnsetType = msgspec.UNSET
-    moved: tuple[EarlierBase, ...] | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def changes(self) -> tuple[EarlierOptions, ...]:
-        """`earlier`, or empty if it is unset."""
-        return () if isinstance(self.earlier, msgspec.UnsetType) else self.earlier
-
-    @property
-    def reshapes(self) -> tuple[EarlierColumns, ...]:
-        """`earlier_columns`, or empty if it is unset."""
-        return () if isinstance(self.earlier_columns, msgspec.UnsetType) else self.earlier_columns
-
-    @property
-    def moves(self) -> tuple[EarlierBase, ...]:
-        """`moved`, or empty if it is unset."""
-        return () if isinstance(self.moved, msgspec.UnsetType) else self.moved
+    widths: tuple[Narrower, ...] = ()
+    option_changes: tuple[EarlierOptions, ...] = ()
+    column_changes: tuple[EarlierColumns, ...] = ()
+    relative: RelativePath | None = None
+    moves: tuple[EarlierBase, ...] = ()
 
     def name_in_rows(self, file: int, path: str) -> str:
         """The path of a file, by its number and present path, when the source took it."""
@@ -130,33 +117,32 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
         if self.era_of(file) == (0, 0):
             return self
         options = dict(self.options)
-        for change in reversed(self.changes):
+        for change in reversed(self.option_changes):
             if file < change.below:
                 options = {k: v for k, v in options.items() if k not in change.added} | change.were
-        were = next((change.fields for change in self.reshapes if file < change.below), ())
+        were = next((change.fields for change in self.column_changes if file < change.below), ())
         return msgspec.structs.replace(
             self,
             options=options,
             fields=(*were, *self.fields[len(were) :]),
-            earlier=msgspec.UNSET,
-            earlier_columns=msgspec.UNSET,
+            option_changes=(),
+            column_changes=(),
         )
 
     def era_of(self, file: int) -> tuple[int, int]:
         """Files of one era are read with the same options and columns. (0, 0): with the present ones."""
-        options = next((change.below for change in self.changes if file < change.below), 0)
-        return options, next((change.below for change in self.reshapes if file < change.below), 0)
+        options = next((change.below for change in self.option_changes if file < change.below), 0)
+        return options, next((change.below for change in self.column_changes if file < change.below), 0)
 
     @property
     def first_number(self) -> int:
         """The least number of a file that is read with the present columns and options."""
-        read = (*(n.below for n in self.widths), *(c.below for c in self.changes), *(c.below for c in self.reshapes))
+        read = (
+            *(n.below for n in self.widths),
+            *(c.below for c in self.option_changes),
+            *(c.below for c in self.column_changes),
+        )
         return max((0, *read, *(m.below for m in self.moves)))
-
-    @property
-    def widths(self) -> tuple[Narrower, ...]:
-        """`narrower`, or empty if it is unset."""
-        return () if isinstance(self.narrower, msgspec.UnsetType) else self.narrower
 
     def width_of(self, file: int) -> int:
         """The number of columns by which the file with this number is read."""
@@ -171,10 +157,10 @@ class Default(msgspec.Struct, frozen=True):
     value: Literal | None
 
 
-class CreateTable(msgspec.Struct, frozen=True, tag=True):
+class CreateTable(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A table for INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every inserted row is a new row.
 
-    An append-only table accepts only INSERT and keeps the first row of a key. Unset is not stored.
+    An append-only table accepts only INSERT and keeps the first row of a key.
     """
 
     name: str
@@ -186,12 +172,7 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     comment: str | None = None
     comments: tuple[tuple[int, str], ...] = ()  # (column, comment)
     lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns with a length
-    append_only: bool | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def only_grows(self) -> bool:
-        """Whether the table is append-only."""
-        return self.append_only is True
+    append_only: bool = False
 
     def declared(self, column: int) -> str:
         """A column's type as declared in CREATE TABLE."""
@@ -211,12 +192,11 @@ def append_only_refusal(table: str, statement: str) -> str:
     )
 
 
-class CreateView(msgspec.Struct, frozen=True, tag=True):
+class CreateView(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """An incrementally maintained view. Its columns are the plan's fields.
 
     With `or_replace` it replaces the view of the same name. Everything that reads the old view, directly or not, must
-    be bound again in the same Transaction. With `rebuilt` it replaces even an identical view and keeps no state;
-    unset is not stored.
+    be bound again in the same Transaction. With `rebuilt` it replaces even an identical view and keeps no state.
     """
 
     name: str
@@ -226,7 +206,7 @@ class CreateView(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[str, ...] = ()  # the statement's column list; empty: the names of the SELECT
     uses: tuple[str, ...] = ()  # the plain views that the SELECT uses
     or_replace: bool = False
-    rebuilt: bool | msgspec.UnsetType = msgspec.UNSET
+    rebuilt: bool = False
 
 
 class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
@@ -284,26 +264,26 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
     if_exists: bool = False
 
 
-class Insert(msgspec.Struct, frozen=True, tag=True):
+class Insert(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Rows to insert or overwrite, stored as one Arrow IPC object outside the log.
 
     Columns are the table's, in order. `after`: the positions of earlier entries that no epoch had applied, and from
-    whose result the rows were computed. An epoch that skips one of them must skip this one. Unset is not stored.
+    whose result the rows were computed. An epoch that skips one of them must skip this one.
     """
 
     table: str
     rows: int
     object: str
-    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    after: tuple[int, ...] = ()
 
 
-class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
+class CreateTableAs(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Creates a table with its first rows, atomically. `rows`, `object` and `after` are as in Insert."""
 
     table: CreateTable
     rows: int
     object: str
-    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    after: tuple[int, ...] = ()
 
 
 class AlterTable(msgspec.Struct, frozen=True, tag=True):
@@ -336,17 +316,17 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
     fields: tuple[Field, ...]
 
 
-class SetSourceOptions(msgspec.Struct, frozen=True, tag=True):
+class SetSourceOptions(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Changes the options of a source from `known` to `options`. Rejected if it has others than `known`.
 
-    `declared`: a CREATE SOURCE in the files has these options now. Unset is not stored.
+    `declared`: a CREATE SOURCE in the files has these options now.
     """
 
     name: str
     known: dict[str, str]
     options: dict[str, str]
-    declared: bool | msgspec.UnsetType = msgspec.UNSET
-    relative: RelativePath | msgspec.UnsetType = msgspec.UNSET  # of the new path
+    declared: bool = False
+    relative: RelativePath | None = None  # of the new path
 
 
 class MoveSource(msgspec.Struct, frozen=True, tag=True):
@@ -360,22 +340,22 @@ class MoveSource(msgspec.Struct, frozen=True, tag=True):
     base: str
 
 
-class SetSourceColumns(msgspec.Struct, frozen=True, tag=True):
+class SetSourceColumns(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Renames columns of a source, widens their types, or adds columns: `known` becomes `fields`.
 
     It holds for files taken from now on. Rejected if the source has other columns than `known`. A transaction also
     contains the views that read the source, bound again.
 
-    `declared`: a CREATE SOURCE in the files has these columns now. Unset is not stored.
+    `declared`: a CREATE SOURCE in the files has these columns now; None: not known.
     """
 
     name: str
     known: tuple[Field, ...]
     fields: tuple[Field, ...]
-    declared: tuple[Field, ...] | msgspec.UnsetType = msgspec.UNSET
+    declared: tuple[Field, ...] | None = None
 
 
-class Change(msgspec.Struct, frozen=True, tag=True):
+class Change(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The rows that a statement changed, computed over the rows that the earlier entries of the log leave.
 
     They are stored as one Arrow IPC object outside the log.
@@ -387,7 +367,7 @@ class Change(msgspec.Struct, frozen=True, tag=True):
     table: str
     rows: int
     object: str
-    after: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    after: tuple[int, ...] = ()
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
@@ -445,7 +425,7 @@ def computed_after(statement: Statement) -> set[int]:
     parts = statement.statements if isinstance(statement, Transaction) else (statement,)
     found: set[int] = set()
     for part in parts:
-        if isinstance(part, Insert | Change | CreateTableAs) and not isinstance(part.after, msgspec.UnsetType):
+        if isinstance(part, Insert | Change | CreateTableAs):
             found.update(part.after)
     return found
 

@@ -42,17 +42,15 @@ class Dispatch(StrEnum):
     BROADCAST = "broadcast"  # to every unit
 
 
-class Input(msgspec.Struct, frozen=True):
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
     """One input of a fragment: some columns of a producer's output, and how the rows reach their actor.
 
     The producer is a relation (`relation_id`), or else fragment `fragment` of the same view. `keys` of a hash
     dispatch are indices into `columns`.
 
-    `project`, if set, is computed by Spark between the levels: one expression over `columns` per column that the
+    `project`, if not empty, is computed by Spark between the levels: one expression over `columns` per column that the
     fragment reads, each a Column or a call that Spark computes. `types` are the types of the columns that the
-    fragment reads.
-
-    `rejects`, if set, is the stored form of the source's port REJECTS instead of its rows (tussock.jobs.sources.ports).
+    fragment reads. `port` is an output of the producer.
     """
 
     relation_id: int | None
@@ -61,24 +59,8 @@ class Input(msgspec.Struct, frozen=True):
     types: tuple[str, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()
-    project: tuple[Expr, ...] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # unset is not stored, so that earlier definitions stay unchanged
-    rejects: bool | msgspec.UnsetType = msgspec.UNSET  # unset is not stored
-
-    @property
-    def on_the_way(self) -> tuple[Expr, ...]:
-        """`project`, or empty if Spark computes nothing."""
-        return () if isinstance(self.project, msgspec.UnsetType) else self.project
-
-    @property
-    def port(self) -> Port:
-        """The port of the producer."""
-        return Port.REJECTS if self.rejects is True else Port.ROWS
-
-    def through(self, port: Port) -> "Input":
-        """The same input from another port of the producer."""
-        return msgspec.structs.replace(self, rejects=True if port is Port.REJECTS else msgspec.UNSET)
+    project: tuple[Expr, ...] = ()
+    port: Port = Port.ROWS
 
 
 class Operator(msgspec.Struct, frozen=True):
@@ -98,14 +80,14 @@ class Fragment(msgspec.Struct, frozen=True):
     singleton: bool
 
 
-class Output(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """A relation's changes as other views see them, and the storage of its rows.
 
     `types` are all columns of the stored rows: the relation's own, then hidden columns of its order and its key.
     `key` is the stream key, and `distribution` the columns by which rows are hashed. Both are indices into `types`;
     an empty distribution is a singleton.
 
-    `ordered`, if set: the key of the table begins with the order of the view's ORDER BY, followed by the stream key.
+    `is_ordered`: the key of the table begins with the order of the view's ORDER BY, followed by the stream key.
     """
 
     types: tuple[str, ...]
@@ -113,9 +95,4 @@ class Output(msgspec.Struct, frozen=True):
     distribution: tuple[int, ...]
     append_only: bool
     table_id: int
-    ordered: bool | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: views of earlier releases have no order
-
-    @property
-    def is_ordered(self) -> bool:
-        """`ordered`, or False if it is unset."""
-        return self.ordered is True
+    is_ordered: bool = False

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-import msgspec
-
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.equal_parts import equal_parts
@@ -50,7 +48,6 @@ def plan_view(
     relation_id: int,
     upstream: Callable[[str], Upstream],
     first_table_id: int,
-    share: bool = True,
 ) -> ViewPlan:
     """Plan a view.
 
@@ -59,24 +56,19 @@ def plan_view(
         relation_id: the view's id.
         upstream: a relation's name -> the planner's information about it.
         first_table_id: the first id of its state tables, which are numbered without gaps.
-        share: whether equal parts are planned once. Earlier releases planned each.
 
     Returns: the fragments to store with the view. Equal arguments give equal plans, including table ids.
     """
     plan, order = with_order(plan)
-    builder = Builder(upstream, first_table_id, plan_stream, equal_parts(plan) if share else ())
+    builder = Builder(upstream, first_table_id, plan_stream, equal_parts(plan))
     stream = builder.visible_first(builder.stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
         stream = builder.exchange(stream, stream.key)
-    stream = builder.add(
-        stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order or msgspec.UNSET)
-    )
+    stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order))
     builder.close(stream)
     (table_id,) = stream.draft.operators[-1].tables
     _require_computable(builder.closed)
-    output = Output(
-        stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order) or msgspec.UNSET
-    )
+    output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order))
     return ViewPlan(tuple(builder.closed), tuple(builder.tables), output)
 
 

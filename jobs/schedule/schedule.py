@@ -328,7 +328,7 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
                 parts.setdefault(producer, set()).add(part)
             if replaced is not None:
                 take_back.add(producer)
-            want = Want(columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.port)
+            want = Want(columns, i.dispatch, i.keys, part, i.project, replaced, i.port)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})

@@ -53,7 +53,7 @@ class StoreHistory:
         if not (found := self._of(epoch)):
             self.records = read_records(self._tables)  # another publisher may have written the record since
             if not (found := self._of(epoch)):
-                return f"an earlier release wrote it (epoch {epoch}), without a record of its history"
+                return f"no record tells which store wrote it (epoch {epoch})"
         digests, mine = {record.digest for record in found}, self.digest(epoch)
         if len(digests) > 1:
             return f"two histories contain its epoch {epoch}: a store was restored from a copy"

@@ -36,7 +36,7 @@ class PublishManifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         held: held-back relations, each with the epoch of its table.
-        digest: of the epoch (MetaStore.epoch_digest); empty if an earlier release wrote the manifest.
+        digest: of the epoch (MetaStore.epoch_digest); empty: not recorded.
     """
 
     epoch: str
@@ -72,7 +72,7 @@ def newest_manifest(
     for name in reversed(found):
         manifest = decoded(objects.get(name), PublishManifest)
         if not manifest.digest:
-            return None  # older manifests are of earlier releases, too
+            return None  # older manifests have no digest either
         if manifest.digest == digest_of(int(manifest.epoch)):
             return manifest
     return None

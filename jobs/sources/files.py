@@ -175,7 +175,7 @@ class FileSource:
 
     def alike(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
         """Return the document in parts whose files are read in the same way, each with the source as of them."""
-        if not (source.changes or source.reshapes):
+        if not (source.option_changes or source.column_changes):
             return [(source, document)]
         found: dict[tuple[int, int], list[PinnedFile]] = {}
         for file in files_of(document):
@@ -184,7 +184,7 @@ class FileSource:
 
     def read_as(self, source: CreateSource, part: msgspec.Raw) -> CreateSource:
         """Return the source with the options and columns by which the file of a part is read."""
-        return source.as_of(file_of_part(part).number) if source.changes or source.reshapes else source
+        return source.as_of(file_of_part(part).number) if source.option_changes or source.column_changes else source
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)

@@ -280,7 +280,7 @@ def _refuse_source(sandbox: Sandbox, cursor: Cursor) -> None:
 
 def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:
     """Raises SqlError at the name that the cursor has just read, if the table is append-only."""
-    if table.only_grows:
+    if table.append_only:
         cursor.at -= 1
         raise cursor.complaint(append_only_refusal(table.name, statement))
 

@@ -46,8 +46,9 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
             "a table has only columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and similar do not apply"
         )
         raise sql_error(source, begin, reason)
-    append_only = True if words.append_only else msgspec.UNSET
-    table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=append_only)
+    table = CreateTable(
+        name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=words.append_only
+    )
     if kind == "CreateTableAsSelect":
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
@@ -71,7 +72,7 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         table.comment,
         tuple((i, text) for i, column in enumerate(columns) if (text := text_of(column.comment())) is not None),
         lengths_of([name_of_type(column.dataType()) for column in columns]),
-        append_only,
+        table.append_only,
     )
 
 

@@ -54,7 +54,7 @@ def computed_change(
     names = [c.name for c in relation.columns]
     names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # a user's column may be named c6
     rows = changed_rows(sandbox, session, with_lengths(target.toDF(*names), relation), bound)
-    if bound.table.key and not bound.table.only_grows:  # which keeps the first row of a key
+    if bound.table.key and not bound.table.append_only:  # which keeps the first row of a key
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
         stored = open_table(objects, version, stored_table(relation), epoch, pending.rows.buffer())
         found = stored.get_rows(puts.select(list(bound.table.key)), columns=())

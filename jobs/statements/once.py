@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tussock.jobs.catalog.definition import SourceDefinition, TableDefinition, definition_of, ran_of
+from tussock.jobs.catalog.definition import SourceDefinition, TableDefinition, definition_of
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.sql.grammar import changed_table
@@ -66,5 +66,5 @@ class Once:
         if known is None or known[0] is not table:
             definition = definition_of(table)
             assert isinstance(definition, TableDefinition | SourceDefinition)
-            known = self._ran[table.id] = table, frozenset(ran_of(definition))
+            known = self._ran[table.id] = table, frozenset(definition.ran)
         return known[1]

@@ -184,7 +184,7 @@ def _table(table: CreateTable) -> str:
     if table.key:
         columns.append(f"PRIMARY KEY ({', '.join(_name(table.fields[k].name) for k in table.key)})")
     comment = "" if table.comment is None else f" COMMENT {_text(table.comment)}"
-    return f"({', '.join(columns)}){' APPEND ONLY' if table.only_grows else ''}{comment}"
+    return f"({', '.join(columns)}){' APPEND ONLY' if table.append_only else ''}{comment}"
 
 
 def _declared(fields: Sequence[Field]) -> str:

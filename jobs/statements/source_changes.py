@@ -46,7 +46,7 @@ def set_options(
         )
     source = _definition(catalog, bound.name).statement
     options = _without(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
-    to = placed(msgspec.structs.replace(source, options=options, relative=msgspec.UNSET), base, store)
+    to = placed(msgspec.structs.replace(source, options=options, relative=None), base, store)
     return _checked(source, to, spark)
 
 
@@ -193,6 +193,6 @@ def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]
 
 def _checked(source: CreateSource, to: CreateSource, spark: "Callable[[], SparkSession]") -> SetSourceOptions:
     """The statement that gives a source the options of another one. Raises errors of its reader."""
-    described(msgspec.structs.replace(source, options=to.options, earlier=msgspec.UNSET), spark)
+    described(msgspec.structs.replace(source, options=to.options, option_changes=()), spark)
     moves = source.options.get("path") != to.options.get("path")
-    return SetSourceOptions(source.name, source.options, to.options, relative=to.relative if moves else msgspec.UNSET)
+    return SetSourceOptions(source.name, source.options, to.options, relative=to.relative if moves else None)

@@ -51,9 +51,9 @@ def known_moves(catalog: Catalog, time_zone: str) -> Iterator[ZoneMove]:
 
     `time_zone`: the name of the store's.
     """
-    if not catalog.recorded_zones or (java := java_zones()) is None:
+    if not catalog.zones or (java := java_zones()) is None:
         return
-    for recorded in catalog.recorded_zones:
+    for recorded in catalog.zones:
         if (found := java.rules(recorded.name)) is not None and found.digest != recorded.digest:
             yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled], time_zone))
 
@@ -62,7 +62,7 @@ def moves_of_jvm(catalog: Catalog, time_zone: str, maker: StatementMaker) -> Ite
     """The zones whose rules in the running JVM differ from the recorded ones. Raises UnknownZoneError."""
     from tussock.jobs.spark.zones import rules_of_jvm
 
-    for recorded in catalog.recorded_zones:
+    for recorded in catalog.zones:
         found = rules_of_jvm(maker.spark(), recorded.name)
         if found.digest != recorded.digest:
             yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled], time_zone))

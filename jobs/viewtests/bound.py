@@ -99,7 +99,7 @@ class BoundFiles:
 
     def _catalog(self, scripts: Sequence[Script], kept: _Kept) -> Catalog:
         before, after = kept.statements, dict[str, Single]()
-        draft = DraftTransaction(Catalog(zones=kept.zones or msgspec.UNSET), 1)
+        draft = DraftTransaction(Catalog(zones=kept.zones), 1)
         with ExitStack() as stack:
             for path, script in scripts:
                 with _noted(path):
@@ -112,7 +112,7 @@ class BoundFiles:
         for zone in () if self._maker is None else self._maker.unrecorded_zones(draft.catalog):
             draft.add(zone)
         self._maker = self._meta = None
-        found = _Kept(self.release, after, draft.catalog.recorded_zones)
+        found = _Kept(self.release, after, draft.catalog.zones)
         if found != kept:
             self._write(found)
         return draft.catalog

@@ -140,7 +140,7 @@ class _Running:
 
     def __post_init__(self) -> None:
         self.test = flat_test(self.test, self.catalog)
-        statements = (*map(RecordZone, self.catalog.recorded_zones), *self._statements())
+        statements = (*map(RecordZone, self.catalog.zones), *self._statements())
         self._check_values()
         zone = name_of(self.time_zone)
         create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=zone)
@@ -263,7 +263,7 @@ class _Running:
             case CreateSource():
                 only = reader_of(statement).append_only(statement)
                 fields = tuple(Field(name, kind) for name, kind in columns_of_input(relation))
-                return CreateTable(relation.name, fields, (), append_only=only or msgspec.UNSET)
+                return CreateTable(relation.name, fields, (), append_only=only)
             case CreateView():
                 return CreateTable(relation.name, statement.plan.fields, ())
             case _:
@@ -326,7 +326,7 @@ class _Running:
         """Log the deletion of the rows that have the values of `where`, or the change of these rows to `put`."""
         relation = self._relation(name)
         statement = created_by(relation)
-        if not isinstance(statement, CreateTable) or statement.only_grows:
+        if not isinstance(statement, CreateTable) or statement.append_only:
             raise ViewTestError(
                 where.place,
                 f"a change of rows of {name!r}",

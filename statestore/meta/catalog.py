@@ -149,30 +149,25 @@ def name_in_build(view: str) -> str:
     return f"{view} (being built)"
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All relations, including dropped ones that are still readable. Ids are assigned once and never reused.
 
     `zones`: the rules of the store's time zone and of those that its statements name. A process that decodes a catalog
-    can convert by them. An unset value is not stored.
+    can convert by them.
     """
 
     relations: tuple[Relation, ...] = ()
     next_relation_id: int = 1
     next_table_id: int = 1
     builds: tuple[Build, ...] = ()
-    zones: tuple[ZoneRules, ...] | msgspec.UnsetType = msgspec.UNSET
+    zones: tuple[ZoneRules, ...] = ()
 
     def __post_init__(self) -> None:
-        install_rules(self.recorded_zones)
-
-    @property
-    def recorded_zones(self) -> tuple[ZoneRules, ...]:
-        """`zones`, or empty if it is unset."""
-        return () if isinstance(self.zones, msgspec.UnsetType) else self.zones
+        install_rules(self.zones)
 
     def zone(self, name: str) -> RuledZone:
         """The time zone with this name, by its recorded rules. Without rules if the store has no statement yet."""
-        return ruled_in(self.recorded_zones, name)
+        return ruled_in(self.zones, name)
 
     def live(self) -> tuple[Relation, ...]:
         """Relations that are not dropped, in order of creation."""

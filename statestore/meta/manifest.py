@@ -12,7 +12,7 @@ from tussock.statestore.objectstore.requests import Requests
 
 
 class RowCounts(NamedTuple):
-    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`; earlier releases omit `net`."""
+    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`."""
 
     rows_in: int  # rows that entered its fragments
     rows_out: int  # changes that it produced
@@ -65,17 +65,17 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     log_end: int
     catalog: Catalog | None = None  # None: unchanged
     rows: dict[str, RowCounts] | None = msgspec.field(default=None, name="reports")  # by relation; None: not counted
-    seconds: StepSeconds | None = None  # None: sealed by a release that did not record it, like `mutation`
+    seconds: StepSeconds | None = None  # None: not measured
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
     by_intervals: bool = False  # the barrier's
     passed_over: TimeSpan | None = None  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
-    units: tuple[UnitWork, ...] = ()  # units that had work, in order; empty if an earlier release sealed it
+    units: tuple[UnitWork, ...] = ()  # units that had work, in order
     # Requests of driver and workers to the bucket since the manifest before; None: not counted.
     requests: Requests | None = None
-    # Where its levels ran and why, as text for people; absent if an earlier release sealed it, or no fragment ran.
-    ran: str | msgspec.UnsetType = msgspec.UNSET
+    # Where its levels ran and why, as text for people; empty if no fragment ran.
+    ran: str = ""
 
 
 def manifest_of(
@@ -106,7 +106,7 @@ def manifest_of(
         skipped=barrier.skipped,
         units=units,
         requests=requests,
-        ran=ran or msgspec.UNSET,
+        ran=ran,
     )
 
 

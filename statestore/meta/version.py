@@ -23,7 +23,7 @@ class SectionInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     last_key: bytes
     rows: int
     bytes: int
-    dead: int = 0  # deletes, and rows with a newer row of their key in this SST; 0 if an earlier release wrote it
+    dead: int = 0  # deletes, and rows with a newer row of their key in this SST
 
 
 class SstInfo(msgspec.Struct, frozen=True, gc=False):

@@ -76,6 +76,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.ports import Port
 from tussock.statestore.meta.barrier import Barrier, Mutation
 from tussock.statestore.meta.catalog import (
     ALL_READ,
@@ -330,7 +331,7 @@ def _fragment(node: Node) -> Fragment:
 _BY_SPARK = Call(
     logical.BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "parse_url(`a0`, 'HOST')"),), place=Place(1, 8)
 )
-_OF_REJECTS = Input(3, None, (0, 1), ("string", "bigint"), Dispatch.HASH, (0, 1), rejects=True)
+_OF_REJECTS = Input(3, None, (0, 1), ("string", "bigint"), Dispatch.HASH, (0, 1), port=Port.REJECTS)
 _ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
 _THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
 
@@ -352,15 +353,18 @@ _NESTED = Fragment(
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "source_altered": SourceDefinition(
-        msgspec.structs.replace(_CREATE_SOURCE, narrower=(statements.Narrower(1, 3),)), 11, _CREATE_SOURCE, ("0a1b/1",)
+        msgspec.structs.replace(_CREATE_SOURCE, widths=(statements.Narrower(1, 3),)), 11, _CREATE_SOURCE, ("0a1b/1",)
     ),
     "source_with_other_options": SourceDefinition(
-        msgspec.structs.replace(_CREATE_SOURCE, earlier=(statements.EarlierOptions({"sep": ";"}, ("quote",), 2),)), 11
+        msgspec.structs.replace(
+            _CREATE_SOURCE, option_changes=(statements.EarlierOptions({"sep": ";"}, ("quote",), 2),)
+        ),
+        11,
     ),
     "source_with_other_columns": SourceDefinition(
-        msgspec.structs.replace(_CREATE_SOURCE, earlier_columns=(statements.EarlierColumns(_FIELDS, 2),)), 11
+        msgspec.structs.replace(_CREATE_SOURCE, column_changes=(statements.EarlierColumns(_FIELDS, 2),)), 11
     ),
-    "source_moved": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moved=(_MOVED,)), 11),
+    "source_moved": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, relative=_RELATIVE, moves=(_MOVED,)), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
     "table_of_rejects": TableDefinition(
@@ -385,7 +389,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
         for name, node in NODES.items()
     },
     "view_ordered": ViewDefinition(
-        "SELECT …", SORT, (_fragment(NODES["materialize_ordered"]),), msgspec.structs.replace(_OUTPUT, ordered=True)
+        "SELECT …", SORT, (_fragment(NODES["materialize_ordered"]),), msgspec.structs.replace(_OUTPUT, is_ordered=True)
     ),
     "view_nested": ViewDefinition(
         "SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT

@@ -32,10 +32,7 @@ from tussock.jobs.plan.streams.union import union_all
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
-    if _row_is_right(plan):  # plan the row first, as earlier releases did, so that existing views keep their table ids
-        right, left = builder.stream(plan.right), builder.stream(plan.left)
-    else:
-        left, right = builder.stream(plan.left), builder.stream(plan.right)
+    left, right = builder.stream(plan.left), builder.stream(plan.right)
     return (
         _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
     )

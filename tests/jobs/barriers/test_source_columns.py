@@ -125,7 +125,7 @@ def test_each_file_is_read_by_the_names_and_types_of_its_time(tmp_path: Path, fi
     run(meta)
     assert rows(meta, "late") == expected
     assert rows(meta, "ids") == [(1,), (2,), (3,)]
-    assert source(meta).earlier_columns == (EarlierColumns(OLD, 1),)
+    assert source(meta).column_changes == (EarlierColumns(OLD, 1),)
 
 
 def test_a_restatement_takes_an_old_file_back_as_it_was_read(tmp_path: Path, files: Path, format: str) -> None:
@@ -159,7 +159,7 @@ def test_changes_follow_each_other_with_files_between_and_without(tmp_path: Path
     run(meta)
     found = [(int(str(k)), None if w is None else int(str(w)), n) for k, w, n in rows(meta, "late")]
     assert found == [(1, 10, None), (2, None, None), (3, FAR, None)]
-    assert [(e.fields, e.below) for e in source(meta).reshapes] == [(OLD, 1), (third, 2)]
+    assert [(e.fields, e.below) for e in source(meta).column_changes] == [(OLD, 1), (third, 2)]
 
 
 def test_quarantined_records_of_a_narrow_type_stay_and_a_restatement_reads_them(tmp_path: Path, files: Path) -> None:

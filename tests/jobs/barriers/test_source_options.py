@@ -108,7 +108,7 @@ def test_earlier_files_are_read_as_before_also_by_views_that_are_created_later(m
     assert len(rows(meta, "s__rejects")) == 2
     statement = source_of(find(meta.latest().catalog, "s"))
     assert statement is not None
-    assert [(c.were, c.added, c.below) for c in statement.changes] == [
+    assert [(c.were, c.added, c.below) for c in statement.option_changes] == [
         ({"on_error": "quarantine"}, (), 1),
         ({}, ("missing", "on_error"), 2),
     ]
@@ -134,7 +134,7 @@ def test_a_path_holds_at_once_and_taken_rows_stay(meta: MetaStore, files: Path, 
     require(meta, [(1, 10), (3, 30), (7, 70)])
     statement = source_of(find(meta.latest().catalog, "s"))
     assert statement is not None
-    assert not statement.changes
+    assert not statement.option_changes
 
 
 def test_restating_reads_earlier_files_with_the_present_options(meta: MetaStore, files: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_file_after_a_removed_one_is_read_with_the_present_options(meta: MetaS
 
 
 def test_numbers_of_new_files_are_not_those_of_files_that_are_read_otherwise() -> None:
-    """Unset and -1 (no barrier has set it yet) are no number."""
+    """An empty history and -1 (no barrier has set it yet) are no number."""
     source = CreateSource("s", "csv", FIELDS, {})
     assert source.first_number == 0
     changed = CreateSource(
@@ -172,12 +172,12 @@ def test_numbers_of_new_files_are_not_those_of_files_that_are_read_otherwise() -
         "csv",
         FIELDS,
         {},
-        narrower=(Narrower(1, 3), Narrower(2, -1)),
-        earlier=(EarlierOptions({}, (), 4), EarlierOptions({}, (), -1)),
+        widths=(Narrower(1, 3), Narrower(2, -1)),
+        option_changes=(EarlierOptions({}, (), 4), EarlierOptions({}, (), -1)),
     )
     assert changed.first_number == 4
-    for smaller, number in (("earlier", 3), ("narrower", 0)):
-        changed = msgspec.structs.replace(changed, **{smaller: msgspec.UNSET})
+    for smaller, number in (("option_changes", 3), ("widths", 0)):
+        changed = msgspec.structs.replace(changed, **{smaller: ()})
         assert changed.first_number == number
 
 

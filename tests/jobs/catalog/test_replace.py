@@ -11,7 +11,6 @@ from tussock.jobs.catalog.definition import find
 from tussock.jobs.catalog.replace import CannotReplaceError, UnsettledError
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Filter, Literal, Plan, Project
 from tussock.jobs.logical.statements import CreateView, Drop, Statement, Transaction
-from tussock.jobs.plan import stream
 from tussock.jobs.schedule.schedule import Feed, schedule
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 
@@ -103,18 +102,3 @@ def test_replaced_again_before_its_first_epoch_there_is_one_old_view_and_one_new
     (feed, *_) = feeds_of(after, before, "w", 2)
     assert feed.want.replaced is not None
     assert feed.want.replaced.table in find(before, "v").state_tables
-
-
-def test_a_reader_that_an_earlier_release_planned_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier releases planned each copy of an equal part."""
-    part = counted(scan("v"), 1)
-    twice = view("w", joined(part, part, 0, 0))
-    with monkeypatch.context() as earlier:
-        earlier.setattr(stream, "equal_parts", lambda plan: frozenset())
-        before = catalog_of(table("t"), view("v", scan("t")), twice)
-    assert len(find(before, "w").state_tables) > len(
-        find(catalog_of(table("t"), view("v", scan("t")), twice), "w").state_tables
-    )
-    after = apply_statement(before, replacing(view("v", EVEN), twice), 2)
-    assert find(after, "w").id == find(before, "w").id
-    assert find(after, "w").state_tables == find(before, "w").state_tables

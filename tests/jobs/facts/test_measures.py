@@ -55,7 +55,7 @@ def test_a_version_has_the_row_count_of_each_relation(tmp_path: Path, runner: Lo
 
 
 def test_row_counts_are_unknown_if_an_epoch_was_not_counted(meta: MetaStore) -> None:
-    """An epoch of an earlier release in between does not record its changes."""
+    """An epoch in between does not record its changes."""
     assert len(meta.latest().rows) == 2
     barrier = inject(meta)
     assert barrier is not None

@@ -330,7 +330,7 @@ def test_dollars_are_requests_times_prices(shop: MetaStore) -> None:
     stored = sum(path.stat().st_size for path in data_files(shop))
     assert found.storage_dollars_per_month == pytest.approx(stored * 23e-9)
     uncounted = msgspec.structs.replace(done[0], requests=None)
-    assert cost(shop.latest(), [uncounted], prices).requests == Requests(), "an earlier release counted none"
+    assert cost(shop.latest(), [uncounted], prices).requests == Requests(), "it counted none"
 
 
 def test_the_shape_of_the_store_and_its_removable_objects_match_its_folder(shop: MetaStore) -> None:

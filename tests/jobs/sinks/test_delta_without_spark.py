@@ -329,9 +329,7 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
         other.commit()
         other.publish()
         tables = open_object_store(shop.settings.to)
-        forget_records(
-            tables, read_records(tables)
-        )  # a folder of an earlier release; test_restored.py has the other case
+        forget_records(tables, read_records(tables))  # a folder without records; test_restored.py has the other case
     else:
         shop.change()
         shop.commit()

@@ -348,7 +348,7 @@ def test_tables_without_a_record_of_their_history_are_replaced_once(shop: Store)
     assert (facts.unknown, facts.strange) == (True, ())
     assert shop.follows()  # a note
     shop.publish()
-    assert "an earlier release wrote it" in "\n".join(shop.lines)
+    assert "no record tells which store wrote it" in "\n".join(shop.lines)
     shop.check()
     shop.publish()
     assert shop.lines == []

@@ -140,7 +140,7 @@ def test_sources_of_earlier_releases_hold_a_swap_and_keep_their_names(spark: Spa
 def test_columns_that_came_with_alter_source_are_no_part_of_older_files(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2\n")
-    made = CreateSource("s", "csv", (*AB, Field("c", "int")), {"path": "/x", **CHECKED}, narrower=(Narrower(2, 1),))
+    made = CreateSource("s", "csv", (*AB, Field("c", "int")), {"path": "/x", **CHECKED}, widths=(Narrower(2, 1),))
     assert read(spark, [pinned(path)], made, (0, 2)).column("a").to_pylist() == ["1"]
     with pytest.raises(
         CsvHeaderError, match="its header has 2 columns, and the source declares 3; only the source has"

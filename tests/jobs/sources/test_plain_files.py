@@ -236,7 +236,7 @@ def test_options_and_types_off_the_list_leave_all_files_to_spark(
 
 def test_a_file_is_read_with_the_options_by_which_it_was_taken(tmp_path: Path) -> None:
     source = source_of("csv", _TWO, {})
-    source = msgspec.structs.replace(source, earlier=(EarlierOptions({"nullValue": "NA"}, (), 1),))
+    source = msgspec.structs.replace(source, option_changes=(EarlierOptions({"nullValue": "NA"}, (), 1),))
     old, new = as_plain(source, written(tmp_path, [b"x,NA\n", b"x,NA\n"], "csv")).values()
     assert isinstance(old, pa.Table)
     assert old["c1"].to_pylist() == [None]
