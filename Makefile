@@ -24,12 +24,12 @@ demo: setup ## run days of real flights through Airflow, and compare every view 
 up: setup ## start Airflow on http://localhost:8080, for this machine only, and print its password
 	@scripts/airflow.sh up
 
-unit: ## run the tests that need no JVM, in parallel; ROOM=plan selects one folder
+unit: ## run the tests that need no JVM, in parallel; ROOM=plan selects one room
 	@scripts/setup.sh python
-	@python -m pytest --no-jvm -n auto $(if $(ROOM),$$(find tests -type d -name $(ROOM) -not -name __pycache__),tests)
+	@python -m pytest --no-jvm -n auto $(if $(ROOM),$$(find tests/unit -type d -name $(ROOM)),tests/unit)
 
-test: setup ## run all tests except the deep ones
-	@scripts/test.sh
+test: setup ## run all tests except the deep ones; LANES="unit spark" selects lanes (folders of tests/)
+	@scripts/test.sh $(LANES)
 
 test-deep: setup ## run the deep tests (more seeds, clusters, S3 servers); record them in .tussock/deep.json
 	@python -m scripts.deep_run
@@ -56,7 +56,7 @@ containers: ## build the images without a registry, and run the flights in them 
 	@python3 scripts/containers.py
 
 docs: setup ## write the pages of docs/ that are made from the code
-	@python -m tests.functions.registry
+	@python -m tests.support.functions.registry
 	@python -m scripts.reference_pages
 
 site: ## build the documentation site in site/, without any other host
@@ -65,7 +65,7 @@ site: ## build the documentation site in site/, without any other host
 	@echo "built: open site/index.html, or for search: python -m http.server -d site 8000"
 
 tutorial: setup ## run the commands of docs/tutorial.md, and write their output into it
-	@python -m pytest tests/jobs/test_user_pages.py -q --update-cases -k tutorial
+	@python -m pytest tests/spark/end_to_end/test_user_pages.py -q --update-cases -k tutorial
 
 wheel: ## build the wheel and the list of tested versions in dist/
 	@scripts/setup.sh python hatchling twine

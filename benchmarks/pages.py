@@ -89,9 +89,9 @@ def _report(asked: Sequence[Asked], seconds: float, commits: float) -> None:
 
 def _write(folder: Path, views: int, epochs: int, made: "multiprocessing.Queue[object]", stop: threading.Event) -> None:
     """Make the store, put its epochs, and then commit one per second until `stop`; put their number at the end."""
-    from tests.jobs.driver.embedded import append, epoch, insert, new_store
-    from tests.jobs.plan.catalogs import counted, scan, table, view
-    from tests.pages.test_size import KEPT, next_epoch
+    from tests.deep.pages.test_size import KEPT, next_epoch
+    from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
+    from tests.support.jobs.plan.catalogs import counted, scan, table, view
 
     pipeline = folder / "pipelines" / NAME
     pipeline.mkdir(parents=True)
@@ -124,7 +124,7 @@ def _serve(folder: Path, ready: "multiprocessing.Queue[object]") -> None:
 
     import uvicorn
 
-    from tests.pages import serving
+    from tests.support.pages import serving
 
     app = serving._app()
     token = str(serving.Visitor(app, "admin").cookies["_token"])

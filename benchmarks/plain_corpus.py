@@ -24,8 +24,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.jobs.sources.pinned import pinned
-from tests.jobs.sources.plain_texts import as_plain, as_spark, differences, source_of
+from tests.support.jobs.sources.pinned import pinned
+from tests.support.jobs.sources.plain_texts import as_plain, as_spark, differences, source_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.spark.session import build_spark, epoch_session
 

@@ -20,8 +20,8 @@ from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Comparison, Series, table_of
-from tests.jobs.sources.pinned import pinned
-from tests.jobs.sources.plain_texts import plain_reader, source_of
+from tests.support.jobs.sources.pinned import pinned
+from tests.support.jobs.sources.plain_texts import plain_reader, source_of
 from tussock import Session
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.registry import reader_of

@@ -1,7 +1,7 @@
 """The deep tests: runs them and records the run, or prints when they last ran.
 
 python -m scripts.deep_run              run all and write .tussock/deep.json
-python -m scripts.deep_run tests/dags   run some, with any arguments of pytest, and write nothing
+python -m scripts.deep_run tests/deep   run some, with any arguments of pytest, and write nothing
 python -m scripts.deep_run report       print one line about the last run
 """
 

@@ -48,17 +48,29 @@ CELLS = (
     Cell("newest", "3.13", "3.3", "4.2"),
     Cell("next", "3.13", "3.3", "4.3"),
 )
-_SCOPE = "tests/plugins/test_gate_scope.py"
+_SCOPE = "tests/unit/plugins/test_gate_scope.py tests/spark/plugins/test_gate_scope.py"
 SUITES: Mapping[str, tuple[str, ...]] = {
-    "binding": ("tests/jobs/sql", "tests/jobs/spark"),
-    "functions": ("tests/functions", "tests/jobs/test_computed_by_spark.py", "tests/jobs/test_python_functions.py"),
-    "epochs": ("tests/jobs/driver", "tests/jobs/test_session.py", "tests/jobs/test_time_travel.py"),
-    "verify": ("tests/jobs/verify",),
-    "gate": ("tests/jobs/quality",),
-    "publish": ("tests/jobs/sinks",),
+    "binding": ("tests/unit/jobs/sql tests/spark/jobs/sql", "tests/unit/jobs/spark tests/spark/jobs/spark"),
+    "functions": (
+        "tests/unit/functions tests/spark/functions",
+        "tests/spark/end_to_end/test_computed_by_spark.py",
+        "tests/spark/end_to_end/test_python_functions.py",
+    ),
+    "epochs": (
+        "tests/unit/jobs/driver tests/spark/jobs/driver",
+        "tests/spark/end_to_end/test_session.py",
+        "tests/spark/end_to_end/test_time_travel.py",
+    ),
+    "verify": ("tests/unit/jobs/verify tests/spark/jobs/verify",),
+    "gate": ("tests/unit/jobs/quality tests/spark/jobs/quality",),
+    "publish": ("tests/unit/jobs/sinks",),
     # The first needs Great Expectations with Spark, and the others import it without; one process cannot do both.
-    "DAGs": ("tests/dags", _SCOPE, f"tests/plugins --ignore={_SCOPE}"),
-    "pages": ("tests/pages",),
+    "DAGs": (
+        "tests/unit/dags tests/airflow/dags",
+        _SCOPE,
+        f"tests/unit/plugins tests/airflow/plugins --ignore={_SCOPE.split()[0]}",
+    ),
+    "pages": ("tests/unit/pages tests/airflow/pages",),
 }
 ONE_PROCESS = ("DAGs", "pages")  # their conftest makes one Airflow home, which parallel workers would share
 _TEXT = """\

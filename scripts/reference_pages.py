@@ -1,6 +1,6 @@
 """Make the pages of docs/ that come from the code, and such blocks of sql.md and performance.md. `make docs` runs this.
 
-A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. tests/functions/registry.py makes
+A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. tests/support/functions/registry.py makes
 docs/functions.md.
 """
 

@@ -16,7 +16,7 @@ from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
 
-_CASES = Path(__file__).resolve().parents[1] / "tests/jobs/sql/cases"
+_CASES = Path(__file__).resolve().parents[1] / "tests/support/jobs/sql/cases"
 _ALL_TYPES = re.compile(r" Supported types: .*")  # the page lists them once
 _NO_PLACE = re.compile(r" \(line \d+, column \d+\)$")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests except the deep ones, in three groups. `spark` is two processes with a JVM each, which share the test files.
-# In parallel run `unit`, two processes without a JVM, and then `processes`: tests that start and kill processes, in turn.
+# All tests except the deep ones. Each lane is a folder of tests/ (see tests/support/lanes.py) and a pytest of its own.
+# `scripts/test.sh unit airflow` runs these lanes, one after the other. Without arguments, `spark` runs beside the others:
+# its two processes have a JVM each and share the test files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,40 +13,50 @@ SPARK_SUBMIT_OPTS=$(python -c 'import os; from tussock.jobs.spark.class_archive 
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-failed=0
 
 # If a test hangs outside Python code, print the stacks of its threads (pytest-timeout's own limit needs Python's lock). If
-# a group hangs between tests, stop it and show its output.
+# a lane hangs between tests, stop it and show its output.
 watched="-o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true"
 
-run() { # name, then pytest's arguments; a group without tests does not fail
-    local code=0
-    timeout --kill-after=30 3000 python -m pytest --durations=5 $watched "${@:2}" > "$logs/$1" 2>&1 || code=$?
+options() { # of pytest, by lane
+    case $1 in
+        unit) echo "-n 2" ;;
+        # in order of file names, so that the longest tests do not all run at the end
+        spark) echo "-n 2 --dist loadfile --no-loadscope-reorder" ;;
+        airflow | processes) echo "" ;;
+        *) echo "unknown lane $1: unit, spark, airflow or processes" >&2; return 1 ;;
+    esac
+}
+
+run() { # lane
+    local code=0 begin=$SECONDS chosen
+    chosen=$(options "$1") || return 1
+    timeout --kill-after=30 3000 python -m pytest --durations=8 $watched $chosen -m "not deep" "tests/$1" > "$logs/$1" 2>&1 || code=$?
     [ $code = 124 ] && echo "stopped: still running after 50 minutes" >> "$logs/$1"
-    [ $code = 5 ] && code=0
+    echo "lane $1: $((SECONDS - begin)) s" >> "$logs/$1"
     return $code
 }
 
-finish() { # name, exit code
+failed=()
+finish() { # lane, exit code
     printf '\n=== %s\n' "$1"
     cat "$logs/$1"
-    [ "$2" = 0 ] || failed=1
+    [ "$2" = 0 ] || failed+=("$1")
 }
 
-beside() { # one after the other
-    run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)"; echo $? > "$logs/unit.code"
-    # only the files with such tests, since collecting all files takes half a minute
-    run processes -m "(kill or cluster) and not deep" $(grep -rlE "mark\.(kill|cluster)" tests --include=test_*.py); echo $? > "$logs/processes.code"
-}
-
-beside & others=$!
-# in order of file names, so that the longest tests do not all run at the end
-run spark -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or airflow) and not (deep or kill or cluster)"; finish spark $?
-wait $others
-finish unit "$(cat "$logs/unit.code")"
-finish processes "$(cat "$logs/processes.code")"
-python -m scripts.deep_run report
+lanes=("$@")
+if [ $# = 0 ]; then
+    run spark & spark=$!
+    lanes=(unit airflow processes)
+fi
+for lane in "${lanes[@]}"; do
+    run "$lane"; finish "$lane" $?
+done
+if [ $# = 0 ]; then
+    wait $spark; finish spark $?
+    python -m scripts.deep_run report
+fi
 
 printf '\n'
-[ $failed = 0 ] && echo "All suites passed." || echo "A suite failed; see above."
-exit $failed
+[ ${#failed[@]} = 0 ] && echo "All tests passed." || echo "Failed lanes: ${failed[*]}; see above."
+exit ${#failed[@]}

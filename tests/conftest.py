@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.lanes import lane_objection
 from tests.support.sample import in_sample
 from tests.support.without_jvm import MARKS, RefusesJava, WithoutJvm
 from tussock.jobs.settings.row_values import prints_for_owners
@@ -54,7 +55,10 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m removes the deep tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by the fixtures they use, and the cases outside the sample of a test marked `sampled(n)` as deep."""
+    """Marks tests by the fixtures they use, and the cases outside the sample of a test marked `sampled(n)` as deep.
+
+    Raises pytest.UsageError for a test in a wrong lane.
+    """
     cases: Counter[str] = Counter()
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -65,6 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not in_sample(cases[test], sampled.args[0]):
                 item.add_marker(pytest.mark.deep)
             cases[test] += 1
+    objections = [lane_objection(item.nodeid, {mark.name for mark in item.iter_markers()}) for item in items]
+    if found := "\n".join(filter(None, objections)):
+        raise pytest.UsageError(found)
 
 
 @pytest.fixture(scope="session")

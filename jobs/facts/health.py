@@ -1,7 +1,7 @@
 """The health of a pipeline: everything that is wrong with it or worth knowing, each with its next step.
 
 `troubles` is the only place that decides. `tussock status`, the pages, the metrics and the DAG's task `health` show
-its result; docs/operations.md lists the conditions (tests/pages/test_health.py causes each one).
+its result; docs/operations.md lists the conditions (tests/airflow/pages/test_health.py causes each one).
 """
 
 import shlex

@@ -2,7 +2,7 @@
 
 The rooms `exchange` and `workers`, the stage of a task and the driver's side of a stage reach the outside through this
 module only, and by its name: `world.now_s()`. So a test replaces a name here, and all of them run in the world of the
-test. `tests/jobs/outside/test_world.py` finds modules of these rooms that go around it.
+test. `tests/unit/jobs/outside/test_world.py` finds modules of these rooms that go around it.
 """
 
 import os

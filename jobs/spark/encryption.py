@@ -1,7 +1,7 @@
 """Whether a Spark application encrypts: the settings, read as Spark reads them.
 
 The settings come from the page "Security" of Spark's documentation, releases 4.0 to 4.3, which list the same ones.
-`tests/jobs/spark/test_encryption.py` compares them with all that the installed Spark's classes name.
+`tests/unit/jobs/spark/test_encryption.py` compares them with all that the installed Spark's classes name.
 """
 
 from typing import TYPE_CHECKING

@@ -1,0 +1,179 @@
+"""Random histories of inserts, updates and deletes: after every epoch each view equals Spark's SELECT on the same rows.
+
+The quick run takes one view in twelve and the views that those read, with epochs in this process and a train on Spark.
+The deep run takes all of them, with many histories, on Spark.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.runners import here
+from tests.support.sample import sample
+from tests.support.truth.compare import assert_same_answer
+from tests.support.truth.judge import at_moment, judge_session
+from tests.support.truth.model import TABLES, History
+from tests.support.truth.views import TOP_N, VIEWS
+from tussock.jobs.barriers.moment import Wish, micros_of
+from tussock.jobs.driver.runner import LevelRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.train import Train
+from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.session import Session
+from tussock.jobs.spark.collected import collected
+from tussock.statestore.types import arrow_type
+
+EPOCHS = int(os.environ.get("TUSSOCK_TRUTH_EPOCHS", "20"))
+QUICK_EPOCHS = 8
+TRAIN_EPOCHS = 12
+DEEP_SEEDS = 12
+DEEP_PAIRS = 5_000  # of a view and an epoch, at least, that a deep run compares
+
+EVERYTHING: dict[str, str] = {**VIEWS, **{name: sql for name, (sql, _) in TOP_N.items()}}
+
+
+def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
+    """A relation's rows at an epoch (None: the committed one), straight from the state store.
+
+    At the newest epoch, their number must equal the version's.
+    """
+    version = session.meta.latest()
+    at = version.epoch if epoch is None else epoch
+    (relation,) = [r for r in version.catalog.at(at) if r.name == name]
+    schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
+    rows = pa.concat_tables([schema.empty_table(), *scan_relation(session.meta.objects, version, relation, at)])
+    assert at < version.epoch or version.rows[relation.id] == rows.num_rows, f"{name}: rows that its version counts"
+    return rows
+
+
+@pytest.mark.spark
+def test_a_sample_of_the_views_equals_spark_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    _follow(0, _with_what_they_read(sample(list(EVERYTHING), 12)), spark, tmp_path, QUICK_EPOCHS, here(spark))
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(1, DEEP_SEEDS))
+def test_every_view_equals_spark_after_every_epoch(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    pairs = _follow(seed, EVERYTHING, spark, tmp_path)
+    assert pairs * (DEEP_SEEDS - 1) >= DEEP_PAIRS, f"{pairs} views and epochs were compared here; more seeds are needed"
+
+
+def _follow(
+    seed: int,
+    views: Mapping[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    epochs: int = EPOCHS,
+    runner: LevelRunner | None = None,
+) -> int:
+    """Maintain views through one random history; return the number of compared pairs of view and epoch."""
+    history, pairs = History(seed), 0
+    judge = judge_session(spark)
+    with Session(str(tmp_path / "store"), spark, units=2 + seed % 3, runner=runner or "spark") as session:
+        session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
+        late = _waiting(views)
+        session.execute(_created(n for n in views if n not in late))
+        for epoch in range(epochs):
+            if statements := history.epoch():
+                session.execute("; ".join(statements))
+            if epoch == epochs // 3:
+                session.execute(_created(late))
+            session.flush(moment=(moment := _moment(epoch)))
+            rows = {table: history.arrow(table) for table in TABLES}
+            pairs += _compare_all(session, judge, rows, moment, f"seed {seed}, epoch {epoch}: {statements}")
+    return pairs
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [20, *(pytest.param(s, marks=pytest.mark.deep) for s in range(21, 25))])
+def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    """Epochs read the sealed rows of earlier epochs in flight, also with DML and with views created meanwhile."""
+    history, depth, keep = History(seed), 2 + seed % 3, seed % 2
+    views = EVERYTHING if seed > 20 else _with_what_they_read(sample(list(EVERYTHING), 12))
+    judge = judge_session(spark)
+    ran: list[tuple[int, datetime, str, dict[str, pa.Table]]] = []
+    with Session(str(tmp_path / "store"), spark, units=2 + seed % 3) as session:
+        session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
+        late = _waiting(views)
+        session.execute(_created(n for n in views if n not in late))
+        with Train(SparkRunner(spark), session.meta, depth, keep) as train:
+            for number in range(TRAIN_EPOCHS):
+                statements = history.epoch()
+                if number == TRAIN_EPOCHS // 2:
+                    statements += [_created(late)]
+                if statements:
+                    session.execute("; ".join(statements))
+                moment = _moment(2 * number)
+                if (barrier := train.next_barrier(Wish(moment=micros_of(moment)))) is not None:
+                    train.run(barrier)
+                    ran.append(
+                        (barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES})
+                    )
+        assert [summary.epoch for summary in train.done] == [epoch for epoch, *_ in ran]
+        assert session.meta.pins() == ()
+        for epoch, moment, statements, rows in ran[:: 1 if seed > 20 else 3] + ran[-1:]:
+            _compare_all(session, judge, rows, moment, f"seed {seed}, epoch {epoch} of a train: {statements}", epoch)
+
+
+def _moment(epoch: int) -> datetime:
+    """The value of now() in an epoch: each epoch passes some of the rows' dates and times."""
+    return datetime(2012, 12, 28, 7, 30, tzinfo=UTC) + epoch * timedelta(days=4, hours=7)
+
+
+def _created(names: Iterable[str]) -> str:
+    return "; ".join(f"CREATE MATERIALIZED VIEW {name} AS {EVERYTHING[name]}" for name in names)
+
+
+def _read_by(name: str) -> set[str]:
+    """The views that a view reads itself."""
+    return set(re.findall(r"\w+", EVERYTHING[name])) & EVERYTHING.keys()
+
+
+def _with_what_they_read(names: Iterable[str]) -> dict[str, str]:
+    chosen = set(names)
+    while more := {below for name in chosen for below in _read_by(name)} - chosen:
+        chosen |= more
+    return {name: sql for name, sql in EVERYTHING.items() if name in chosen}
+
+
+def _waiting(views: Mapping[str, str]) -> list[str]:
+    """One view in five and its readers: created over existing rows, and so backfilled."""
+    waiting = set(list(views)[::5])
+    for name in views:
+        if _read_by(name) & waiting:
+            waiting.add(name)
+    return [name for name in views if name in waiting]
+
+
+def _compare_all(
+    session: Session,
+    judge: SparkSession,
+    rows: dict[str, pa.Table],
+    moment: datetime,
+    when: str,
+    epoch: int | None = None,
+) -> int:
+    """Compare the tables and all existing views; return the number of views."""
+    for table in TABLES:
+        judge.createDataFrame(rows[table]).createOrReplaceTempView(table)
+        assert_same_answer(read(session, table, epoch), rows[table], f"table {table} at {when}")
+    catalog = session.meta.latest().catalog
+    live = {r.name for r in (catalog.live() if epoch is None else catalog.at(epoch))}
+    doubles = [abs(d) for d in rows["t"]["d"].to_pylist() if d is not None and abs(d) < float("inf")]
+    scale = max(1.0, sum(doubles))
+    for name in (compared := [name for name in EVERYTHING if name in live]):
+        sql = EVERYTHING[name]
+        expected = judge.sql(at_moment(sql, moment))
+        expected.createOrReplaceTempView(name)
+        only = TOP_N[name][1] if name in TOP_N else None
+        own = scale if "double" in name else 1.0
+        assert_same_answer(read(session, name, epoch), collected(expected), f"{name} ({sql}) at {when}", only, own)
+    return len(compared)

@@ -1,0 +1,33 @@
+"""Rows and helpers of test_measures.py, which is in several lanes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+
+VIEW = """
+CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING,
+    PRIMARY KEY (id));
+CREATE MATERIALIZED VIEW kept AS SELECT id, shop, at, n, amount, price, code FROM sales WHERE n IS NULL OR n < 1000;
+"""
+
+
+def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs}
+
+
+def pipeline_in(folder: Path, items: list[dict[str, Any]], view: str = "kept", **meta: Any) -> Pipeline:
+    folder = folder / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True, exist_ok=True)
+    (folder / "views.sql").write_text(VIEW)
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{folder}/docs"\n'
+    )
+    (folder / f"quality/{view}.json").write_text(json.dumps({"expectations": items, "meta": meta}))
+    return load_pipeline(folder)
+
+
+UNIQUE = expectation("expect_column_values_to_be_unique", column="code")
+MEAN = expectation("expect_column_mean_to_be_between", column="n", min_value=10)
+FILLED = expectation("expect_column_values_to_not_be_null", column="shop")

@@ -1,0 +1,31 @@
+"""Rows and helpers of test_nested_fields.py, which is in several lanes."""
+
+import msgspec
+import pyarrow as pa
+
+from tussock.jobs.delta.delta_log import DeltaPlace
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.listing import split_bucket
+
+NULL = {"missing": "null"}
+
+
+def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
+    reader = DeltaTables()
+    (item,) = reader.waiting(source, None)
+    snapshot = DeltaPlace(*split_bucket(source.options["path"]), {}).snapshot()
+    assert snapshot is not None
+    from tussock.jobs.sources.delta import PinnedVersions
+
+    return source, msgspec.Raw(
+        msgspec.json.encode(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, item.nbytes))
+    )
+
+
+def delta_rows(source: CreateSource) -> pa.Table:
+    """All rows of a table, as the epoch reads them."""
+    reader, (_, pinned_) = DeltaTables(), pinned_table(source)
+    parts = [reader.read(source, part, range(len(source.fields))) for part in reader.parts(source, pinned_, 1)]
+    rows = pa.concat_tables([part.rows.select(range(len(source.fields))) for part in parts])
+    return rows.rename_columns([field.name for field in source.fields])

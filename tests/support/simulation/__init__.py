@@ -1,0 +1,19 @@
+"""A simulated world for the engine: real code over a simulated network, disk, clock and scheduler, with one seed.
+
+    python -m tests.support.simulation                       2,000 seeds, as in CI
+    python -m tests.support.simulation --seed 17 --trace     one seed, with each of its events
+    python -m tests.support.simulation --seeds 200000        as in `make test-deep`
+
+    __main__.py     the command
+    story.py        a seed: its processes, its faults, its checks
+    model.py        what readers must see, in plain Python
+    cluster.py      executors, slots and barrier stages, as Spark has them
+    engine.py       the engine in the simulation: which of its memory belongs to a process
+    modules.py      simulated modules (os, time, socket, _thread …) and how the engine gets them
+    system.py       the calls behind them: descriptors, paths, processes, signals, poll
+    disk.py         page cache, fsync, power failures
+    network.py      streams: buffers, delays, ends, resets, black holes
+    scheduler.py    threads as greenlets, virtual time, the digest of a history
+
+docs/design/simulation.md explains why it is built in this way.
+"""

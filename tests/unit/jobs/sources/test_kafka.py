@@ -1,0 +1,231 @@
+"""The pins of a kafka source, for partitions with the given offsets. kafka_alone.py uses a real broker."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.support.statestore.table.stores import BucketStore
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, Pins, RowPlace
+from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
+from tussock.jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
+from tussock.jobs.sources.kafka_errors import (
+    BadKafkaColumnError,
+    CompactedTopicError,
+    KafkaNeedsSparkError,
+    LostOffsetsError,
+)
+from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.statestore.errors import InputError
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table.storage_table import StorageTable
+
+READER = KafkaTopics()
+
+
+def source(fields: tuple[Field, ...] = (), **options: str) -> CreateSource:
+    given = {"kafka.bootstrap.servers": "x:9092", "subscribe": "t"} | {
+        k.replace("__", "."): v for k, v in options.items()
+    }
+    return CreateSource("s", "kafka", fields, {k: v for k, v in given.items() if v})
+
+
+def now(*ranges: tuple[int, int], topic_id: str = "A") -> dict[tuple[str, int], PartitionNow]:
+    """Partitions 0, 1, … of topic t with these first and end offsets."""
+    return {("t", n): PartitionNow("t", n, topic_id, first, end) for n, (first, end) in enumerate(ranges)}
+
+
+def pinned(found: list[PinnedOffsets]) -> list[tuple[int, int, int, int]]:
+    return [(p.offsets.number, p.offsets.partition, p.offsets.first, p.offsets.next) for p in found]
+
+
+@pytest.mark.parametrize(
+    ("starting", "expected"),
+    [
+        ("", [(0, 0, 3, 9), (1, 1, 0, 4)]),
+        ("earliest", [(0, 0, 3, 9), (1, 1, 0, 4)]),
+        ("latest", [(0, 0, 9, 9), (1, 1, 4, 4)]),
+        ('{"t": {"0": 5, "1": -1}}', [(0, 0, 5, 9), (1, 1, 4, 4)]),
+        ('{"t": {"1": 2}}', [(0, 0, 3, 9), (1, 1, 2, 4)]),
+    ],
+)
+def test_a_new_source_begins_at_its_starting_offsets(starting: str, expected: list[tuple[int, int, int, int]]) -> None:
+    assert pinned(_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pieces", "gap"),
+    [
+        ([range(3, 9)], None),
+        ([range(3, 5), range(5, 9)], None),
+        ([range(4, 9)], (3, 3)),
+        ([range(3, 8)], (8, 8)),
+        ([range(3, 5), range(7, 9)], (5, 6)),
+        ([[3, 4, 7, 8]], (5, 6)),
+        ([[3], [5], [8]], (4, 4)),
+    ],
+)
+def test_offsets_without_a_record_are_found_in_a_range(
+    pieces: list[Sequence[int]], gap: tuple[int, int] | None
+) -> None:
+    whole, part = OffsetCount(Offsets(0, "t", 0, "A", 3, 9)), OffsetCount(None)
+    for piece in pieces:
+        whole.add(np.array(piece, np.int64))
+        part.add(np.array(piece, np.int64))
+    assert whole.gap() == gap
+    assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # a part of a range does not include the ends
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"), [("delete", False), ("", False), ("compact", True), ("compact,delete", True)]
+)
+def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {place: replace(p, policy=policy) for place, p in now((0, 4)).items()}
+    monkeypatch.setattr("tussock.jobs.sources.kafka.partitions_now", lambda source, again=False: there)
+    monkeypatch.setattr("tussock.jobs.sources.kafka.require_module", lambda *_: None)
+    for action, says in (
+        (lambda: READER.describe(source(), lambda: None), "Nothing was created"),
+        (lambda: READER.pin(source(), None, Asked(), None), "the source is held"),
+        (lambda: READER.waiting(source(), None), "the source is held"),
+    ):
+        if refused:
+            with pytest.raises(CompactedTopicError, match=rf"topic 't' has cleanup\.policy={policy}.*{says}"):
+                action()
+        else:
+            action()
+
+
+def test_a_new_source_counts_offsets_unless_it_reads_transactions(tmp_path: Path) -> None:
+    assert placed(source(), tmp_path).options["missing_offsets"] == "error"
+    assert placed(source(kafka__isolation__level="read_committed"), tmp_path).options["missing_offsets"] == "ignore"
+    assert placed(source(missing_offsets="ignore"), tmp_path).options["missing_offsets"] == "ignore"
+    with pytest.raises(BadOptionError, match="expected 'error'"):
+        READER.check(source(missing_offsets="maybe"))
+
+
+def test_a_later_partition_is_taken_from_its_first_record_under_a_new_number() -> None:
+    before = [Offsets(0, "t", 0, "A", 3, 9)]
+    assert pinned(_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [
+        (0, 0, 9, 12),
+        (1, 1, 0, 4),
+    ]
+    assert pinned(_ranges(source(), before, now((3, 9)))) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        (now((10, 20)), "expected offset 9 next, but the first existing offset is 10"),
+        (now((0, 8)), "expected offsets up to 8, but the last existing offset is 7"),
+        (now((3, 20), topic_id="B"), "was dropped and created again"),
+        (
+            {("t", 0): PartitionNow("t", 0, "A", 3, 20, "compact,delete")},
+            r"now compacted \(cleanup.policy=compact,delete\)",
+        ),
+        ({}, "the partition no longer exists"),
+    ],
+)
+def test_lost_objects_are_named(there: dict[tuple[str, int], PartitionNow], says: str) -> None:
+    before = [Offsets(0, "t", 0, "A", 3, 9)]
+    with pytest.raises(LostOffsetsError, match=f"partition t-0: .*{says}.*--skip-file t-0"):
+        _ranges(source(), before, there | {("t", 1): PartitionNow("t", 1, "A", 0, 0)})
+
+
+def test_skipping_omits_exactly_the_lost_records() -> None:
+    before = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 4)]
+    skipped = _skipped(before, now((15, 20), (0, 6)), "t-0")
+    assert skipped is not None
+    assert pinned([skipped]) == [(0, 0, 9, 15)]
+    assert _skipped(before, now((15, 20), (0, 6)), "t-1") is None
+    gone = _skipped(before, now((9, 9)), "t-1")
+    assert gone is not None
+    assert gone.offsets.topic_id == ""
+    assert _ranges(source(), [before[0], gone.offsets], now((9, 9))) == []
+    with pytest.raises(LostOffsetsError, match="created again"):
+        _ranges(source(), [before[0], gone.offsets], now((9, 9), (0, 1)))
+    anew = _skipped(before, now((0, 20), (0, 6), topic_id="B"), "t-0")
+    assert anew is not None
+    assert pinned([anew]) == [(2, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "max_bytes"), [({"max_offsets": "10"}, None), ({}, 10 * 1024), ({"record_bytes": "100"}, 1099)]
+)
+def test_an_epoch_takes_records_of_each_partition_in_proportion_to_the_backlog(
+    options: dict[str, str], max_bytes: int | None
+) -> None:
+    made = source(**options)
+    found = _bounded(made, _ranges(made, [], now((0, 75), (0, 20), (5, 5), (0, 5))), max_bytes)
+    taken = {p.offsets.partition: p.offsets.next - p.offsets.first for p in found}
+    assert taken == {0: 8, 1: 2, 2: 0}
+    assert [p.nbytes for p in _bounded(made, _ranges(made, [], now((0, 9))), 1)] == [
+        int(options.get("record_bytes", 1024)) * 1
+    ] or options
+
+
+def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
+    made, before, seen = source(max_offsets="7"), list[Offsets](), list[tuple[int, int]]()
+    there = now((0, 23), (4, 9), (0, 1))
+    while ranges := _bounded(made, _ranges(made, before, there), None):
+        assert sum(p.offsets.next - p.offsets.first for p in ranges) <= 7
+        for p in ranges:
+            seen += [(p.offsets.partition, offset) for offset in range(p.offsets.first, p.offsets.next)]
+            before = [o for o in before if o.number != p.offsets.number]
+            before.append(msgspec.structs.replace(p.offsets, first=p.origin))
+    assert sorted(seen) == [*((0, n) for n in range(23)), *((1, n) for n in range(4, 9)), (2, 0)]
+
+
+def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
+    schema = msgspec.structs.replace(taken_schema("s"), table_id=1)
+    store = BucketStore(open_object_store(str(tmp_path)))
+    first = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 0)]
+    store.ingest(taken_rows(schema, first, 1), 1)
+    read = msgspec.Raw(msgspec.json.encode([PinnedOffsets(Offsets(0, "t", 0, "A", 9, 12), 3, 0)]))
+    batch = READER.taken_rows(schema, Pins(read), 2)
+    assert batch is not None
+    store.ingest(batch, 2)
+    table = StorageTable(schema, store.reader, 2, 1)
+    assert taken_offsets(table) == [Offsets(0, "t", 0, "A", 3, 12), first[1]]
+    document = READER.taken_document(table)
+    assert document is not None
+    assert [item.name for item in READER.items(document)] == ["t-0"]
+    assert READER.place_of((0 << 40) + 5, [document]) == RowPlace("offset 5 of partition t-0", "t-0")
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "says"),
+    [
+        (source(kafka__bootstrap__servers=""), BadOptionError, "the addresses of its brokers"),
+        (source(assign='{"t": [0]}'), BadOptionError, "needs one of subscribe, subscribePattern, assign"),
+        (source(subscribe=""), BadOptionError, "needs one of subscribe"),
+        (source(endingOffsets="latest"), BadOptionError, "no such option"),
+        (source(failOnDataLoss="false"), BadOptionError, "no such option"),
+        (source(path="/x"), BadOptionError, "no such option"),
+        (source(startingOffsets="first"), BadOptionError, "expected earliest, latest or"),
+        (source(max_offsets="0"), BadOptionError, "a whole number of at least 1"),
+        (
+            source((Field("value", "string"),)),
+            BadKafkaColumnError,
+            "'value' string: a kafka source has key binary, value binary",
+        ),
+        (source((Field("headers", "array<struct<key:string,value:binary>>"),)), BadKafkaColumnError, "'headers'"),
+    ],
+)
+def test_an_invalid_source_is_refused(made: CreateSource, error: type[InputError], says: str) -> None:
+    with pytest.raises(error, match=says):
+        described(made, lambda: pytest.fail("nothing is asked"))
+
+
+def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import pyspark
+
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    with listed_once(), pytest.raises(KafkaNeedsSparkError, match="which needs Spark's JVM"):
+        partitions_now(source())

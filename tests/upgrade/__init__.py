@@ -1,1 +1,0 @@
-"""A store and documents that an earlier release wrote, read by this one."""
