@@ -49,6 +49,15 @@ def test_each_design_note_has_the_same_sections() -> None:
     assert {name: own for name, own in found.items() if own != sections and name not in ("README.md", "words.md")} == {}
 
 
+def test_each_file_that_a_design_note_names_without_its_folder_exists() -> None:
+    named = {
+        name for note in (ROOT / "docs/design").glob("*.md") for name in re.findall(r"`(\w+\.py)`", note.read_text())
+    }
+    places = ("jobs", "statestore", "plugins", "dags", "scripts", "benchmarks", "docker", "tests", "tussock")
+    files = {file.name for place in places for file in (ROOT / place).rglob("*.py")}
+    assert sorted(named - files) == []
+
+
 def test_the_index_of_the_design_notes_names_each_of_them_once() -> None:
     folder = ROOT / "docs/design"
     linked = re.findall(r"\]\(([a-z-]+\.md)\): |\]\(([a-z-]+\.md)\)(?:,| and) ", (folder / "README.md").read_text())
