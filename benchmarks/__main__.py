@@ -17,6 +17,7 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few
                                                  minutes
+    python -m benchmarks kept-objects            objects in a store of one epoch and statement a minute; minutes
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
                                                  minute
     python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an
@@ -64,6 +65,7 @@ ALONE = {
     "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",
+    "kept-objects": "benchmarks.kept_objects",
     "memory": "benchmarks.memory",
     "growth": "benchmarks.growth",
     "joins": "benchmarks.joins",

@@ -22,6 +22,8 @@ from tussock.statestore.meta.names import (
     ROOTS,
     SNAPSHOTS,
     SOURCES,
+    STATEMENT_PACKS,
+    VERSION_PACKS,
     VERSIONS,
 )
 from tussock.statestore.meta.store import MetaStore
@@ -31,11 +33,11 @@ ROWS = "rows"  # the role of the state table that holds a relation's own rows
 
 _DOCUMENTS = {
     "copies of source files": (SOURCES,),
-    "version log": (VERSIONS,),
+    "version log": (VERSIONS, VERSION_PACKS),
     "snapshots of versions": (SNAPSHOTS, ROOTS, PAGES),
     "barriers": (BARRIERS,),
     "manifests": (MANIFESTS,),
-    "statements and their data": (ENTRIES, CLAIMS, PAYLOADS),
+    "statements and their data": (ENTRIES, STATEMENT_PACKS, CLAIMS, PAYLOADS),
     "pins": (PINS,),
 }
 

@@ -55,6 +55,7 @@ class OpenTransaction:
     _before: WaitingLog | None = None  # under the draft
     _failed: bool = False
     _client_id: str = field(init=False)  # of COMMIT, so that it can be given again
+    _since: int | None = None  # the log's end before the first COMMIT
     _unsure: bool = False
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class OpenTransaction:
     @property
     def logged(self) -> int | None:
         """The position of the entry, if a COMMIT that broke off has logged it. Cost: a few GETs after such a COMMIT."""
-        return self.meta.logged_position(self._client_id) if self._unsure else None
+        return self.meta.logged_position(self._client_id, self._since) if self._unsure else None
 
     @property
     def drafted(self) -> WaitingLog:
@@ -116,9 +117,11 @@ class OpenTransaction:
             return Answer(text, "nothing to commit")
         self.settle(draft)
         statement = draft.statement()
+        if self._since is None:
+            self._since = before.end
         self._unsure = True
         try:
-            answer = self.writer.log(text, statement, expected=before.end, waiting=before, client_id=self._client_id)
+            answer = self.writer.log(text, statement, before.end, before, self._client_id, self._since)
         except (LogMovedError, InputError):
             self._unsure = False
             raise

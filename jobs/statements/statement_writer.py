@@ -112,9 +112,10 @@ class StatementWriter:
         expected: int | None = None,
         waiting: WaitingLog | None = None,
         client_id: str | None = None,
+        since: int | None = None,
     ) -> Answer:
         """As `append`, for a statement that is already known to be valid. Arguments: as of `logged`."""
-        return answer_of(text, statement, self.logged(statement, expected, waiting, client_id))
+        return answer_of(text, statement, self.logged(statement, expected, waiting, client_id, since))
 
     def logged(
         self,
@@ -122,6 +123,7 @@ class StatementWriter:
         expected: int | None = None,
         waiting: WaitingLog | None = None,
         client_id: str | None = None,
+        since: int | None = None,
     ) -> int:
         """Log a valid statement durably and return its position.
 
@@ -129,16 +131,20 @@ class StatementWriter:
             expected: the position that it must get, if any.
             waiting: the waiting statements from whose result its rows were computed, if any.
             client_id: of `new_client_id`, if the call may be repeated.
+            since: the `expected` of the first call with this client id.
 
         Raises: LogMovedError: the position is taken, or a barrier skips an entry from which it was computed. Nothing
             was appended. SkippedInputError: a barrier began to skip one meanwhile, and the statement is in the log.
         Cost: an append; for a statement that was computed from waiting ones, two probes per barrier since the
             committed epoch.
         """
-        if waiting is not None and _skipping(self._meta, waiting, statement) is not None:
+        if waiting is not None and _is_outdated(self._meta, waiting, statement):
             raise LogMovedError(waiting.end, self._meta.log_end())
         body = msgspec.json.encode(statement)
-        position = self._meta.append_log(self.new_client_id() if client_id is None else client_id, body, expected)
+        if client_id is None:
+            position = self._meta.append_log(self.new_client_id(), body, expected, is_new=True)
+        else:
+            position = self._meta.append_log(client_id, body, expected, since)
         # Again: a barrier that came between did not see this entry. One that comes later sees it (`abandon`).
         if waiting is not None and (barrier := _skipping(self._meta, waiting, statement)) is not None:
             skipped = sorted(computed_after(statement) & {*barrier.skipped_entries})
@@ -163,6 +169,18 @@ class StatementWriter:
 def answer_of(text: str, statement: Statement, position: int) -> Answer:
     """The answer to a statement that is in the log."""
     return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
+
+
+def _is_outdated(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> bool:
+    """Whether a statement was computed from an entry that a barrier skips, or so long ago that this is unknown.
+
+    Vacuum removes barriers of epochs below the floor.
+    """
+    if not computed_after(statement):
+        return False
+    if _skipping(meta, waiting, statement) is not None:
+        return True
+    return waiting.version.epoch < meta.latest().min_readable_epoch  # read after the barriers
 
 
 def _skipping(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> Barrier | None:

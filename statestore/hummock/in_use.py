@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tussock.statestore.hummock.errors import MissingSstError
-from tussock.statestore.meta.names import DATA, MANIFESTS, PINS, number_in
+from tussock.statestore.meta.names import BARRIERS, DATA, MANIFESTS, PINS, epoch_of_barrier, number_in
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -34,6 +34,8 @@ def is_needed(meta: MetaStore, name: str) -> bool:
     version = meta.latest()
     if name.startswith(MANIFESTS):
         return (epoch := number_in(name)) is None or epoch >= version.min_readable_epoch
+    if name.startswith(BARRIERS):
+        return (epoch := epoch_of_barrier(name)) is None or epoch >= version.min_readable_epoch
     if not name.startswith(DATA):
         return True  # never removed, or replaced by others
     return name in names_in(version) or any(

@@ -22,16 +22,19 @@ from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.meta.document import read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.names import (
+    BARRIERS,
     DATA,
     MANIFESTS,
     PAGES,
     ROOTS,
     SNAPSHOTS,
+    epoch_of_barrier,
     number_in,
     origin_of,
     page_origin,
     root_name,
 )
+from tussock.statestore.meta.packing import pack_logs, packed_epoch
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, SPARSE_SNAPSHOTS, VersionRoot
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -77,8 +80,8 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
 
     Raises: errors of the object store. The next vacuum finds the remaining objects again.
 
-    Cost: lists data/, manifests, snapshots and pins; one DELETE per 1,000 removed objects. Memory: the names of these
-        objects.
+    Cost: lists data/, manifests, barriers, snapshots, pins and the logs without their packs; packs.py; one DELETE per
+        1,000 removed objects. Memory: the names of these objects.
     """
     version = meta.latest()
     in_use = _in_use(meta, version)
@@ -98,7 +101,9 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
             unknown.append(found.name)
         elif found.name not in names:
             pending += 1
+    garbage += [_garbage(found, why) for found, why in pack_logs(meta.objects, version, dry_run=dry_run)]
     garbage += _old_manifests(meta, version)
+    garbage += _old_barriers(meta, version)
     pages = list(_old_pages(meta, version, in_use.versions))  # listed before the roots, and removed after them
     garbage += _old_snapshots(meta, version, in_use.versions)
     garbage += _old_roots(meta, version, in_use.versions)
@@ -185,6 +190,23 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
         if (epoch := number_in(found.name)) is None or epoch >= version.min_readable_epoch:
             return
         yield _garbage(found, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
+
+
+def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
+    """Barriers of epochs below the floor, if packs prove that these epochs were committed.
+
+    A driver that puts such a barrier in force again fails at the commit, as for manifests.
+    """
+    if (proven := packed_epoch(meta.objects)) is None:
+        return
+    old: list[tuple[int, ObjectInfo]] = []
+    for found in meta.objects.list(BARRIERS):
+        if (epoch := epoch_of_barrier(found.name)) is None or epoch >= version.min_readable_epoch:
+            break
+        old.append((epoch, found))
+    for epoch, found in old:
+        if epoch <= proven and epoch != old[-1][0]:  # the last one is that of the floor's epoch
+            yield _garbage(found, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 
 def _old_snapshots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:

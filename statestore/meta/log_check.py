@@ -5,7 +5,7 @@ lost, the replay continues from the next intact snapshot, so one lost delta cost
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from tussock.statestore.errors import DamagedError, InputError
+from tussock.statestore.meta import packs
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.delta import VersionDelta, apply
 from tussock.statestore.meta.document import decode_document
@@ -30,12 +31,12 @@ from tussock.statestore.meta.names import (
     STORE,
     VERSIONS,
     hash_of,
-    log_name,
     number_in,
     root_name,
     snapshot_name,
     version_name,
 )
+from tussock.statestore.meta.packs import PackedLog, decode_pack, statement_packs, version_packs
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.settings import initial_version, read_settings
 from tussock.statestore.meta.snapshots import VersionRoot, decode_page
@@ -50,6 +51,10 @@ _PAYLOAD = re.compile(rb"meta/payload/[0-9a-f]{32}")
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 Read = bytes | DamagedError | InputError  # an object's bytes, or the error of reading it
+
+_UNREPLAYABLE = (
+    "versions up to the next snapshot cannot be reconstructed; without a later snapshot, the store cannot be opened"
+)
 
 
 class _Any(msgspec.Struct, frozen=True):
@@ -122,10 +127,10 @@ def _replay(
         {i for name in _names(objects, prefix) if (i := number_in(name)) is not None}
         for prefix in (SNAPSHOTS, ROOTS, VERSIONS)
     )
-    last = max(ids | snapshots | roots, default=0)
+    log = version_packs(objects)
+    last = max([*ids, *snapshots, *roots, log.end() - 1], default=0)
     pages = _Pages(objects, report)
-    names = [version_name(i) for i in range(1, last + 1)]
-    found = _read(objects, report, names)
+    found = _logged(report, log, last + 1, _UNREPLAYABLE)
     # The first version that cannot be reconstructed until the next snapshot; 0: none.
     hole = 0 if version is not None else 1
     for i, (name, data) in enumerate(found, 1):
@@ -158,20 +163,50 @@ def _replay(
         )
 
 
-def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read) -> HummockVersion | None:
-    """The version after `version`, or None if it cannot be reconstructed."""
-    cost = (
-        "versions up to the next snapshot cannot be reconstructed; without a later snapshot, the store cannot be opened"
-    )
+def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read | None) -> HummockVersion | None:
+    """The version after `version`, or None if it cannot be reconstructed. `data`: None if that is already reported."""
     if not isinstance(data, bytes):
-        report.add(name, data, cost)
+        if data is not None:
+            report.add(name, data, _UNREPLAYABLE)
         return None
     try:
         delta = decode_document(name, data, VersionDelta)
         return None if version is None else apply(version, delta)
     except DamagedError as err:
-        report.add(name, err, cost)
+        report.add(name, err, _UNREPLAYABLE)
     return None
+
+
+def _logged(report: MetaReport, log: PackedLog, end: int, cost: str) -> Iterator[tuple[str, Read | None]]:
+    """Each document of a dense log below `end`, with its name; None if it was in a pack whose damage is reported."""
+    for first in range(log.origin, end, packs.PACK_SIZE):
+        names = [log.name(number) for number in range(first, min(end, first + packs.PACK_SIZE))]
+        documents = _packed(report, log, first, len(names), cost)
+        if documents is None:
+            singles = list(_read(log.objects, report, names))
+            missing = any(isinstance(data, ObjectNotFoundError) for _, data in singles)
+            # A vacuum may have packed and removed them meanwhile.
+            documents = _packed(report, log, first, len(names), cost) if missing else None
+            if documents is None:
+                yield from singles
+                continue
+        yield from zip(names, documents, strict=True)
+
+
+def _packed(report: MetaReport, log: PackedLog, first: int, count: int, cost: str) -> Sequence[bytes | None] | None:
+    """The first documents of a pack; None if it does not exist; Nones if it is damaged, which is reported."""
+    name = log.pack_name(first)
+    ((_, data),) = _read(log.objects, report, [name])
+    if isinstance(data, ObjectNotFoundError):
+        report.objects -= 1
+        return None
+    try:
+        if not isinstance(data, bytes):
+            raise data
+        return decode_pack(name, data).documents[:count]
+    except (DamagedError, InputError) as err:
+        report.add(name, err, cost)
+        return [None] * count
 
 
 def _compared(
@@ -255,7 +290,7 @@ def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progre
     taken = report.newest.log_end if report.newest is not None else 0
     wanted: set[str] = set()
     cost = f"later statements cannot be replayed; those below {taken} are already in the tables"
-    for _, entry in _documents(objects, report, [log_name(i) for i in range(end)], LogEntry, cost):
+    for _, entry in _decoded(report, _logged(report, statement_packs(objects), end, cost), LogEntry, cost):
         if entry.position >= taken:
             wanted.update(name.decode() for name in _PAYLOAD.findall(bytes(entry.statement)))
     progress(f"reading {PAYLOADS}")
@@ -271,7 +306,16 @@ def _documents(
     objects: ObjectStore, report: MetaReport, names: Iterable[str], kind: type[Document], cost: str
 ) -> Iterator[tuple[str, Document]]:
     """The intact documents. Records damage of the others."""
-    for name, data in _read(objects, report, names):
+    return _decoded(report, _read(objects, report, names), kind, cost)
+
+
+def _decoded(
+    report: MetaReport, found: Iterable[tuple[str, Read | None]], kind: type[Document], cost: str
+) -> Iterator[tuple[str, Document]]:
+    """The intact documents. Records damage of the others; None: it is already reported."""
+    for name, data in found:
+        if data is None:
+            continue
         try:
             if not isinstance(data, bytes):
                 raise data

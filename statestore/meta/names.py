@@ -2,20 +2,25 @@
 
 meta/store.json                            identity and settings, written once
 meta/probe.json                            proof from `init` that the server honours put-if-absent
-meta/version/<id>.json                     version deltas; each name is used once and never deleted
+meta/version/<id>.json                     version deltas; each name is used once
+meta/version_pack/<first id>.pack          old deltas, packed by vacuum (packs.py); never deleted
 meta/snapshot/<id>.json                    whole versions at intervals; may be deleted, since deltas replace them
 meta/root/<id>.json                        large versions, with the names of their pages; may be deleted likewise
 meta/page/<id>/<hash>.json                 parts of large versions; <id> is that of the root that first named the page
 meta/head.json                             a hint to the newest snapshot; never trusted
 meta/barrier/<prev epoch>/<attempt>.json   barriers; the highest attempt is in force
 meta/manifest/<epoch>.json                 sealed manifests
-meta/log/<position>.json                   the DML and DDL log, dense from 0; never deleted
+meta/log/<position>.json                   the DML and DDL log, dense from 0; each name is used once
+meta/log_pack/<first position>.pack        old entries, packed by vacuum; never deleted
 meta/client/<hash of client id>.json       the lowest position at which an entry of this client id can be
 meta/payload/<hash>                        data that is too large for a log entry
 meta/pin/<epoch>/<hash>-<renewal>.json     active readers; the hash is the holder's; renewals sort in order
 data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
 data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
 sources/<epoch, 16 hex>/<hash>/<name>      copies of source files, made for the epoch after this one
+
+The prefix of packs sorts after that of the objects that they replace: a copy of a store that reads the names in order
+contains the pack of an object that was gone when it came to it.
 """
 
 import re
@@ -31,15 +36,18 @@ PAYLOADS = "meta/payload/"
 DATA = "data/"
 SOURCES = "sources/"
 VERSIONS = "meta/version/"
+VERSION_PACKS = "meta/version_pack/"
 SNAPSHOTS = "meta/snapshot/"
 ROOTS = "meta/root/"
 PAGES = "meta/page/"
 MANIFESTS = "meta/manifest/"
 BARRIERS = "meta/barrier/"
 ENTRIES = "meta/log/"
+STATEMENT_PACKS = "meta/log_pack/"
 CLAIMS = "meta/client/"
 
 _PAGE = re.compile(r"meta/page/([0-9]{20})/([0-9a-f]{32})\.json")
+_BARRIER = re.compile(r"meta/barrier/([0-9]{20})/[^/]+")
 _COPY = re.compile(r"sources/([0-9a-f]{16})/[^/]+/[^/]+")
 _OBJECT = re.compile(r"data/(?P<task>task-)?(?P<number>[0-9a-f]{16})/[^/]+")
 
@@ -76,6 +84,11 @@ def page_origin(name: str) -> PageOrigin | None:
 
 def barrier_name(prev_epoch: int, attempt: int) -> str:
     return f"meta/barrier/{prev_epoch:020}/{attempt:05}.json"
+
+
+def epoch_of_barrier(name: str) -> int | None:
+    """The previous epoch in a barrier's name, or None for other names."""
+    return int(found[1]) if (found := _BARRIER.fullmatch(name)) is not None else None
 
 
 def manifest_name(epoch: int) -> str:

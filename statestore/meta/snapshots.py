@@ -20,7 +20,7 @@ deltas, and releases that know no pages start from there.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from weakref import WeakValueDictionary
@@ -29,7 +29,7 @@ import msgspec
 
 from tussock.statestore.forks import new_lock
 from tussock.statestore.meta.delta import VersionDelta, apply
-from tussock.statestore.meta.document import decode_document, encode_document, read_document, require_document
+from tussock.statestore.meta.document import decode_document, encode_document, read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.levels import between
 from tussock.statestore.meta.names import (
@@ -41,6 +41,7 @@ from tussock.statestore.meta.names import (
     snapshot_name,
     version_name,
 )
+from tussock.statestore.meta.packs import PackedLog, version_packs
 from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, read_pages
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -88,6 +89,12 @@ def decode_page(info: PageInfo, data: bytes) -> tuple[SstInfo, ...]:
     if not ssts or page_sums(info.name, ssts) != info:
         raise DamagedDocumentError(info.name, f"it has {len(ssts)} SSTs, and a snapshot names it with others")
     return ssts
+
+
+def read_deltas(packs: PackedLog, first: int, last: int) -> Iterator[VersionDelta]:
+    """Read the deltas `first` to `last`, packed or not. Raises DamagedDocumentError."""
+    for number, data in packs.read(first, last + 1):
+        yield decode_document(version_name(number), data, VersionDelta)
 
 
 class Snapshots:
@@ -304,8 +311,7 @@ class _PagesOfRoot:
         with self._lock:
             if self._replayed is None:
                 version = self._start()
-                for delta_id in range(version.id + 1, self._id + 1):
-                    delta = require_document(self._objects, version_name(delta_id), VersionDelta)
+                for delta in read_deltas(version_packs(self._objects), version.id + 1, self._id):
                     version = apply(version, delta)
                 self._replayed = version
             return self._replayed

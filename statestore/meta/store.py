@@ -115,7 +115,7 @@ class MetaStore:
     # --- versions
 
     def latest(self) -> HummockVersion:
-        """The newest version; committed, but possibly not published. One GET if it has not changed."""
+        """The newest version; committed, but possibly not published. Two requests if it has not changed."""
         return self._versions.latest()
 
     def version(self, version_id: int) -> HummockVersion:
@@ -220,7 +220,7 @@ class MetaStore:
     def has_epoch(self, epoch: int) -> bool:
         """Whether this store has committed an epoch, readable or not. A restored copy lacks the epochs after the copy.
 
-        Cost: one GET, and another if readers cannot name the epoch.
+        Cost: two requests, and another if readers cannot name the epoch; some more if its deltas are packed.
         """
         return self._is_committed(self.latest(), epoch)
 
@@ -453,13 +453,21 @@ class MetaStore:
 
     # --- the log of DML and DDL
 
-    def append_log(self, client_id: str, statement: bytes, expected: int | None = None) -> int:
+    def append_log(
+        self,
+        client_id: str,
+        statement: bytes,
+        expected: int | None = None,
+        since: int | None = None,
+        *,
+        is_new: bool = False,
+    ) -> int:
         """Append a bound statement (one JSON value) durably and return its position; see StatementLog.append."""
-        return self._log.append(client_id, statement, self._log_seen, expected)
+        return self._log.append(client_id, statement, self._log_seen, expected, since, is_new)
 
-    def logged_position(self, client_id: str) -> int | None:
-        """The position of the statement that was appended under a client id, or None."""
-        return self._log.position_of(client_id)
+    def logged_position(self, client_id: str, since: int | None = None) -> int | None:
+        """The position of the statement that was appended under a client id, or None. `since`: as of the append."""
+        return self._log.position_of(client_id, since)
 
     def read_log(self, start: int, end: int) -> list[LogEntry]:
         """Read positions `start` to `end`-1, in order. Raises DamagedDocumentError."""
@@ -481,7 +489,10 @@ class MetaStore:
         return self.latest().log_end
 
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
-        if epoch in version.epochs:
+        if epoch in version.epochs or epoch == 0:
             return True
-        # The version does not list epochs that readers can no longer name. But barriers exist only on committed epochs.
-        return epoch < version.epoch and self._barriers.in_force(epoch) is not None
+        if epoch > version.epoch:
+            return False
+        # The version does not list epochs that readers can no longer name. But barriers exist only on committed epochs,
+        # and vacuum removes barriers only on epochs whose deltas are packed.
+        return self._barriers.in_force(epoch) is not None or self._versions.has_packed_epoch(epoch)

@@ -1,8 +1,11 @@
 """The version log: deltas, each written with one put-if-absent, and snapshots to start from (snapshots.py).
 
-A commit creates `meta/version/<newest id + 1>.json`. Names are used once and never deleted. Ids are therefore dense,
-the writer of a version has seen all versions before it, and probing finds the newest without a LIST. Snapshots and the
-head hint only save reads: without the hint, opening needs more probes; without a snapshot, it replays more deltas.
+A commit creates `meta/version/<newest id + 1>.json`. Names are used once. Ids are therefore dense, the writer of a
+version has seen all versions before it, and probing finds the newest without a LIST. Snapshots and the head hint only
+save reads: without the hint, opening needs more probes; without a snapshot, it replays more deltas.
+
+Vacuum packs old deltas and removes them (packs.py). So a process that slept looks up whether the pack of the delta that
+it read first exists: then it begins again at the end of the packs.
 """
 
 import logging
@@ -11,13 +14,14 @@ from typing import NamedTuple
 
 from tussock.statestore.errors import DamagedError, RetryableError
 from tussock.statestore.forks import OwnName
-from tussock.statestore.meta.delta import VersionChange, VersionDelta, apply
-from tussock.statestore.meta.document import encode_document, read_document, require_document
+from tussock.statestore.meta.delta import EpochCommitted, VersionChange, VersionDelta, apply
+from tussock.statestore.meta.document import decode_document, encode_document, read_document
 from tussock.statestore.meta.errors import NoSuchVersionError
 from tussock.statestore.meta.names import version_name
+from tussock.statestore.meta.packs import version_packs
 from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.probe import end_of
-from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots, read_deltas
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.syncs import settle
@@ -35,8 +39,8 @@ class Appended(NamedTuple):
 class VersionLog:
     """One process's view of the log; keeps the newest version that it has seen. Not thread-safe: use one per thread.
 
-    Cost: opening reads the hint, a snapshot and fewer than SNAPSHOT_EVERY deltas. Later, `latest` is one GET if nothing
-        is new.
+    Cost: opening reads the hint, a snapshot and fewer than SNAPSHOT_EVERY deltas. Later, `latest` is one GET and one
+        HEAD if nothing is new.
     """
 
     def __init__(self, objects: ObjectStore, writer: str, initial: Callable[[], HummockVersion]) -> None:
@@ -44,6 +48,7 @@ class VersionLog:
         self._writer = OwnName(writer)
         self._initial = initial  # version 0, which has no snapshot
         self._snapshots = Snapshots(objects, initial)
+        self._packs = version_packs(objects)
         self._newest: HummockVersion | None = None
         self._due: HummockVersion | None = None  # a version whose snapshot may be missing
 
@@ -55,18 +60,34 @@ class VersionLog:
 
     def latest(self) -> HummockVersion:
         """The newest version. Raises DamagedDocumentError, BadDeltaError."""
-        version = self._newest if self._newest is not None else self._snapshots.hinted()
+        start = self._newest if self._newest is not None else self._snapshots.hinted()
+        while True:
+            version = failure = None
+            try:
+                version = self._after(start)
+            except DamagedError as err:  # perhaps leftovers below the end of the packs, which do not fit each other
+                failure = err
+            # Look the pack up after the reads: no delta is removed before it exists.
+            if not self._packs.is_packed(start.id + 1):
+                if version is None:
+                    raise failure or AssertionError
+                return self._seen(version)
+            self._due = None  # obsolete; newer snapshots follow
+            start = self._built(self._packs.end(start.id + 1) - 1)
+
+    def _after(self, version: HummockVersion) -> HummockVersion:
+        """The newest version after `version`, unless its next delta is packed."""
         for _ in range(SNAPSHOT_EVERY):
             if (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is None:
-                return self._seen(version)
+                return version
             version = self._noted(apply(version, delta))
         # Far behind, because of a stale hint or a long pause: jump instead of reading all deltas in between.
         newest_id = end_of(self._exists, version.id + 1) - 1
         self._due = None  # obsolete; newer snapshots follow
-        version = self._seen(self._snapshots.nearest(newest_id, version))
+        version = self._snapshots.nearest(newest_id, version)
         while (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is not None:
             version = self._noted(apply(version, delta))
-        return self._seen(version)
+        return version
 
     def at(self, version_id: int) -> HummockVersion:
         """The version with this id.
@@ -77,14 +98,25 @@ class VersionLog:
             raise NoSuchVersionError(version_id, newest)
         if self._newest is not None and self._newest.id == version_id:
             return self._newest
+        return self._built(version_id)
+
+    def _built(self, version_id: int) -> HummockVersion:
+        """A version, from the nearest snapshot. Requires: it exists."""
         version = self._snapshots.nearest(version_id, self._initial())
-        for delta_id in range(version.id + 1, version_id + 1):
-            version = apply(version, require_document(self._objects, version_name(delta_id), VersionDelta))
+        for delta in self.deltas(version.id + 1, version_id):
+            version = apply(version, delta)
         return version
 
     def deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
-        """Read deltas `first` to `last`, one GET each. Requires: they have been seen. Raises DamagedDocumentError."""
-        return (require_document(self._objects, version_name(i), VersionDelta) for i in range(first, last + 1))
+        """Read deltas `first` to `last`, packed or not; see PackedLog.read. Requires: they have been seen."""
+        return read_deltas(self._packs, first, last)
+
+    def has_packed_epoch(self, epoch: int) -> bool:
+        """Whether a packed delta has committed this epoch. Cost: see PackedLog.marked. Raises DamagedDocumentError."""
+        if (pack := self._packs.marked(epoch)) is None:
+            return False
+        changes = (decode_document(version_name(pack.first), data, VersionDelta).change for data in pack.documents)
+        return any(isinstance(change, EpochCommitted) and change.epoch == epoch for change in changes)
 
     def append(self, decide: Callable[[HummockVersion], VersionChange | None]) -> Appended:
         """Commit the change that `decide` returns for the newest version; None: nothing to do.
@@ -101,11 +133,17 @@ class VersionLog:
                 return Appended(version, mine=False)
             delta = VersionDelta(version.id + 1, str(self._writer), change)
             after = apply(version, delta)  # rejects an invalid change before anything is written
-            if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
-                after = self._seen(self._noted(after))
-                self._write_snapshot()
-                log.debug("version %d committed: %s", after.id, type(change).__name__)
-                return Appended(after, mine=True)
+            document = encode_document(delta)
+            if self._objects.put_if_absent(version_name(delta.id), document):
+                if (pack := self._packs.pack(delta.id)) is None:
+                    after = self._seen(self._noted(after))
+                    self._write_snapshot()
+                    log.debug("version %d committed: %s", after.id, type(change).__name__)
+                    return Appended(after, mine=True)
+                # This process slept while the delta of this number was packed and removed. It may be ours, if the
+                # answer to an earlier attempt was lost.
+                if pack.documents[delta.id - pack.first] == document:
+                    return Appended(self.latest(), mine=True)
             log.info(
                 "version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__
             )

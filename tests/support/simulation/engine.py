@@ -33,6 +33,7 @@ from tussock.jobs.upkeep import compaction, vacuum
 from tussock.jobs.workers import fork_server, pool
 from tussock.statestore import forks, local_disk
 from tussock.statestore.hummock import cache, disk_cache, range_reader, scrub
+from tussock.statestore.meta import packing, packs
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore import local, s3
@@ -144,6 +145,7 @@ def prepare() -> None:
     # Tiny epochs use workers too.
     runner.LocalRunner.may_unite = lambda self, task: False  # type: ignore[method-assign]
     runner.WORTH_WORKERS_BYTES = 0
+    packs.PACK_SIZE, packing.UNPACKED = 4, 2  # so that vacuum packs the log of a few epochs
     arrow.leave_pandas = lambda: None  # of the whole process
     # One kernel serves all processes, since no thread waits within a query. A new one takes 20 ms.
     kernel.OwnProcess = _EveryProcess  # type: ignore[misc, assignment]

@@ -328,9 +328,9 @@ def test_a_statement_that_is_logged_while_its_input_is_skipped_is_reported(
     session._pending.at(session.meta.latest())
     waiting, append_log = session._pending.waiting(), session.meta.append_log
 
-    def after_a_barrier(*of: Any) -> int:
+    def after_a_barrier(*of: Any, **how: Any) -> int:
         abandon(open_store(Path(session.meta.objects.uri)), Detour(skip_entries=(second,), take_log=True))
-        return append_log(*of)
+        return append_log(*of, **how)
 
     monkeypatch.setattr(session.meta, "append_log", after_a_barrier)
     reader = reading_from(session, second)

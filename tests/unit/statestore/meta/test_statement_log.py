@@ -130,13 +130,16 @@ def test_two_calls_with_one_client_id_that_interleave_at_any_request_write_one_e
         assert told in ([position], [])
 
 
-def test_an_append_costs_three_requests(objects: ObjectStore) -> None:
+def test_an_append_costs_three_requests_and_one_that_may_be_repeated_four(objects: ObjectStore) -> None:
     store = FaultyObjectStore(objects)
     meta = new_meta(store)
     meta.append_log("first", b"0")
     store.calls.clear()
-    meta.append_log("second", b"0")
-    assert [operation for operation, _ in store.calls] == ["head", "put_if_absent", "put_if_absent"]
+    meta.append_log("second", b"0", is_new=True)
+    assert [operation for operation, _ in store.calls] == ["head", "put_if_absent", "head"]
+    store.calls.clear()
+    meta.append_log("third", b"0")
+    assert [operation for operation, _ in store.calls] == ["head", "put_if_absent", "put_if_absent", "head"]
 
 
 def test_a_missing_entry_is_named(objects: ObjectStore) -> None:
