@@ -160,6 +160,8 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class IntervalsNotRunError(InputError):
     """An epoch would move now() over intervals that have not run."""
 
+    parts_values = True  # its text has none
+
     def __init__(self, start: int, end: int, at: int, views: tuple[str, ...], interval: tuple[str, ...]) -> None:
         super().__init__(start, end, at, tuple(views), tuple(interval))
         self.start, self.end, self.at, self.views, self.interval = start, end, at, tuple(views), tuple(interval)

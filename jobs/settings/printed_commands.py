@@ -22,6 +22,11 @@ def commands_in(text: str) -> Iterator[tuple[str, ...]]:
         yield tuple(shlex.split(found[1]))
 
 
+def quoted_commands(text: str) -> Iterator[str]:
+    """Each different command of `tussock` that a message contains, in its backticks."""
+    yield from dict.fromkeys(found[0] for found in _COMMAND.finditer(text))
+
+
 def in_commands(pipeline: str, environment: str) -> str:
     """The pipeline as an argument of a command: `shop`, or `shop --env prod`."""
     return f"{pipeline} --env {environment}" if environment else pipeline

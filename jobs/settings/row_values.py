@@ -5,14 +5,17 @@ task's log, an XCom and a message have the same text for everyone, so a process 
 readers may see them (`prints_for_airflow`). A terminal belongs to a person who can read the store.
 
 Most texts keep values apart: failing rows, samples, examples. A reason of another library does not, so
-`without_values` leaves out the clause with the first word that announces a value.
+`without_values` leaves out the clause with the first word that announces a value, and all that follows it except the
+commands of the remedy.
 """
 
 import re
 from enum import Enum, auto
 
+from tussock.jobs.settings.printed_commands import quoted_commands
 from tussock.jobs.settings.tables import RowsFor
 
+_WITH_SQL = "`tussock query "  # its statement may quote a row
 HINT = "[values of rows are hidden: `[pages] rows`]"
 
 
@@ -65,12 +68,16 @@ _VALUE = re.compile(
 
 
 def without_values(text: str) -> str:
-    """Return a reason up to the clause that announces a value of a row, with a hint; as it is without such a clause."""
+    """Return a reason up to the clause that announces a value of a row, with a hint and the commands of the remedy.
+
+    The reason is returned as it is without such a clause.
+    """
     if (found := _VALUE.search(text)) is None:
         return text
     clause = list(re.finditer(r"[:;.,]\s|\n", text[: found.start()]))
-    kept = text[: clause[-1].start()] if clause else ""
-    return f"{kept} {HINT}".strip()
+    end = clause[-1].start() if clause else 0
+    commands = ", ".join(command for command in quoted_commands(text[end:]) if not command.startswith(_WITH_SQL))
+    return f"{text[:end]} {HINT}{f'. Commands: {commands}' if commands else ''}".strip()
 
 
 def printed_reason(text: str) -> str:

@@ -45,6 +45,7 @@ from tussock.jobs.logical.nodes import (
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
 from tussock.jobs.settings.home import CopiedStoreError, home_of
 from tussock.jobs.settings.printed_commands import addressed, commands_in
+from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -582,6 +583,8 @@ def test_each_command_of_a_message_works_as_printed(situation: Situation, new_sh
     assert repeated_part(message.replace(str(shop.home), "HOME")) is None, message
     first = [*commands_in(message)]
     assert set(situation.kinds) <= kinds_of(shop)
+    in_airflow = [command for command in commands_in(without_values(message)) if command[0] != "query"]
+    assert in_airflow == [*dict.fromkeys(command for command in first if command[0] != "query")], "rows are hidden"
     shown = [" ".join(command) for command in first]
     assert len(shown) == len(situation.commands), shown
     for number, begins in enumerate(situation.commands):

@@ -108,6 +108,11 @@ def test_a_count_of_failing_rows_stays() -> None:
         (f"did not pass: expect_x: found 1 of 2 rows, e.g. {CARD}", f"did not pass: expect_x {HINT}"),
         (f"'{CARD}' is no value of int", HINT),
         (f"failed (epoch): [DIVIDE_BY_ZERO] {CARD}", f"failed (epoch) {HINT}"),
+        (
+            f"{REASON}. Run `tussock restate s --file /in/a.csv`.",
+            f"file /in/a.csv {HINT}. Commands: `tussock restate s --file /in/a.csv`",
+        ),
+        (f"{REASON}. Run `tussock query \"DELETE FROM t WHERE g = '{CARD}'\"`.", f"file /in/a.csv {HINT}"),
         ("file /in/a.csv is gone. Restore it.", "file /in/a.csv is gone. Restore it."),
         ("the server does not answer: timed out", "the server does not answer: timed out"),
     ],
