@@ -121,7 +121,9 @@ class OpenTransaction:
             self._since = before.end
         self._unsure = True
         try:
-            answer = self.writer.log(text, statement, before.end, before, self._client_id, self._since)
+            answer = self.writer.log(
+                text, statement, expected=before.end, waiting=before, client_id=self._client_id, since=self._since
+            )
         except (LogMovedError, InputError):
             self._unsure = False
             raise
