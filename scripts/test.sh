@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests except the deep ones. Each lane is a folder of tests/ (see tests/support/lanes.py) and a pytest of its own.
-# `scripts/test.sh unit airflow` runs these lanes, one after the other. Without arguments, `spark` runs beside the others:
-# its two processes have a JVM each and share the test files.
+# `scripts/test.sh unit airflow` runs these lanes, one after the other. Without arguments, spark and then airflow run beside
+# unit and then processes. `spark` is two processes with a JVM each, which share the test files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,18 +44,24 @@ finish() { # lane, exit code
     [ "$2" = 0 ] || failed+=("$1")
 }
 
-lanes=("$@")
+turn() { # lanes, one after the other
+    for lane in "$@"; do
+        run "$lane"; echo $? > "$logs/$lane.code"
+    done
+}
+
 if [ $# = 0 ]; then
-    run spark & spark=$!
-    lanes=(unit airflow processes)
-fi
-for lane in "${lanes[@]}"; do
-    run "$lane"; finish "$lane" $?
-done
-if [ $# = 0 ]; then
-    wait $spark; finish spark $?
+    turn spark airflow & beside=$!
+    turn unit processes
+    wait $beside
+    set -- spark airflow unit processes
     python -m scripts.deep_run report
+else
+    turn "$@"
 fi
+for lane in "$@"; do
+    finish "$lane" "$(cat "$logs/$lane.code")"
+done
 
 printf '\n'
 [ ${#failed[@]} = 0 ] && echo "All tests passed." || echo "Failed lanes: ${failed[*]}; see above."

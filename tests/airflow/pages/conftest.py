@@ -1,5 +1,15 @@
-"""The fixtures of tests/support/pages/fixtures.py."""
+"""Fixtures of the page tests; see serving.py. No answer depends on the speed of the machine."""
+
+import pytest
+from tussock_pages import stores
 
 from tests.support.pages.fixtures import admin, app, shop, visitors
 
 __all__ = ["admin", "app", "shop", "visitors"]
+
+
+@pytest.fixture(autouse=True)
+def pages_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page looks at the store anew and waits for the answer; otherwise it shows answers of the last seconds."""
+    monkeypatch.setattr(stores, "FRESH_S", 0.0)
+    monkeypatch.setattr(stores, "OLD_PATIENCE_S", 10.0)

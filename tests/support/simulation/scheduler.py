@@ -366,7 +366,7 @@ class World:
                 self._show(thread)
                 thread.greenlet.parent = self._hub
                 thread.greenlet.switch()
-                self._show(None)
+                self.current = None  # the memory stays shown: the next thread is often one of the same process
                 continue
             if not self._timers:
                 raise DeadlockError(self.waits())

@@ -104,7 +104,7 @@ def test_many_small_frames_that_arrived_together_are_all_read(encrypts: bool) ->
             first._connections[1].end(0, 7)
             with second:
                 second._connections[0].end(0, 0)
-                eventually("the end mark is read", lambda: second._mailbox._ended.get(0) == {0: 7}, 3)
+                eventually("the end mark is read", lambda: second._mailbox._ended.get(0) == {0: 7})
                 assert len(taken(second, 0)[1]) == 300
 
 
@@ -122,12 +122,12 @@ def test_a_silent_peer_is_lost_after_the_deadline(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_peer_that_computes_longer_than_the_deadline_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "PATIENCE_S", 0.6)
+    monkeypatch.setattr(peers, "PATIENCE_S", 1.5)
     monkeypatch.setattr(peers, "BEAT_S", 0.1)
 
     def work(rank: int, joined: Peers) -> int:
         if rank == 1:
-            deadline = time.monotonic() + 1.5
+            deadline = time.monotonic() + 2.5
             while time.monotonic() < deadline:
                 sum(range(1000))
         return joined.finish(0, 1)

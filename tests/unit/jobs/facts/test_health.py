@@ -383,11 +383,17 @@ def test_a_store_that_refuses_the_record_does_not_reach_the_run(
 
 
 def test_a_store_that_does_not_answer_does_not_keep_the_run(shop: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
+    released, answered = threading.Event(), threading.Event()
+
+    def put(name: str, data: bytes) -> None:
+        released.wait(10)
+        answered.set()
+
     monkeypatch.setattr(run_record, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(shop.objects, "put", lambda name, data: released.wait(60))
+    monkeypatch.setattr(shop.objects, "put", put)
     with recorded(shop, "epoch"):
         pass
+    assert not answered.is_set(), "the run waited for the store"
     released.set()
 
 
