@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.task.flush import flush_cells
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address
 from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush import flush_cells
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 

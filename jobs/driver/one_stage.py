@@ -23,7 +23,7 @@ from tussock.jobs.spark.encryption import encrypts_files, is_on, why_encrypted
 from tussock.jobs.spark.session import driver_address
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.spark_task import in_spark_task
-from tussock.jobs.task.stage import flushed, last_units, run_stage
+from tussock.jobs.task.stage import last_units, run_stage
 from tussock.jobs.wire.cell import CELL_SCHEMA
 from tussock.jobs.wire.epoch_task import EpochTask, cells_in, cells_of
 from tussock.jobs.wire.measured import Report
@@ -139,7 +139,7 @@ def repeated(job: Callable[[], pa.Table]) -> pa.Table:
 def stage_function(
     task: "Callable[[], EpochTask]", levels: range, meeting: Meeting, local: bool, report: Report
 ) -> CellFunction:
-    """The function of a task of a barrier stage: some levels on some units, and after the last level the flush."""
+    """The function of a task of a barrier stage: some levels on some units."""
 
     def run(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, context = task(), BarrierTaskContext.get()
@@ -156,10 +156,6 @@ def stage_function(
                 folder=local_folder(),
             )
         with peers:
-            cells = run_stage(known, levels, peers, arriving, report)
-            last = levels[-1] == len(known.schedule.levels) - 1
-            if last and known.policy.may_exchange(known.expected, known.unit_count):
-                cells = flushed(known, cells, peers, report)
-            yield from cells
+            yield from run_stage(known, levels, peers, arriving, report)
 
     return run

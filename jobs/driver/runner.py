@@ -7,9 +7,8 @@
 All run the same level functions over the same cells, and write the same bytes.
 """
 
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -19,18 +18,18 @@ import pyarrow.compute as pc
 from tussock.jobs.barriers.leaves import SparkRead
 from tussock.jobs.chunks.failure import TaskError, carried_failure
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
-from tussock.jobs.task.level import CellFunction, level_function
+from tussock.jobs.exchange.peers import Peers
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.task.stage import attempt_once, run_stage
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
-from tussock.jobs.wire.measured import MeasurementSum
+from tussock.jobs.wire.measured import MeasurementSum, Report
 from tussock.jobs.workers.pool import WorkerPool, pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress, no_progress
-
-log = logging.getLogger(__name__)
 
 #: Epochs of this size run on the machines of Spark, if it has any.
 WORTH_MACHINES_BYTES = 64 << 20
@@ -129,58 +128,43 @@ class LocalRunner:
     def _run(self, levels: LevelsToRun) -> pa.Table:
         workers = min(self.workers, levels.task.unit_count)
         starts = workers > 1 and levels.nbytes >= WORTH_WORKERS_BYTES
-        before = (0, 0)
-        if not starts and self.may_unite(levels.task):
-            levels.measured.ran, attempt = "in the driver's process", MeasurementSum()
-            found = self._run_here(levels.task.undivided(), attempt, levels.far)
-            if int(Mail.SST) not in found["fragment"].to_pylist():
-                levels.measured.add(attempt.sum)
-                levels.measured.undivided = True
-                return found
-            levels.measured.add(({}, attempt.sum[1]))  # its requests were sent, but its seconds are not those of units
-            before = levels.far.ask() or before
-            log.info("the epoch seals more than expected, and runs again with its units")
         levels.measured.ran = "in the driver's process"
+        if not starts and self.may_unite(levels.task):
+            levels.measured.undivided = True
+            return self._run_here(levels.task.undivided(), levels.measured.add, levels.far)
         if starts or (workers > 1 and pool_runs(workers)):
             with worker_pool(workers) as pool:
                 if isinstance(pool, WorkerPool):
                     levels.measured.ran = f"on {workers} workers of the driver's host"
-                    return pool.run(levels.task, workers, levels.far, levels.measured.add, before)
+                    return pool.run(levels.task, workers, levels.far, levels.measured.add)
                 levels.measured.ran += f", because {pool}"
-        return self._run_here(levels.task, levels.measured, levels.far, before)
+        return self._run_here(levels.task, levels.measured.add, levels.far)
 
     def may_unite(self, task: EpochTask) -> bool:
         """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
         return task.expected is Expected.LITTLE and task.unit_count > 1
 
-    def _run_here(
-        self, task: EpochTask, measured: MeasurementSum, far: HowFar, before: tuple[int, int] = (0, 0)
-    ) -> pa.Table:
-        """Run the units one after another in this process. `before`: the progress of an attempt, which counts too."""
-        found, report = CELL_SCHEMA.empty_table(), measured.add
-        done, known = before
-        known += task.unit_count * len(task.schedule.levels)
-        far.ask = lambda: (done, known)
-        for level in range(len(task.schedule.levels)):
-            functions = [
-                level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
-                for unit in range(task.unit_count)
-            ]
-            units = range(task.unit_count)
-            arriving = [found] if len(units) == 1 else [found.filter(pc.equal(found["slot"], unit)) for unit in units]
-            answers = []
-            for unit, both in enumerate(zip(functions, arriving, strict=True)):
-                answers.append(self.attempt(unit, *both))
-                done += 1
-            found = pa.concat_tables([CELL_SCHEMA.empty_table(), *answers])
-        return found
+    def _run_here(self, task: EpochTask, report: Report, far: HowFar) -> pa.Table:
+        """Run the units one after another in this process, the only one of the epoch."""
+        levels, done = range(len(task.schedule.levels)), 0
 
-    def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
-        """Run a unit's function over its cells. Raises the error that Spark would carry to the driver."""
+        def note_progress(count: int) -> None:
+            nonlocal done
+            done = count
+
+        far.ask = lambda: (done, task.unit_count * len(levels))
         try:
-            return pa.Table.from_batches(list(function(iter(cells.to_batches()))), CELL_SCHEMA)
+            with Peers.of_one(task.unit_count, note_progress) as peers:
+                answers = run_stage(task, levels, peers, report=report, attempt=self.attempt)
+                return pa.Table.from_batches(answers, CELL_SCHEMA)
         except TaskError as err:
             raise carried_failure(err) or err from err
+
+    def attempt(
+        self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a unit's function over its cells."""
+        return attempt_once(unit, function, arriving)
 
     def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Keep the MemTables that the levels sealed."""

@@ -41,9 +41,9 @@ from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchanged
 from tussock.jobs.spark.session import active, epoch_session, tasks_done
 from tussock.jobs.spark.zones import ruled_by_jvm
-from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
+from tussock.jobs.task.stage import flush_function
 from tussock.jobs.trouble.guilty import error_of_source, source_frame
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask

@@ -67,6 +67,7 @@ class Peers:
         mailbox: Mailbox,
         report: Callable[[int], None],
         leave: Callable[[], None] = lambda: None,
+        report_s: float = REPORT_S,
     ) -> None:
         """
         Args:
@@ -74,12 +75,18 @@ class Peers:
             connections: to every other process, by rank, each with its name in messages. They are closed at the end.
             report: receives the progress; see `report_progress`.
             leave: called at the end.
+            report_s: seconds between two reports, at least.
         """
         self.rank, self._mailbox, self._report, self._leave = rank, mailbox, report, leave
-        self._reported = world.now_s()
+        self._reported, self._report_s = world.now_s(), report_s
         self._owners = np.array(owners)
         self._connections = {r: _Connection(r, *connection, mailbox) for r, connection in connections.items()}
         self._receiver = _Receiver(list(self._connections.values()), mailbox)
+
+    @classmethod
+    def of_one(cls, unit_count: int, report: Callable[[int], None]) -> Self:
+        """The only process of an epoch. `report`: receives the progress each time."""
+        return cls(0, [0] * unit_count, {}, Mailbox(), report, report_s=0)
 
     @classmethod
     def join(
@@ -168,8 +175,8 @@ class Peers:
         return number + self._mailbox.wait(level)
 
     def report_progress(self, done: int) -> None:
-        """Tell the driver how many levels this process has done, counted once per unit. At most every REPORT_S."""
-        if (now := world.now_s()) - self._reported >= REPORT_S:
+        """Tell the driver how many levels this process has done, counted once per unit."""
+        if (now := world.now_s()) - self._reported >= self._report_s:
             self._reported = now
             self._report(done)
 

@@ -1,11 +1,12 @@
 """Several levels of an epoch in one process: this process's units, one after another, and the exchange between levels.
 
-All processes of the epoch run at once. After each level a process sends its cells to the processes of their units,
-and waits until all others have done so. This replaces a stage per level, and exchanges through shuffle files.
+All processes of the epoch run at once; there may be one. After each level a process sends its cells to the processes of
+their units, and waits until all others have done so. The last stage ends with the flush if it needs an exchange.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +14,17 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.failure import carried_by_spark
 from tussock.jobs.chunks.spark_hash import spark_hash
 from tussock.jobs.exchange.peers import Peers
-from tussock.jobs.task.flush import flush_function
-from tussock.jobs.task.level import level_function
-from tussock.jobs.wire.cell import CELL_SCHEMA, LeafInput, Mail, split_cells
+from tussock.jobs.settings.logs import configure_logging, working_on
+from tussock.jobs.task.level import CellFunction, level_function
+from tussock.jobs.task.opened import measured, opened_objects
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells, split_cells
 from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush import flush_cells
 from tussock.jobs.wire.measured import Report, not_measured
 from tussock.jobs.wire.typed_rows import as_cells, steps_behind
+
+Attempt = Callable[[int, CellFunction, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Runs the function of a unit over the unit's cells."""
 
 
 class _LastEpoch:
@@ -36,14 +42,20 @@ def last_units(store_uri: str) -> tuple[int, ...]:
     return _last.units if _last.store == store_uri else ()
 
 
+def attempt_once(unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The usual Attempt."""
+    return function(arriving)
+
+
 def run_stage(
     task: EpochTask,
     levels: Sequence[int],
     peers: Peers,
-    arriving: Iterator[pa.RecordBatch],
+    arriving: Iterable[pa.RecordBatch] = (),
     report: Report = not_measured,
+    attempt: Attempt = attempt_once,
 ) -> Iterator[pa.RecordBatch]:
-    """Run consecutive levels on the units of this process.
+    """Run consecutive levels on the units of this process. After the last level of all, flush if units exchange it.
 
     Args:
         arriving: cells for units of this process, for any of the levels, and rows that Spark computed.
@@ -52,8 +64,23 @@ def run_stage(
     Yields: the cells of the last level's units.
     Raises: retryable errors. Others are among the cells.
     """
-    last = levels[-1]
     _last.store, _last.units = task.store_uri, tuple(peers.units)
+    answers = _run_levels(task, levels, peers, iter(arriving), report, attempt)
+    is_last = levels[-1] == len(task.schedule.levels) - 1
+    if is_last and task.policy.may_exchange(task.expected, task.unit_count):
+        return _flush_exchanged(task, answers, peers, report, attempt)
+    return answers
+
+
+def _run_levels(
+    task: EpochTask,
+    levels: Sequence[int],
+    peers: Peers,
+    arriving: Iterator[pa.RecordBatch],
+    report: Report,
+    attempt: Attempt,
+) -> Iterator[pa.RecordBatch]:
+    last = levels[-1]
     with carried_by_spark("exchange"):
         for batch in as_cells(arriving, steps_behind(task.schedule, levels[0] - 1), task.schedule):
             for level, mine in _by_level(task, levels, batch):
@@ -62,7 +89,7 @@ def run_stage(
     for level in levels:
         for unit in peers.units:
             run = level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
-            for batch in run(peers.take(level, unit)):
+            for batch in attempt(unit, run, peers.take(level, unit)):
                 if level == last:
                     yield batch
                 else:
@@ -75,12 +102,12 @@ def run_stage(
                 peers.finish(level + 1)
 
 
-def flushed(
-    task: EpochTask, last: Iterator[pa.RecordBatch], peers: Peers, report: Report = not_measured
+def _flush_exchanged(
+    task: EpochTask, answers: Iterator[pa.RecordBatch], peers: Peers, report: Report, attempt: Attempt
 ) -> Iterator[pa.RecordBatch]:
     """Flush what units of the last level hand on, in as few processes as FlushPolicy wants. Other cells pass."""
     sealed: list[pa.RecordBatch] = []
-    for batch in last:
+    for batch in answers:
         for is_sealed, mine in split_cells(batch, np.asarray(batch.column(1)) == Mail.SEALED):
             if is_sealed:
                 sealed.append(mine)
@@ -98,7 +125,36 @@ def flushed(
         sealed.clear()
         peers.finish(after + 1)
     for part in range(peers.rank, tasks, peers.count):
-        yield from flush_function(lambda: task, report)(peers.take(after + 1, part))
+        yield from attempt(part, flush_function(lambda: task, report), peers.take(after + 1, part))
+
+
+def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:
+    """The function of a task of the flush exchange. Other cells pass unchanged.
+
+    `report`: called with the number of requests.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = task()
+        sealed: list[pa.RecordBatch] = []
+        for batch in batches:
+            is_sealed = batch.column(1).to_numpy() == Mail.SEALED
+            if not is_sealed.all():
+                yield batch.filter(pa.array(~is_sealed))
+            if is_sealed.any():
+                sealed.append(batch.filter(pa.array(is_sealed)))
+        if sealed:
+            configure_logging()
+            with working_on(epoch=known.epoch, flush="exchange"):
+                yield from measured(_flush_sealed(known, sealed), known.store_uri, None, report)
+
+    return run
+
+
+def _flush_sealed(task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with carried_by_spark("flush"):
+        infos = flush_cells(opened_objects(task.store_uri), task, sealed)
+    yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
 def _by_level(task: EpochTask, levels: Sequence[int], batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

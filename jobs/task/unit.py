@@ -38,9 +38,10 @@ from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
+from tussock.jobs.task.sealing import Sealing
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
-from tussock.jobs.wire.flush_policy import Expected, Flush
+from tussock.jobs.wire.flush_policy import Flush
 from tussock.jobs.wire.typed_rows import steps_behind, typed_rows
 from tussock.statestore.allocator import give_back_freed_memory
 from tussock.statestore.decoding import decoder_of
@@ -109,9 +110,9 @@ class Unit:
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     own_vnodes: npt.NDArray[np.int64] = field(init=False)  # the same, as an array
     gathered: list[SealedBatch] | None = field(init=False)  # MemTables sealed in this level; None unless it flushes
+    sealing: Sealing = field(init=False)
     readers: Counter[tuple[int, int | None]] = field(init=False)  # by fragment and exchange: inputs not read yet
     filters: Filters | None = None  # of this level, computed when first needed
-    handed_on: int = 0  # bytes of sealed MemTables that this level has sent to the driver
 
     def __post_init__(self) -> None:
         install(self.task.functions)
@@ -120,6 +121,7 @@ class Unit:
         self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
+        self.sealing = Sealing(self.task, self.slot)
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
         self.store = HummockStore(
@@ -389,24 +391,20 @@ class Unit:
         if self.gathered is not None:
             self.gathered.append(sealed)
             return
-        size, policy = sealed.rows.nbytes, self.task.policy
-        rows = sealed.rows.num_rows * policy.whole_bytes(size) // max(1, size)
-        if self.task.expected is Expected.LITTLE and self._flush_of(self.handed_on + size) is Flush.UNIT:
-            rows = sealed.rows.num_rows  # more than expected when the epoch was planned
-        if rows:
-            yield self._uploaded([SealedBatch(sealed.table_id, sealed.rows.slice(0, rows))])
-        rest = sealed.rows.slice(rows)
-        if rest.num_rows:
-            self.handed_on += rest.nbytes
-            for cell in encode(rest):
-                yield cells(self.slot, Address.sealed(sealed.table_id), [cell])
+        for part, uploaded in self.sealing.divide(sealed):
+            if uploaded:
+                yield self._uploaded([SealedBatch(part.table_id, part.rows.slice(0, uploaded))])
+            rest = part.rows.slice(uploaded)
+            if rest.num_rows:
+                for cell in encode(rest):
+                    yield cells(self.slot, Address.sealed(part.table_id), [cell])
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
         if self.gathered is None or not (self.gathered or self.arrived):
             return
         size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
-        flush = self._flush_of(size)
+        flush = self.task.policy.choose(self.task.expected, size, self.task.unit_count)
         log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
         if flush is Flush.UNIT:
             if size >= _LARGE_BYTES:
@@ -422,9 +420,6 @@ class Unit:
         own, self.gathered = self.gathered, None
         for sealed in own:
             yield from self._seal(sealed)
-
-    def _flush_of(self, sealed: int) -> Flush:
-        return self.task.policy.choose(self.task.expected, sealed, self.task.unit_count)
 
     def _uploaded(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task

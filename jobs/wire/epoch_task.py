@@ -29,6 +29,7 @@ class EpochTask:
     functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
     moment: int = 0  # value of now() in views, Unix microseconds; `version` has the previous epoch's moment
     zones: tuple[ZoneRules, ...] = ()  # the recorded rules of time zones
+    united: tuple[int, ...] = ()  # of an undivided task: vnode -> parallel unit for which the only unit works
     cells: bytes = b""  # the driver's cells, encoded by `cells_of`: leaf inputs, and MemTables of epochs in flight
 
     @property
@@ -51,15 +52,13 @@ class EpochTask:
     def undivided(self) -> "EpochTask":
         """The same task for one unit that has the vnodes of all.
 
-        It writes the same bytes if it seals at most the share of one unit, so it uploads nothing before the flush then.
-        Otherwise the cut of its SSTs may differ, and the task must run with its own units.
+        The unit seals for the others (tussock.jobs.task.sealing), so that it writes the same SSTs as they.
         """
         found = cells_in([self.cells]).drop_columns(["slot"])
         once = pa.TableGroupBy(found, CELL_SCHEMA.names[1:], use_threads=False).aggregate([])
         together = once.add_column(0, CELL_SCHEMA.field(0), pa.array(np.zeros(once.num_rows, np.int32)))
-        policy = replace(self.policy, driver_bytes=self.policy.driver_bytes // self.unit_count)
         batches = together.cast(CELL_SCHEMA).to_batches()
-        return replace(self, units=(0,) * len(self.units), policy=policy, cells=cells_of(batches))
+        return replace(self, units=(0,) * len(self.units), united=self.units, cells=cells_of(batches))
 
     @property
     def data_prefix(self) -> str:

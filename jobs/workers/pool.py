@@ -120,21 +120,18 @@ class WorkerPool:
             return False
         return not self._pids_of_workers or not self._server.has_news(Deadline(0))
 
-    def run(
-        self, task: EpochTask, workers: int, far: HowFar, report: Report, before: tuple[int, int] = (0, 0)
-    ) -> pa.Table:
+    def run(self, task: EpochTask, workers: int, far: HowFar, report: Report) -> pa.Table:
         """Run an epoch's levels, and the flush if units exchange it. Returns the cells for the driver.
 
         Args:
             workers: how many take part, at most as many as there are units.
             far, report: as in LevelsToRun.
-            before: the progress of an attempt, which counts too.
 
         Raises: WorkerLostError; retryable errors of the store. Other errors are among the cells (Mail.FAILURE).
         """
         count = min(workers, task.unit_count)
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
-        far.ask = lambda: (before[0] + sum(done.values()), before[1] + total)
+        far.ask = lambda: (sum(done.values()), total)
         found: dict[int, End | Failed] = {}
         try:
             self._send(WorkerTask(task, count, dict(os.environ)))

@@ -22,7 +22,7 @@ from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
-from tussock.jobs.task.stage import flushed, run_stage
+from tussock.jobs.task.stage import run_stage
 from tussock.jobs.wire.epoch_task import EpochTask, cells_of
 from tussock.jobs.wire.measured import Measurement
 from tussock.jobs.workers.budgets import Budgets
@@ -140,10 +140,8 @@ def _answer(
     )
     try:
         with peers:
-            cells = run_stage(task, range(len(task.schedule.levels)), peers, iter(()), partial(_tell, driver))
-            if task.policy.may_exchange(task.expected, task.unit_count):
-                cells = flushed(task, cells, peers, partial(_tell, driver))
-            return End(cells_of(cells))
+            levels = range(len(task.schedule.levels))
+            return End(cells_of(run_stage(task, levels, peers, report=partial(_tell, driver))))
     except TaskError as err:
         return Failed(str(err))
     except Exception:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.levels import read_answers
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
-from tussock.jobs.task.flush import flush_function
 from tussock.jobs.task.level import CellFunction
+from tussock.jobs.task.stage import flush_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
@@ -39,23 +39,22 @@ class UnkindShuffle(LocalRunner):
         """Never: cells must travel between units."""
         return False
 
-    def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
+    def attempt(
+        self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """Two attempts of one task, which must agree."""
+        cells = list(arriving)
         with _ONE_TASK:
-            first, second = (super(UnkindShuffle, self).attempt(unit, self._again(function), cells) for _ in range(2))
+            first, second = (
+                pa.Table.from_batches(list(function(self._unkindly(iter(cells)))), CELL_SCHEMA) for _ in range(2)
+            )
         assert _ordered(first) == _ordered(second), "two attempts of a task differ"
         self.moved += sum(slot != unit for slot in first["slot"].to_pylist())
-        return first
+        return iter(first.to_batches())
 
     def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Hold the sealed rows; attempt their flush twice, too."""
         return _HeldUnkindly(self, levels, sealed)
-
-    def _again(self, function: CellFunction) -> CellFunction:
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return function(self._unkindly(batches))
-
-        return run
 
     def _unkindly(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         left = [row for batch in batches for row in batch.to_pylist()]
@@ -73,7 +72,10 @@ class _HeldUnkindly(HeldByDriver):
 
     def flush(self) -> list[SstInfo]:
         """Flush as Spark does: in a task after an exchange."""
-        answers = self._shuffle.attempt(0, flush_function(lambda: self._task), self._sealed)
+        sealed = iter(self._sealed.to_batches())
+        answers = pa.Table.from_batches(
+            self._shuffle.attempt(0, flush_function(lambda: self._task), sealed), CELL_SCHEMA
+        )
         assert Mail.SEALED not in answers["fragment"].to_pylist()
         return list(read_answers(answers)[1])
 

@@ -1,5 +1,6 @@
 """An epoch that has failed stops: no unit computes a later level, seals or uploads for it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.trouble.row_names import ViewRowError
 from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.wire.cell import Mail
+from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.meta.store import MetaStore
@@ -41,13 +42,15 @@ class Watched(LocalRunner):
     def may_unite(self, task: EpochTask) -> bool:
         return False
 
-    def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
-        found = super().attempt(unit, function, cells)
+    def attempt(
+        self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        found = pa.Table.from_batches(super().attempt(unit, function, arriving), CELL_SCHEMA)
         kinds = found["fragment"].to_pylist()
         self.failures.append(kinds.count(Mail.FAILURE))
         reports = (chunk for kind, chunk in zip(kinds, found["chunk"].to_pylist(), strict=True) if kind == Mail.REPORT)
         self.reported |= {msgspec.json.decode(chunk, type=FragmentReport).level for chunk in reports}
-        return found
+        yield from found.to_batches()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ Each number is compared with an independent one, and the test causes each kind o
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -268,12 +268,14 @@ def test_a_long_epoch_reports_its_progress(shop: MetaStore) -> None:
         def may_unite(self, task: EpochTask) -> bool:
             return False
 
-        def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
+        def attempt(
+            self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
+        ) -> Iterator[pa.RecordBatch]:
             if unit == 1 and not seen:
                 # the first reports may precede the first unit's end
                 eventually("a unit is reported", lambda: any(work.done for work in look(shop, datetime.now(UTC)).work))
                 seen.append(look(shop, datetime.now(UTC)))
-            return super().attempt(unit, function, cells)
+            return super().attempt(unit, function, arriving)
 
     insert(shop, "t", (2, 8, 1))
     barrier = inject(shop)

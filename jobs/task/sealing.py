@@ -1,0 +1,83 @@
+"""How a level of a small epoch hands on its sealed MemTables: whole SSTs are uploaded, and the rest goes to the driver.
+
+The unit of an undivided epoch decides as the units for which it works: it divides MemTables by their vnodes, once a
+decision may depend on it. So the epoch need not run again with its units if it seals more than expected.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tussock.jobs.chunks.chunk import some_rows
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush_policy import Expected, Flush
+from tussock.statestore.hummock.ingest import vnodes_of_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.nested import canonical
+
+
+@dataclass(slots=True)
+class Sealing:
+    """The decisions about the MemTables of one level on one unit."""
+
+    task: EpochTask
+    slot: int
+    sent_bytes: Counter[int] = field(default_factory=Counter)  # to the driver, by unit
+    whole: list[SealedBatch] = field(default_factory=list)  # sent undivided, and not counted by unit yet
+    whole_bytes: int = 0
+    divides: bool = False  # whether a MemTable had to be divided
+
+    def divide(self, sealed: SealedBatch) -> Iterator[tuple[SealedBatch, int]]:
+        """Yield the parts of a MemTable, each with the number of its first rows to upload. The others are sent."""
+        if not self.task.united:
+            yield sealed, self._count_uploaded(self.slot, sealed)
+            return
+        if not self.divides and self._fits_one_unit(sealed):
+            self.whole.append(sealed)
+            yield sealed, 0
+            return
+        for before in self.whole:
+            for unit, part in self._by_unit(before):
+                self._count_uploaded(unit, part)
+        self.whole, self.divides = [], True
+        for unit, part in self._by_unit(sealed):
+            yield part, self._count_uploaded(unit, part)
+
+    def _fits_one_unit(self, sealed: SealedBatch) -> bool:
+        """Whether every unit sends all of its rows to the driver, since even one unit with the rows of all would."""
+        size = content_bytes(sealed.rows)
+        self.whole_bytes += size
+        return not self.task.policy.whole_bytes(size) and self._flush_of(self.whole_bytes) is Flush.DRIVER
+
+    def _count_uploaded(self, unit: int, part: SealedBatch) -> int:
+        """The number of rows that a unit uploads. The bytes of the others count as sent."""
+        size, rows = content_bytes(part.rows), part.rows.num_rows
+        uploaded: int = rows * self.task.policy.whole_bytes(size) // size
+        if self.task.expected is Expected.LITTLE and self._flush_of(self.sent_bytes[unit] + size) is Flush.UNIT:
+            uploaded = rows  # more than expected when the epoch was planned
+        if uploaded < rows:
+            self.sent_bytes[unit] += content_bytes(part.rows.slice(uploaded)) if uploaded else size
+        return uploaded
+
+    def _flush_of(self, nbytes: int) -> Flush:
+        units = self.task.united or self.task.units
+        return self.task.policy.choose(self.task.expected, nbytes, max(units) + 1)
+
+    def _by_unit(self, sealed: SealedBatch) -> Iterator[tuple[int, SealedBatch]]:
+        keys: pa.Array = sealed.rows.column(0).combine_chunks()
+        owners = np.asarray(self.task.united)[vnodes_of_keys(keys)]
+        for unit in np.unique(owners).tolist():
+            yield unit, SealedBatch(sealed.table_id, some_rows(sealed.rows, owners == unit))
+
+
+def content_bytes(rows: pa.Table) -> int:
+    """The size of the rows as Arrow sends them. It depends on the values only, and some of the rows are never larger.
+
+    `nbytes` depends on how the arrays were made, too: one that has lost its NULLs may still have a buffer for them.
+    """
+    columns = [canonical(column.combine_chunks()) for column in rows.columns]
+    size: int = pa.ipc.get_record_batch_size(pa.record_batch(columns, schema=rows.schema))
+    return size
