@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tussock.jobs.operations.view_tests import ViewTests
     from tussock.jobs.viewtests.document import ViewTest
+    from tussock.jobs.viewtests.pipeline_tests import ViewTests
 
 _NAME = "tussock-views"
 
@@ -41,8 +41,8 @@ class ViewTestsPlugin:
 
     def running(self, folder: Path) -> "ViewTests":
         """The tests of the pipeline in a folder. Raises PipelineError."""
-        from tussock.jobs.operations.view_tests import ViewTests
         from tussock.jobs.settings.pipeline import load_pipeline
+        from tussock.jobs.viewtests.pipeline_tests import ViewTests
 
         if folder not in self._running:
             self._running[folder] = ViewTests(load_pipeline(folder))

@@ -9,8 +9,8 @@ from tussock.jobs.shell.command import Command, environment_argument, named_pipe
 
 
 def _test(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.operations.view_tests import ViewTests, run_tests
     from tussock.jobs.texts.view_tests import junit, trials_text
+    from tussock.jobs.viewtests.pipeline_tests import ViewTests, run_tests
     from tussock.jobs.viewtests.trial import TrialVerdict
 
     def progress(line: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from tussock.jobs.operations.view_tests import Trials
+from tussock.jobs.viewtests.pipeline_tests import Trials
 from tussock.jobs.viewtests.trial import Trial, TrialVerdict
 
 

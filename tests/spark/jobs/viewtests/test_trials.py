@@ -16,9 +16,9 @@ from tests.support.spark_types import SparkSession
 from tussock import Session
 from tussock.jobs import cli
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.operations.view_tests import ViewTests, pipeline_tests
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.viewtests.document import read_tests
+from tussock.jobs.viewtests.pipeline_tests import ViewTests, pipeline_tests
 from tussock.jobs.viewtests.trial import Trial, TrialVerdict, try_test
 
 ROOT = Path(__file__).resolve().parents[4]

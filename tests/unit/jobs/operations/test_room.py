@@ -10,7 +10,7 @@ import pytest
 from tussock.statestore.meta.store import MetaStore
 
 ROOT = Path(__file__).resolve().parents[4]
-OPERATIONS = sorted((ROOT / "jobs/operations").glob("*.py"))
+OPERATIONS = sorted(file for room in ("operations", "viewtests") for file in (ROOT / "jobs" / room).glob("*.py"))
 ENTRY_POINTS = sorted(
     [ROOT / "jobs/submitted.py", *(file for room in ("jobs/shell", "plugins") for file in (ROOT / room).rglob("*.py"))]
 )
@@ -92,7 +92,7 @@ def faults_of_entry_point(source: str) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("file", OPERATIONS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", OPERATIONS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_operations_print_nothing_and_import_no_entry_point(file: Path) -> None:
     assert faults_of_operation(file.read_text()) == []
 
