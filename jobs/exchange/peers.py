@@ -67,7 +67,7 @@ class Peers:
         mailbox: Mailbox,
         report: Callable[[int], None],
         leave: Callable[[], None] = lambda: None,
-        report_s: float = REPORT_S,
+        report_s: float | None = None,
     ) -> None:
         """
         Args:
@@ -75,10 +75,10 @@ class Peers:
             connections: to every other process, by rank, each with its name in messages. They are closed at the end.
             report: receives the progress; see `report_progress`.
             leave: called at the end.
-            report_s: seconds between two reports, at least.
+            report_s: seconds between two reports, at least; by default REPORT_S.
         """
         self.rank, self._mailbox, self._report, self._leave = rank, mailbox, report, leave
-        self._reported, self._report_s = world.now_s(), report_s
+        self._reported, self._report_s = world.now_s(), REPORT_S if report_s is None else report_s
         self._owners = np.array(owners)
         self._connections = {r: _Connection(r, *connection, mailbox) for r, connection in connections.items()}
         self._receiver = _Receiver(list(self._connections.values()), mailbox)
