@@ -69,9 +69,7 @@ class Definitions:
 class BrokenPipelinesError(InputError):
     """Pipelines without DAGs, because their definitions cannot be read."""
 
-    def __init__(self, errors: tuple[InputError, ...]) -> None:
-        super().__init__(errors)
-        self.errors = errors
+    errors: tuple[InputError, ...]
 
     def __str__(self) -> str:
         return "\n".join(
@@ -82,9 +80,7 @@ class BrokenPipelinesError(InputError):
 class NoPipelinesFolderError(InputError):
     """The folder of the pipelines does not exist."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    folder: str
 
     def __str__(self) -> str:
         return (

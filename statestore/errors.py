@@ -5,11 +5,17 @@
     InputError       correct the input: the SQL, a file, a row, a setting
     DamagedError     stored bytes differ from the bytes that were written
 
-The arguments of an error are its facts. Errors can therefore be pickled and shown on a page.
+The arguments of an error are its facts. Errors can therefore be pickled and shown on a page. A class declares its facts
+as a dataclass declares its fields:
+
+    class LostRaceError(MustStopError):
+        lost: str
+        winner: str = ""
 """
 
 from collections.abc import Collection
 from difflib import get_close_matches
+from typing import Any, ClassVar, dataclass_transform
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
@@ -18,8 +24,32 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+@dataclass_transform(eq_default=False)
 class TussockError(Exception):
-    """Root of all errors that Tussock raises deliberately."""
+    """Root of all errors that Tussock raises deliberately.
+
+    No dataclass: generating the code of one takes 0.2 ms, and a command imports a hundred errors. A class with an
+    `__init__` of its own has no declared facts.
+    """
+
+    _facts: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = (name for name in cls.__annotations__ if name not in cls._facts)
+        cls._facts = () if "__init__" in vars(cls) else (*cls._facts, *own)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if not self._facts:
+            super().__init__(*args, **named)
+            return
+        given = {**dict(zip(self._facts, args, strict=False)), **named}
+        missing = [fact for fact in self._facts if fact not in given and not hasattr(type(self), fact)]
+        if missing or len(given) < len(args) + len(named) or not given.keys() <= set(self._facts):
+            raise TypeError(f"{type(self).__name__} has the facts {', '.join(self._facts)}; given: {args} {named}")
+        for fact, value in given.items():
+            setattr(self, fact, value)
+        super().__init__(*(getattr(self, fact) for fact in self._facts))
 
 
 class RetryableError(TussockError):

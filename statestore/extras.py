@@ -34,9 +34,8 @@ EXTRAS = {
 class MissingExtraError(InputError):
     """An optional package is required and is not installed."""
 
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(module, extra)
-        self.module, self.extra = module, extra
+    module: str
+    extra: str
 
     @property
     def command(self) -> str:

@@ -48,9 +48,8 @@ _marks = _Marks()
 class InheritedError(InputError):
     """A forked process used an object of its parent that works only there."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
-        self.what, self.remedy = what, remedy
+    what: str
+    remedy: str
 
     def __str__(self) -> str:
         return (

@@ -70,9 +70,7 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 class UnsupportedTypeError(InputError):
     """A column has a type that state tables cannot store."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    found: str
 
     def __str__(self) -> str:
         return f"type {self.found} is not supported. Supported types: {_SHOWN}. Cast the column to one of them."

@@ -54,9 +54,7 @@ _UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memor
 class VnodeCountError(InputError):
     """A vnode count is not a power of two from 1 to 32768."""
 
-    def __init__(self, found: int) -> None:
-        super().__init__(found)
-        self.found = found
+    found: int
 
     def __str__(self) -> str:
         return (

@@ -201,9 +201,7 @@ class RecordedZone(tzinfo):
 class NoRulesError(LookupError):
     """A conversion by a zone without recorded rules. Conversions that decide rows have none but recorded ones."""
 
-    def __init__(self, zone: str) -> None:
-        super().__init__(zone)
-        self.zone = zone
+    zone: str
 
     def __str__(self) -> str:
         return f"no rules of the time zone {self.zone!r} are known to this process"

@@ -47,9 +47,8 @@ NOT_SETTLED = -1  # in place of a file number, until the barrier of the statemen
 class CannotAlterSourceError(InputError):
     """A source cannot be altered as requested."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return f"source {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."

@@ -15,9 +15,8 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 class CannotAlterError(InputError):
     """A table cannot be altered as requested."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return f"table {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."

@@ -110,9 +110,9 @@ class RelationExistsError(InputError):
 class RelationInUseError(InputError):
     """Other relations read the relation to drop."""
 
-    def __init__(self, name: str, kind: str, dependents: tuple[str, ...]) -> None:
-        super().__init__(name, kind, dependents)
-        self.name, self.kind, self.dependents = name, kind, dependents
+    name: str
+    kind: str
+    dependents: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
@@ -125,9 +125,8 @@ class RelationInUseError(InputError):
 class CannotPauseError(InputError):
     """A view has no rows yet, or is already paused."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return f"view {self.name!r} cannot be paused: {self.reason}"
@@ -136,9 +135,8 @@ class CannotPauseError(InputError):
 class AppendOnlyTableError(InputError):
     """A statement would change or delete rows of an append-only table."""
 
-    def __init__(self, table: str, statement: str) -> None:
-        super().__init__(table, statement)
-        self.table, self.statement = table, statement
+    table: str
+    statement: str
 
     def __str__(self) -> str:
         return f"{append_only_refusal(self.table, self.statement)}."

@@ -25,9 +25,8 @@ _NEVER_BUILT = (RelationKind.SOURCE, RelationKind.TABLE)
 class BeingBuiltError(InputError):
     """A statement conflicts with views that are being built over several epochs."""
 
-    def __init__(self, views: tuple[str, ...], reason: str) -> None:
-        super().__init__(views, reason)
-        self.views, self.reason = views, reason
+    views: tuple[str, ...]
+    reason: str
 
     def __str__(self) -> str:
         names = ", ".join(self.views)

@@ -42,9 +42,7 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 class FunctionChangedError(InputError):
     """Another session has replaced a function after a view was bound to its code."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    name: str
 
     def __str__(self) -> str:
         return (
@@ -56,9 +54,9 @@ class FunctionChangedError(InputError):
 class PausedViewError(InputError):
     """A new view reads a paused view, so its first epoch would read rows that no later epoch updates."""
 
-    def __init__(self, name: str, paused: str, epoch: int) -> None:
-        super().__init__(name, paused, epoch)
-        self.name, self.paused, self.epoch = name, paused, epoch
+    name: str
+    paused: str
+    epoch: int
 
     def __str__(self) -> str:
         return (

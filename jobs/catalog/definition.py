@@ -80,10 +80,10 @@ _decoder: msgspec.json.Decoder[Definition] = decoder_of(Definition)
 class UnknownRelationError(InputError):
     """No relation has this name (and kind)."""
 
-    def __init__(self, name: str, expected: str, existing: tuple[str, ...], building: str = "") -> None:
-        """`building`: the start and progress of a view with this name that is being built over several epochs."""
-        super().__init__(name, expected, existing, building)
-        self.name, self.expected, self.existing, self.building = name, expected, existing, building
+    name: str
+    expected: str
+    existing: tuple[str, ...]
+    building: str = ""  # the start and progress of a view with this name that is being built over several epochs
 
     def __str__(self) -> str:
         if self.building:

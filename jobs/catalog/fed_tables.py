@@ -19,9 +19,10 @@ from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, Relat
 class FedTableError(InputError):
     """A statement would write or change a table that a source feeds. `holds`: the rows of the table."""
 
-    def __init__(self, name: str, source: str, holds: str, statement: str) -> None:
-        super().__init__(name, source, holds, statement)
-        self.name, self.source, self.holds, self.statement = name, source, holds, statement
+    name: str
+    source: str
+    holds: str
+    statement: str
 
     def __str__(self) -> str:
         return (

@@ -35,9 +35,8 @@ Replacement = CreateView | CreatePlainView | CreateFunction
 class CannotReplaceError(InputError):
     """A view would read itself."""
 
-    def __init__(self, name: str, through: str) -> None:
-        super().__init__(name, through)
-        self.name, self.through = name, through
+    name: str
+    through: str
 
     def __str__(self) -> str:
         return (
@@ -49,9 +48,8 @@ class CannotReplaceError(InputError):
 class UnsettledError(InputError):
     """A view reads a replaced relation, and the statement that replaces it does not include the view."""
 
-    def __init__(self, view: str, replaced: str) -> None:
-        super().__init__(view, replaced)
-        self.view, self.replaced = view, replaced
+    view: str
+    replaced: str
 
     def __str__(self) -> str:
         return (

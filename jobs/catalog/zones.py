@@ -19,9 +19,7 @@ _INSTANT = re.compile(r"\btimestamp\b")  # the type of instants, also within a n
 class ZoneRecordedError(InputError):
     """Another process has recorded other rules of a time zone meanwhile."""
 
-    def __init__(self, zone: str) -> None:
-        super().__init__(zone)
-        self.zone = zone
+    zone: str
 
     def __str__(self) -> str:
         return (

@@ -15,9 +15,8 @@ from tussock.statestore.errors import InputError, RetryableError, TussockError
 class ActorError(InputError):
     """A row, file or expression of the user stopped the epoch. `relation` is the fragment's relation."""
 
-    def __init__(self, relation: str, cause: str) -> None:
-        super().__init__(relation, cause)
-        self.relation, self.cause = relation, cause
+    relation: str
+    cause: str
 
     def __str__(self) -> str:
         return f"{self.relation}: {self.cause}"
@@ -29,9 +28,8 @@ class ViewFailedError(ActorError):
     `build`: the view is built over several epochs. `ways`: the remedies, which the driver adds.
     """
 
-    def __init__(self, relation: str, cause: str, build: bool = False, ways: str = "") -> None:
-        InputError.__init__(self, relation, cause, build, ways)
-        self.relation, self.cause, self.build, self.ways = relation, cause, build, ways
+    build: bool = False
+    ways: str = ""
 
     def __str__(self) -> str:
         ways = f"{'' if self.cause.endswith('.') else '.'} Nothing of this epoch was committed.{self.ways}"
@@ -41,8 +39,8 @@ class ViewFailedError(ActorError):
 class SourceFileError(InputError):
     """One file of a source cannot be processed. The source waits; everything else continues."""
 
-    path: str
-    source: str = ""  # the source that met the error; empty until it is known
+    path = ""
+    source = ""  # the source that met the error; empty until it is known
 
     @classmethod
     @contextmanager
@@ -61,11 +59,9 @@ class SourceContradictedError(SourceFileError):
     `sources` are the sources that the failing view reads. One of them is at fault.
     """
 
-    path = ""
-
-    def __init__(self, source: str, sources: Sequence[str], row: str) -> None:
-        super().__init__(source, tuple(sources), row)
-        self.source, self.sources, self.row = source, tuple(sources), row
+    source: str
+    sources: Sequence[str]
+    row: str
 
     def __str__(self) -> str:
         of = f"source {self.source!r}" if len(self.sources) == 1 else f"one of the sources {', '.join(self.sources)}"
@@ -86,9 +82,9 @@ class SourceAwayError(RetryableError):
     `path`: the item that was being read; empty if unknown.
     """
 
-    def __init__(self, source: str, path: str, reason: str) -> None:
-        super().__init__(source, path, reason)
-        self.source, self.path, self.reason = source, path, reason
+    source: str
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return self.reason

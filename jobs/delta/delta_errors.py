@@ -6,9 +6,8 @@ from tussock.statestore.errors import InputError
 class DeltaLogError(InputError):
     """The log of a Delta table cannot be read: an entry is damaged or missing, or has unknown content."""
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(place, reason)
-        self.place, self.reason = place, reason
+    place: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -22,9 +21,9 @@ class DeltaLogError(InputError):
 class OutsideFileError(InputError):
     """A table names a file outside of its folder, which its writer might not be allowed to read."""
 
-    def __init__(self, table: str, name: str, option: str) -> None:
-        super().__init__(table, name, option)
-        self.table, self.name, self.option = table, name, option
+    table: str
+    name: str
+    option: str
 
     def __str__(self) -> str:
         return (

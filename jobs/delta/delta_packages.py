@@ -16,9 +16,8 @@ _OTHERS = {
 class NoDeltaReleaseError(InputError):
     """No release of Delta Lake is known for the installed release of Spark."""
 
-    def __init__(self, spark: str, known: tuple[str, ...]) -> None:
-        super().__init__(spark, known)
-        self.spark, self.known = spark, known
+    spark: str
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         return (

@@ -201,9 +201,8 @@ def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, b
 class BuildFailedError(InputError):
     """A row raised in a view that is built over several epochs. The build was given up; all else is unchanged."""
 
-    def __init__(self, view: str, reason: str) -> None:
-        super().__init__(view, reason)
-        self.view, self.reason = view, reason
+    view: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -244,9 +243,8 @@ def _time_of(text: str, time_zone: str) -> datetime:
 class BadTimeError(InputError):
     """A text is no valid time."""
 
-    def __init__(self, text: str, reason: str) -> None:
-        super().__init__(text, reason)
-        self.text, self.reason = text, reason
+    text: str
+    reason: str
 
     def __str__(self) -> str:
         return f"time {self.text}: {self.reason}; expected an ISO 8601 time, such as 2013-01-01T00:00:00Z, or now"
@@ -255,9 +253,9 @@ class BadTimeError(InputError):
 class BadIntervalError(InputError):
     """The two times are not a valid interval."""
 
-    def __init__(self, start: str, end: str, reason: str) -> None:
-        super().__init__(start, end, reason)
-        self.start, self.end, self.reason = start, end, reason
+    start: str
+    end: str
+    reason: str
 
     def __str__(self) -> str:
         return (

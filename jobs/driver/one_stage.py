@@ -42,9 +42,7 @@ _NOT_REPEATED = "Could not recover from a failed barrier ResultStage"  # in Spar
 class BadExchangeError(InputError):
     """The setting of the exchange has an unknown value."""
 
-    def __init__(self, value: str) -> None:
-        super().__init__(value)
-        self.value = value
+    value: str
 
     def __str__(self) -> str:
         return f'"{SETTING}" is {self.value!r}; expected "sockets" (the default) or "files"'

@@ -194,9 +194,7 @@ class SparkWantedError(TussockError):
     `why`: empty if it was not yet known, because only Spark can list a source.
     """
 
-    def __init__(self, why: str = "") -> None:
-        super().__init__(why)
-        self.why = why
+    why: str = ""
 
     def __str__(self) -> str:
         return f"this epoch requires Spark: {self.why or 'only Spark can list a source'}"

@@ -22,9 +22,9 @@ _Spooled = tuple[int, int]  # offset and length in the file
 class LocalDiskError(RetryableError):
     """The local disk of a worker cannot take the cells of an exchange."""
 
-    def __init__(self, folder: str, nbytes: int, reason: str) -> None:
-        super().__init__(folder, nbytes, reason)
-        self.folder, self.nbytes, self.reason = folder, nbytes, reason
+    folder: str
+    nbytes: int
+    reason: str
 
     def __str__(self) -> str:
         return (

@@ -88,9 +88,7 @@ class Roll(msgspec.Struct, frozen=True):
 class PeerMissingError(RetryableError):
     """Not all processes of an epoch met in time, or the driver cannot be reached."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (

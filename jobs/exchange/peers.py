@@ -45,9 +45,8 @@ _READS = 64  # from one peer before the others are looked at
 class PeerLostError(RetryableError):
     """A process of the epoch died, or the network to it failed, before it had sent all cells."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return (

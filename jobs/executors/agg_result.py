@@ -20,9 +20,9 @@ Mask = npt.NDArray[np.bool_]
 class AggregateError(InputError):
     """An aggregate of a group has no value of its type. A note on the error contains the view."""
 
-    def __init__(self, call: str, type_name: str, group: str) -> None:
-        super().__init__(call, type_name, group)
-        self.call, self.type_name, self.group = call, type_name, group
+    call: str
+    type_name: str
+    group: str
 
     @property
     def where(self) -> str:

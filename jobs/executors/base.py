@@ -35,9 +35,9 @@ NO_ROW = "a delete of a row that does not exist"
 class ChangeError(DamagedError):
     """A change does not fit the stored rows. `problem` is TWO_ROWS or NO_ROW."""
 
-    def __init__(self, table: str, problem: str, key: str) -> None:
-        super().__init__(table, problem, key)
-        self.table, self.problem, self.key = table, problem, key
+    table: str
+    problem: str
+    key: str
 
     def __str__(self) -> str:
         return (

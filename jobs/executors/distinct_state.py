@@ -27,9 +27,7 @@ PIECE_ROWS = 1 << 19
 class NegativeFrequencyError(InputError):
     """A row has a negative frequency in percentile."""
 
-    def __init__(self, found: int) -> None:
-        super().__init__(found)
-        self.found = found
+    found: int
 
     def __str__(self) -> str:
         return (

@@ -217,9 +217,11 @@ class ExpressionError(InputError):
     that the operator reads, with or without weights). `row` is the index of the first row on which it raised.
     """
 
-    def __init__(self, expression: int, text: str, reason: str, rows: pa.Table, row: int) -> None:
-        super().__init__(expression, text, reason, rows, row)
-        self.expression, self.text, self.reason, self.rows, self.row = expression, text, reason, rows, row
+    expression: int
+    text: str
+    reason: str
+    rows: pa.Table
+    row: int
 
     def __str__(self) -> str:
         return f"expression {self.text} raised: {self.reason}. The row: ({show_row(rows_alone(self.rows), self.row)})."

@@ -25,9 +25,7 @@ class TooManyRowsError(InputError):
     `found`: the row of the outer query; empty if the subquery reads none.
     """
 
-    def __init__(self, found: str = "") -> None:
-        super().__init__(found)
-        self.found = found
+    found: str = ""
 
     def __str__(self) -> str:
         of = f" for the row ({self.found})" if self.found else ""

@@ -44,9 +44,11 @@ MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys scans the table
 class StatementRowError(InputError):
     """An expression of an UPDATE or DELETE raised on a row of its table. `entry`: the statement's place in the log."""
 
-    def __init__(self, table: str, statement: str, key: str, reason: str, entry: int) -> None:
-        super().__init__(table, statement, key, reason, entry)
-        self.table, self.statement, self.key, self.reason, self.entry = table, statement, key, reason, entry
+    table: str
+    statement: str
+    key: str
+    reason: str
+    entry: int
 
     def __str__(self) -> str:
         return (

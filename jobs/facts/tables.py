@@ -13,9 +13,8 @@ from tussock.statestore.meta.version import HummockVersion, SstInfo
 class NoSuchTableError(InputError):
     """No state table has this number, and no relation this name."""
 
-    def __init__(self, found: str, known: tuple[str, ...]) -> None:
-        super().__init__(found, known)
-        self.found, self.known = found, known
+    found: str
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         return (

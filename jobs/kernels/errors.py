@@ -7,9 +7,10 @@ from tussock.statestore.errors import InputError, TussockError
 class UnsupportedExpressionError(InputError):
     """No kernel computes this expression: it is not on the list of expressions that are tested against Spark."""
 
-    def __init__(self, shape: str, text: str, reason: str, place: Place | None = None) -> None:
-        super().__init__(shape, text, reason, place)
-        self.shape, self.text, self.reason, self.place = shape, text, reason, place
+    shape: str
+    text: str
+    reason: str
+    place: Place | None = None
 
     def __str__(self) -> str:
         where = "" if self.place is None else f" at line {self.place.line}, column {self.place.column}"
@@ -23,9 +24,10 @@ class RowError(InputError):
     the kernel's input. The caller can name both.
     """
 
-    def __init__(self, text: str, reason: str, row: int, expression: int = 0) -> None:
-        super().__init__(text, reason, row, expression)
-        self.text, self.reason, self.row, self.expression = text, reason, row, expression
+    text: str
+    reason: str
+    row: int
+    expression: int = 0
 
     def __str__(self) -> str:
         return (
@@ -37,9 +39,8 @@ class RowError(InputError):
 class KernelError(TussockError):
     """DuckDB refused a rendered query: the renderer has a defect, or memory or disk is exhausted."""
 
-    def __init__(self, sql: str, reason: str) -> None:
-        super().__init__(sql, reason)
-        self.sql, self.reason = sql, reason
+    sql: str
+    reason: str
 
     def __str__(self) -> str:
         return (

@@ -48,9 +48,9 @@ class FunctionInput(Enum):
 class FunctionCodeError(InputError):
     """A function's code cannot be loaded, or does not match its declaration."""
 
-    def __init__(self, function: str, file: str, reason: str) -> None:
-        super().__init__(function, file, reason)
-        self.function, self.file, self.reason = function, file, reason
+    function: str
+    file: str
+    reason: str
 
     def __str__(self) -> str:
         return f"function {self.function!r}, {self.file}: {self.reason}. Nothing was changed."
@@ -59,9 +59,10 @@ class FunctionCodeError(InputError):
 class FunctionResultError(InputError):
     """A function did not return one value of its type per row. Its code is wrong, not the rows."""
 
-    def __init__(self, function: str, file: str, found: str, expected: str) -> None:
-        super().__init__(function, file, found, expected)
-        self.function, self.file, self.found, self.expected = function, file, found, expected
+    function: str
+    file: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (

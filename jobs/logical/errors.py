@@ -11,9 +11,9 @@ class SqlError(InputError):
     The message has the reason, the place (None if unknown), and the line with a caret.
     """
 
-    def __init__(self, reason: str, place: Place | None = None, excerpt: str | None = None) -> None:
-        super().__init__(reason, place, excerpt)
-        self.reason, self.place, self.excerpt = reason, place, excerpt
+    reason: str
+    place: Place | None = None
+    excerpt: str | None = None
 
     def __str__(self) -> str:
         return self.reason + _where(self.place, self.excerpt)

@@ -10,9 +10,11 @@ from tussock.statestore.errors import InputError
 class NullKeyError(InputError):
     """A row for a table has NULL in a key column (`in_key`) or in a NOT NULL column."""
 
-    def __init__(self, table: str, column: str, row: int, rows: int, in_key: bool = True) -> None:
-        super().__init__(table, column, row, rows, in_key)
-        self.table, self.column, self.row, self.rows, self.in_key = table, column, row, rows, in_key
+    table: str
+    column: str
+    row: int
+    rows: int
+    in_key: bool = True
 
     def __str__(self) -> str:
         what = "is part of the primary key" if self.in_key else "is a NOT NULL column"

@@ -20,9 +20,10 @@ METADATA_KEY = "__CHAR_VARCHAR_TYPE_STRING"
 class TextTooLongError(InputError):
     """A text is longer than its column allows."""
 
-    def __init__(self, table: str, column: str, declared: str, text: str) -> None:
-        super().__init__(table, column, declared, text)
-        self.table, self.column, self.declared, self.text = table, column, declared, text
+    table: str
+    column: str
+    declared: str
+    text: str
 
     def __str__(self) -> str:
         shown = self.text if len(self.text) <= 100 else f"{self.text[:100]}…"

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 class OtherTimeZoneError(InputError):
     """pipeline.toml and the store have different time zones."""
 
-    def __init__(self, pipeline: str, wanted: str, store: str, there: str) -> None:
-        super().__init__(pipeline, wanted, store, there)
-        self.pipeline, self.wanted, self.store, self.there = pipeline, wanted, store, there
+    pipeline: str
+    wanted: str
+    store: str
+    there: str
 
     def __str__(self) -> str:
         return (

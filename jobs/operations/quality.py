@@ -151,9 +151,7 @@ def propose(at: PipelineStore, view: str) -> Path:
 class SuiteThereError(InputError):
     """A proposed suite would replace an existing one."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
-        self.file = file
+    file: str
 
     def __str__(self) -> str:
         return f"{self.file} exists, and was not changed. Rename it first to get a proposal."

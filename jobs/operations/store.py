@@ -36,9 +36,7 @@ class PipelineStore:
 class NeverAppliedError(NotInitialisedError):
     """A pipeline has no store, because it was never applied. Args: the store's address, and `Pipeline.argument`."""
 
-    def __init__(self, uri: str, pipeline: str) -> None:
-        super().__init__(uri)
-        self.args, self.pipeline = (uri, pipeline), pipeline
+    pipeline: str
 
     def __str__(self) -> str:
         return (

@@ -15,9 +15,7 @@ from tussock.statestore.progress import Progress, no_progress
 class NoSuchPinError(InputError):
     """No pin has this holder."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    found: str
 
     def __str__(self) -> str:
         return f"no pin is held by {self.found!r}; `tussock pin list` lists all pins"

@@ -55,9 +55,8 @@ class MissingFilesError(InputError):
 class UnknownArrivalError(InputError):
     """A table [arrival.NAME] of pipeline.toml names no source of files."""
 
-    def __init__(self, source: str, known: tuple[str, ...]) -> None:
-        super().__init__(source, known)
-        self.source, self.known = source, known
+    source: str
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         near = did_you_mean(self.source, self.known)

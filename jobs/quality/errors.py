@@ -6,9 +6,8 @@ from tussock.statestore.errors import InputError
 class UnknownMetricError(InputError):
     """Great Expectations requested a metric that is not computed here: a list in jobs/quality is wrong."""
 
-    def __init__(self, metric: str, column: object) -> None:
-        super().__init__(metric, column)
-        self.metric, self.column = metric, column
+    metric: str
+    column: object
 
     def __str__(self) -> str:
         return (

@@ -162,9 +162,9 @@ def check(
 class NoSuiteError(InputError):
     """A pipeline has no suites, or none for a view."""
 
-    def __init__(self, pipeline: str, view: str, known: tuple[str, ...]) -> None:
-        super().__init__(pipeline, view, known)
-        self.pipeline, self.view, self.known = pipeline, view, known
+    pipeline: str
+    view: str
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         if not self.known:
@@ -179,9 +179,7 @@ class NoSuiteError(InputError):
 class NoEpochYetError(InputError):
     """A store has no epoch that could be checked."""
 
-    def __init__(self, pipeline: str) -> None:
-        super().__init__(pipeline)
-        self.pipeline = pipeline
+    pipeline: str
 
     def __str__(self) -> str:
         return f"the store of {self.pipeline!r} has no epoch yet. Run `tussock epoch --pipeline {self.pipeline}` first."

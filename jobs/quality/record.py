@@ -178,9 +178,8 @@ class QualityGateError(InputError):
 
     parts_values = True
 
-    def __init__(self, record: QualityRecord, published: int = 0) -> None:
-        super().__init__(record, published)
-        self.record, self.published = record, published
+    record: QualityRecord
+    published: int = 0
 
     def __str__(self) -> str:
         record = self.record
@@ -199,9 +198,7 @@ class HeldViewsError(InputError):
 
     parts_values = True
 
-    def __init__(self, record: QualityRecord) -> None:
-        super().__init__(record)
-        self.record = record
+    record: QualityRecord
 
     def __str__(self) -> str:
         record = self.record
@@ -237,9 +234,7 @@ def subject_of(name: str) -> str:
 class MissingRecordError(InputError):
     """The gate has not run on an epoch."""
 
-    def __init__(self, epoch: int) -> None:
-        super().__init__(epoch)
-        self.epoch = epoch
+    epoch: int
 
     def __str__(self) -> str:
         return (

@@ -86,9 +86,9 @@ _FORM = 'a JSON object with a list "expectations" of {"type": â€¦, "kwargs": {â€
 class QualitySuiteError(InputError):
     """A suite file cannot be used."""
 
-    def __init__(self, file: str, found: str, expected: str) -> None:
-        super().__init__(file, found, expected)
-        self.file, self.found, self.expected = file, found, expected
+    file: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return f"{self.file}: found {self.found}, expected {self.expected}."

@@ -31,9 +31,7 @@ _INSTANT = re.compile(r"\btimestamp\b")  # the type of instants, also within a n
 class DuckQueryError(InputError):
     """DuckDB cannot run a query."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (

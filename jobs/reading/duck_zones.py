@@ -21,10 +21,9 @@ _STEP_S = 5 * 86_400
 class DuckZoneError(InputError):
     """DuckDB has other rules of a time zone than the store."""
 
-    def __init__(self, zone: str, release: str, since: str) -> None:
-        """`since`: a day on which they differ; empty: DuckDB does not know the zone."""
-        super().__init__(zone, release, since)
-        self.zone, self.release, self.since = zone, release, since
+    zone: str
+    release: str
+    since: str  # a day on which they differ; empty: DuckDB does not know the zone
 
     def __str__(self) -> str:
         found = f"has other rules of the time zone {self.zone} than the store, for example on {self.since}"

@@ -32,9 +32,8 @@ from tussock.statestore.meta.version import HummockVersion
 class FrameOfAnEpochError(InputError):
     """A view cannot be created from the rows of one epoch."""
 
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
+    name: str
+    epoch: int
 
     def __str__(self) -> str:
         return (
@@ -46,9 +45,8 @@ class FrameOfAnEpochError(InputError):
 class OutdatedFrameError(InputError):
     """A view cannot be created from a DataFrame over a relation that has changed since."""
 
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
+    name: str
+    epoch: int
 
     def __str__(self) -> str:
         return (

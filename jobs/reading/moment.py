@@ -13,9 +13,9 @@ from tussock.statestore.zones import tzinfo_of
 class BadMomentError(InputError):
     """A text is not a moment, or nothing can be read at the moment."""
 
-    def __init__(self, moment: str, reason: str, expected: str) -> None:
-        super().__init__(moment, reason, expected)
-        self.moment, self.reason, self.expected = moment, reason, expected
+    moment: str
+    reason: str
+    expected: str
 
     def __str__(self) -> str:
         return f"moment {self.moment!r}: {self.reason}; expected {self.expected}"

@@ -39,12 +39,12 @@ class WaitingStatementFailsError(InputError):
         take_log: a barrier is open, and the entry is newer.
     """
 
-    def __init__(
-        self, table: str, statement: str, key: str, reason: str, entry: int | None, take_log: bool = False
-    ) -> None:
-        super().__init__(table, statement, key, reason, entry, take_log)
-        self.table, self.statement, self.key, self.reason, self.entry = table, statement, key, reason, entry
-        self.take_log = take_log
+    table: str
+    statement: str
+    key: str
+    reason: str
+    entry: int | None
+    take_log: bool = False
 
     def __str__(self) -> str:
         remedy = (
@@ -62,9 +62,8 @@ class WaitingStatementFailsError(InputError):
 class EpochMovedError(RetryableError):
     """Another process committed an epoch while a statement read rows of the epoch before."""
 
-    def __init__(self, epoch: int, found: int) -> None:
-        super().__init__(epoch, found)
-        self.epoch, self.found = epoch, found
+    epoch: int
+    found: int
 
     def __str__(self) -> str:
         return (

@@ -44,9 +44,7 @@ def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
 class FunctionInQueryError(InputError):
     """A query calls a Python function, but these run only in materialized views."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    name: str
 
     def __str__(self) -> str:
         return (

@@ -19,9 +19,10 @@ class NotThereYetError(InputError):
         published: whether readers see that epoch.
     """
 
-    def __init__(self, name: str, epoch: int, since: int | None = None, published: bool = True) -> None:
-        super().__init__(name, epoch, since, published)
-        self.name, self.epoch, self.since, self.published = name, epoch, since, published
+    name: str
+    epoch: int
+    since: int | None = None
+    published: bool = True
 
     def __str__(self) -> str:
         if self.since is not None:
@@ -42,9 +43,8 @@ class NotThereYetError(InputError):
 class BackwardsError(InputError):
     """Changes were requested from an epoch to an older one."""
 
-    def __init__(self, since: int, until: int) -> None:
-        super().__init__(since, until)
-        self.since, self.until = since, until
+    since: int
+    until: int
 
     def __str__(self) -> str:
         return f"changes from epoch {self.since} until epoch {self.until}: the first is later; expected since <= until"
@@ -87,9 +87,8 @@ class WaitingChangesWarning(UserWarning):
 class NeverPassedError(InputError):
     """A view has no visible rows, because its quality suite has always failed."""
 
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
+    name: str
+    epoch: int
 
     def __str__(self) -> str:
         return (
@@ -101,9 +100,9 @@ class NeverPassedError(InputError):
 class UnknownColumnError(InputError):
     """A relation does not have the requested column."""
 
-    def __init__(self, relation: str, column: str, existing: tuple[str, ...]) -> None:
-        super().__init__(relation, column, existing)
-        self.relation, self.column, self.existing = relation, column, existing
+    relation: str
+    column: str
+    existing: tuple[str, ...]
 
     def __str__(self) -> str:
         near = did_you_mean(self.column, self.existing)

@@ -52,9 +52,8 @@ CHANGE = "_change_type"  # the column of changes with "insert" or "delete"; Delt
 class NoStoredRowsError(InputError):
     """A source, plain view or function was read as if it were a table."""
 
-    def __init__(self, name: str, kind: str = RelationKind.SOURCE) -> None:
-        super().__init__(name, kind)
-        self.name, self.kind = name, kind
+    name: str
+    kind: str = RelationKind.SOURCE
 
     def __str__(self) -> str:
         if self.kind == RelationKind.FUNCTION:

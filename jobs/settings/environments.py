@@ -23,9 +23,10 @@ SAME_EVERYWHERE = ("name", "env")
 class UnknownEnvironmentError(InputError):
     """The chosen environment is not in the pipeline's file."""
 
-    def __init__(self, file: str, name: str, known: tuple[str, ...], option: bool) -> None:
-        super().__init__(file, name, known, option)
-        self.file, self.name, self.known, self.option = file, name, known, option
+    file: str
+    name: str
+    known: tuple[str, ...]
+    option: bool
 
     def __str__(self) -> str:
         chosen = f"--env {self.name}" if self.option else f"{VARIABLE}={self.name}"

@@ -58,9 +58,9 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
 class CopiedStoreError(InputError):
     """A store that is not at its recorded place tried to write outside of itself."""
 
-    def __init__(self, uri: str, recorded: str, found: str) -> None:
-        super().__init__(uri, recorded, found)
-        self.uri, self.recorded, self.found = uri, recorded, found
+    uri: str
+    recorded: str
+    found: str
 
     def __str__(self) -> str:
         store = shlex.quote(self.uri)

@@ -29,9 +29,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s%(work)s: %(message)s"
 class BadLogLevelError(InputError):
     """TUSSOCK_LOG is not a log level."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    found: str
 
     def __str__(self) -> str:
         return f"{VARIABLE} is {self.found!r}; expected one of {', '.join(LEVELS)}, or the variable unset"

@@ -173,9 +173,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 class UnknownPipelineError(InputError):
     """No folder with this name contains a pipeline.toml."""
 
-    def __init__(self, name: str, folder: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, folder, known)
-        self.name, self.folder, self.known = name, folder, known
+    name: str
+    folder: str
+    known: tuple[str, ...]
 
     def __str__(self) -> str:
         if not self.known:

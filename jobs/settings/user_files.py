@@ -18,9 +18,10 @@ class UserFileError(InputError):
         reason: such as the system's text for the error.
     """
 
-    def __init__(self, path: str, done: str, reason: str, expected: str) -> None:
-        super().__init__(path, done, reason, expected)
-        self.path, self.done, self.reason, self.expected = path, done, reason, expected
+    path: str
+    done: str
+    reason: str
+    expected: str
 
     def __str__(self) -> str:
         return f"{self.path} cannot be {self.done}: {self.reason}. Expected {self.expected}."

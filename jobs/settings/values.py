@@ -33,9 +33,10 @@ _PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # the end of msgspec's mess
 class PipelineError(InputError):
     """A pipeline's definition is invalid."""
 
-    def __init__(self, file: str, key: str, found: str, expected: str) -> None:
-        super().__init__(file, key, found, expected)
-        self.file, self.key, self.found, self.expected = file, key, found, expected
+    file: str
+    key: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return f"{self.file}: {self.key}: found {self.found}, expected {self.expected}."

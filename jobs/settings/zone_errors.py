@@ -12,9 +12,8 @@ _SHOWN = 3  # spans in a message
 class UnknownZoneError(InputError):
     """Java does not know a time zone."""
 
-    def __init__(self, zone: str, java: str) -> None:
-        super().__init__(zone, java)
-        self.zone, self.java = zone, java
+    zone: str
+    java: str
 
     def __str__(self) -> str:
         return (
@@ -26,14 +25,10 @@ class UnknownZoneError(InputError):
 class ZoneRulesDifferError(InputError):
     """A library has other rules of a time zone than the store."""
 
-    def __init__(self, zone: str, found: str, recorded: str, spans: str) -> None:
-        """
-        Args:
-            found, recorded: the databases of the library and of the store.
-            spans: the times at which the rules differ.
-        """
-        super().__init__(zone, found, recorded, spans)
-        self.zone, self.found, self.recorded, self.spans = zone, found, recorded, spans
+    zone: str
+    found: str  # the database of the library
+    recorded: str  # the database of the store
+    spans: str  # the times at which the rules differ
 
     @classmethod
     def between(cls, recorded: ZoneRules, found: ZoneRules) -> "ZoneRulesDifferError":

@@ -38,9 +38,7 @@ import tussock_dags.broken_pipelines
 class NotInstalledError(InputError):
     """Tussock runs from a checkout and is not installed, so Airflow cannot import its DAGs."""
 
-    def __init__(self, checkout: str) -> None:
-        super().__init__(checkout)
-        self.checkout = checkout
+    checkout: str
 
     def __str__(self) -> str:
         return (
@@ -53,9 +51,7 @@ class NotInstalledError(InputError):
 class ForeignFileError(InputError):
     """A file with this name exists and was not written by this command."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    path: str
 
     def __str__(self) -> str:
         return (
@@ -67,9 +63,7 @@ class ForeignFileError(InputError):
 class NoDagFolderError(InputError):
     """The folder for the files does not exist."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    folder: str
 
     def __str__(self) -> str:
         return (

@@ -28,9 +28,7 @@ _SHOWN = 20  # maximum number of ranges printed per SST
 class StoreDamagedError(DamagedError):
     """A scrub found damage. The report was printed before."""
 
-    def __init__(self, objects: int) -> None:
-        super().__init__(objects)
-        self.objects = objects
+    objects: int
 
     def __str__(self) -> str:
         return (

@@ -48,9 +48,7 @@ class Command:
 class WhichStoreError(InputError):
     """The command line names no store. `folder`: the folder without a pipeline, if the command looked for all."""
 
-    def __init__(self, folder: str = "") -> None:
-        super().__init__(folder)
-        self.folder = folder
+    folder: str = ""
 
     def __str__(self) -> str:
         searched = f", and {self.folder} contains no pipeline" if self.folder else ""
@@ -60,9 +58,7 @@ class WhichStoreError(InputError):
 class NoPipelineError(InputError):
     """The command line names an environment, but no pipeline."""
 
-    def __init__(self, environment: str) -> None:
-        super().__init__(environment)
-        self.environment = environment
+    environment: str
 
     def __str__(self) -> str:
         return f"--env {self.environment} is an environment of a pipeline. Name the pipeline with --pipeline NAME."

@@ -25,9 +25,7 @@ _COMMENTED = re.compile(r"^([^#\n]*[^#\s]) {2,}(# .*)$", re.MULTILINE)
 class BadPipelineNameError(InputError):
     """The name is not a valid pipeline name."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    found: str
 
     def __str__(self) -> str:
         words = re.sub(r"[^a-z0-9_]+", "_", self.found.lower()).strip("_")
@@ -41,9 +39,7 @@ class BadPipelineNameError(InputError):
 class PipelineThereError(InputError):
     """A folder with this name exists."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    folder: str
 
     def __str__(self) -> str:
         return f"{self.folder} already exists and was not changed. Choose another name, or remove the folder."

@@ -52,9 +52,7 @@ class ViewTestsPlugin:
 class FailedViewTestError(Exception):
     """A test of a view did not pass. `text` is the reason."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+    text: str
 
 
 class ViewTestsFile(pytest.File):

@@ -128,9 +128,8 @@ class WholeRows(Protocol):
 class ForeignTableError(InputError):
     """The place for a published relation contains a table of another store or program."""
 
-    def __init__(self, place: str, found: str) -> None:
-        super().__init__(place, found)
-        self.place, self.found = place, found
+    place: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -142,9 +141,9 @@ class ForeignTableError(InputError):
 class UnpublishableColumnError(InputError):
     """The sink's kind of table does not support a column."""
 
-    def __init__(self, relation: str, column: str, reason: str) -> None:
-        super().__init__(relation, column, reason)
-        self.relation, self.column, self.reason = relation, column, reason
+    relation: str
+    column: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -159,9 +158,9 @@ REMOVE = "Restore the table's folder from a copy, or remove it: the next publish
 class BrokenTableError(InputError):
     """The files of a published table contradict each other or cannot be read."""
 
-    def __init__(self, place: str, operation: str, reason: str) -> None:
-        super().__init__(place, operation, reason)
-        self.place, self.operation, self.reason = place, operation, reason
+    place: str
+    operation: str
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.operation} failed at {self.place}: {self.reason.rstrip('.')}. {REMOVE}."
@@ -170,9 +169,8 @@ class BrokenTableError(InputError):
 class SinkBusyError(RetryableError):
     """Other writers always committed first."""
 
-    def __init__(self, place: str, tries: int) -> None:
-        super().__init__(place, tries)
-        self.place, self.tries = place, tries
+    place: str
+    tries: int
 
     def __str__(self) -> str:
         return (

@@ -81,9 +81,8 @@ class TablesNotPublishedError(InputError):
 class UnknownPublishedError(InputError):
     """`[publish]` names a relation that does not exist."""
 
-    def __init__(self, name: str, existing: tuple[str, ...]) -> None:
-        super().__init__(name, existing)
-        self.name, self.existing = name, existing
+    name: str
+    existing: tuple[str, ...]
 
     def __str__(self) -> str:
         near = did_you_mean(self.name, self.existing)
@@ -97,9 +96,8 @@ class UnknownPublishedError(InputError):
 class NotPublishedError(InputError):
     """An epoch to publish is not yet visible to the store's readers."""
 
-    def __init__(self, epoch: int, published: int) -> None:
-        super().__init__(epoch, published)
-        self.epoch, self.published = epoch, published
+    epoch: int
+    published: int
 
     def __str__(self) -> str:
         return (

@@ -15,9 +15,8 @@ _ANEW = (
 class MissingDeltaTableError(InputError):
     """A source's path contains no Delta table."""
 
-    def __init__(self, source: str, place: str) -> None:
-        super().__init__(source, place)
-        self.source, self.place = source, place
+    source: str
+    place: str
 
     def __str__(self) -> str:
         return (
@@ -29,9 +28,10 @@ class MissingDeltaTableError(InputError):
 class DeltaTableReplacedError(InputError):
     """Another table has replaced the one that a source reads."""
 
-    def __init__(self, source: str, place: str, recorded: str, found: str) -> None:
-        super().__init__(source, place, recorded, found)
-        self.source, self.place, self.recorded, self.found = source, place, recorded, found
+    source: str
+    place: str
+    recorded: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -44,9 +44,10 @@ class DeltaTableReplacedError(InputError):
 class DeltaHistoryGoneError(InputError):
     """The history between the taken version and the current one was removed, from the log or by VACUUM."""
 
-    def __init__(self, source: str, place: str, taken: int, gone: str) -> None:
-        super().__init__(source, place, taken, gone)
-        self.source, self.place, self.taken, self.gone = source, place, taken, gone
+    source: str
+    place: str
+    taken: int
+    gone: str
 
     def __str__(self) -> str:
         return (
@@ -60,10 +61,12 @@ class DeltaHistoryGoneError(InputError):
 class DeltaSchemaChangedError(InputError):
     """A version of the table lacks a declared column, or has it in a type that cannot be read as the declared type."""
 
-    def __init__(self, source: str, place: str, version: int, column: str, found: str, expected: str) -> None:
-        super().__init__(source, place, version, column, found, expected)
-        self.source, self.place, self.version = source, place, version
-        self.column, self.found, self.expected = column, found, expected
+    source: str
+    place: str
+    version: int
+    column: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (
@@ -77,9 +80,9 @@ class DeltaSchemaChangedError(InputError):
 class UnsupportedDeltaFeatureError(InputError):
     """The table uses a feature that readers must support, and this reader does not."""
 
-    def __init__(self, source: str, place: str, feature: str) -> None:
-        super().__init__(source, place, feature)
-        self.source, self.place, self.feature = source, place, feature
+    source: str
+    place: str
+    feature: str
 
     def __str__(self) -> str:
         return (
@@ -92,9 +95,9 @@ class UnsupportedDeltaFeatureError(InputError):
 class BadDeltaKeyError(InputError):
     """The option `key` names a column that cannot be part of a key."""
 
-    def __init__(self, source: str, column: str, reason: str) -> None:
-        super().__init__(source, column, reason)
-        self.source, self.column, self.reason = source, column, reason
+    source: str
+    column: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -107,9 +110,8 @@ class BadDeltaKeyError(InputError):
 class UnskippableVersionError(InputError):
     """A version of a Delta table cannot be skipped."""
 
-    def __init__(self, source: str, item: str) -> None:
-        super().__init__(source, item)
-        self.source, self.item = source, item
+    source: str
+    item: str
 
     def __str__(self) -> str:
         return (
@@ -125,9 +127,8 @@ class DeltaReadError(SourceFileError):
         path: the pinned item, as the barrier names it.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return (

@@ -30,9 +30,8 @@ def without_path(reason: str, path: str) -> str:
 class BadPathError(InputError):
     """The `path` option is not a path, glob or interval template."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path, self.reason = path, reason
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -49,9 +48,7 @@ class BadFileNameError(InputError):
         shown: the path; bytes that are not UTF-8 are written as `\\xe9`.
     """
 
-    def __init__(self, shown: str) -> None:
-        super().__init__(shown)
-        self.shown = shown
+    shown: str
 
     def __str__(self) -> str:
         return (
@@ -67,9 +64,9 @@ class MissingPathError(InputError):
         source: the name of an existing source; None while the source is being created.
     """
 
-    def __init__(self, path: str, near: tuple[str, ...], source: str | None = None) -> None:
-        super().__init__(path, near, source)
-        self.path, self.near, self.source = path, near, source
+    path: str
+    near: tuple[str, ...]
+    source: str | None = None
 
     def __str__(self) -> str:
         near = f"nearby paths: {', '.join(self.near)}" if self.near else "nothing exists near it either"
@@ -88,9 +85,9 @@ class MissingPathError(InputError):
 class NoFilesError(InputError):
     """A source declares no columns, and no file exists to infer them from."""
 
-    def __init__(self, name: str, path: str, format: str) -> None:
-        super().__init__(name, path, format)
-        self.name, self.path, self.format = name, path, format
+    name: str
+    path: str
+    format: str
 
     def __str__(self) -> str:
         return (
@@ -108,9 +105,9 @@ class PartitionFoldersError(InputError):
         spelled: a path that names these folders explicitly.
     """
 
-    def __init__(self, name: str, path: str, spelled: str) -> None:
-        super().__init__(name, path, spelled)
-        self.name, self.path, self.spelled = name, path, spelled
+    name: str
+    path: str
+    spelled: str
 
     def __str__(self) -> str:
         return (
@@ -124,9 +121,8 @@ class PartitionFoldersError(InputError):
 class UndeclaredColumnsError(InputError):
     """A source of a text format without declared columns."""
 
-    def __init__(self, name: str, format: str) -> None:
-        super().__init__(name, format)
-        self.name, self.format = name, format
+    name: str
+    format: str
 
     def __str__(self) -> str:
         return (
@@ -138,9 +134,8 @@ class UndeclaredColumnsError(InputError):
 class TextColumnsError(InputError):
     """A text source declares columns other than one string."""
 
-    def __init__(self, name: str, found: str) -> None:
-        super().__init__(name, found)
-        self.name, self.found = name, found
+    name: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -153,9 +148,9 @@ class TextColumnsError(InputError):
 class MissingOptionError(InputError):
     """A source lacks an option that its format needs."""
 
-    def __init__(self, source: str, option: str, expected: str) -> None:
-        super().__init__(source, option, expected)
-        self.source, self.option, self.expected = source, option, expected
+    source: str
+    option: str
+    expected: str
 
     def __str__(self) -> str:
         return f"source {self.source!r}: OPTIONS lacks {self.option}: {self.expected}."
@@ -169,9 +164,11 @@ class ChangedFileError(SourceFileError):
         kept_by: the source that kept the taken content; empty if none did.
     """
 
-    def __init__(self, path: str, recorded: str, found: str, taken: bool = False, kept_by: str = "") -> None:
-        super().__init__(path, recorded, found, taken, kept_by)
-        self.path, self.recorded, self.found, self.taken, self.kept_by = path, recorded, found, taken, kept_by
+    path: str
+    recorded: str
+    found: str
+    taken: bool = False
+    kept_by: str = ""
 
     def __str__(self) -> str:
         changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
@@ -188,9 +185,8 @@ class ChangedFileError(SourceFileError):
 class CannotRestateError(InputError):
     """An item of a source cannot be restated as requested."""
 
-    def __init__(self, source: str, reason: str) -> None:
-        super().__init__(source, reason)
-        self.source, self.reason = source, reason
+    source: str
+    reason: str
 
     def __str__(self) -> str:
         return f"source {self.source!r} cannot be restated this way: {self.reason}. Nothing was changed."
@@ -199,9 +195,8 @@ class CannotRestateError(InputError):
 class LostCopyError(SourceFileError):
     """The store's copy of a taken file is missing or cut short."""
 
-    def __init__(self, path: str, copy: str) -> None:
-        super().__init__(path, copy)
-        self.path, self.copy = path, copy
+    path: str
+    copy: str
 
     def __str__(self) -> str:
         return (
@@ -214,9 +209,9 @@ class LostCopyError(SourceFileError):
 class UnreadableFileError(SourceFileError):
     """A file cannot be read in the format of its source."""
 
-    def __init__(self, path: str, format: str, reason: str) -> None:
-        super().__init__(path, format, reason)
-        self.path, self.format, self.reason = path, format, reason
+    path: str
+    format: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -228,9 +223,10 @@ class UnreadableFileError(SourceFileError):
 class SchemaMismatchError(SourceFileError):
     """A file lacks a column, or has it in a type that cannot be read as the declared type."""
 
-    def __init__(self, path: str, column: str, found: str, expected: str) -> None:
-        super().__init__(path, column, found, expected)
-        self.path, self.column, self.found, self.expected = path, column, found, expected
+    path: str
+    column: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (
@@ -246,9 +242,10 @@ class BadRowError(SourceFileError):
         record: its number within the file, from 1, without the header.
     """
 
-    def __init__(self, path: str, record: int, text: str, reason: str) -> None:
-        super().__init__(path, record, text, reason)
-        self.path, self.record, self.text, self.reason = path, record, text, reason
+    path: str
+    record: int
+    text: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -264,9 +261,10 @@ class BadTextError(SourceFileError):
         record: its number within the file, from 1, without the header.
     """
 
-    def __init__(self, path: str, record: int, column: str, found: str) -> None:
-        super().__init__(path, record, column, found)
-        self.path, self.record, self.column, self.found = path, record, column, found
+    path: str
+    record: int
+    column: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -282,9 +280,10 @@ class TooFineTimeError(SourceFileError):
         record: its number within the file, from 1.
     """
 
-    def __init__(self, path: str, record: int, column: str, expected: str) -> None:
-        super().__init__(path, record, column, expected)
-        self.path, self.record, self.column, self.expected = path, record, column, expected
+    path: str
+    record: int
+    column: str
+    expected: str
 
     def __str__(self) -> str:
         return (
@@ -306,16 +305,12 @@ class FileTooLargeError(InputError):
         least: bytes of the largest part that cannot be divided.
     """
 
-    def __init__(self, path: str, size: int, records: int, nbytes: int, most: int, least: int) -> None:
-        super().__init__(path, size, records, nbytes, most, least)
-        self.path, self.size, self.records, self.nbytes, self.most, self.least = (
-            path,
-            size,
-            records,
-            nbytes,
-            most,
-            least,
-        )
+    path: str
+    size: int
+    records: int
+    nbytes: int
+    most: int
+    least: int
 
     def __str__(self) -> str:
         has = "one record" if self.records == 1 else f"a record of {self.least:,} bytes"
@@ -334,9 +329,10 @@ class BadInsertTextError(InputError):
         row: its number within the statement's rows, from 1.
     """
 
-    def __init__(self, table: str, row: int, column: str, found: str) -> None:
-        super().__init__(table, row, column, found)
-        self.table, self.row, self.column, self.found = table, row, column, found
+    table: str
+    row: int
+    column: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -348,9 +344,9 @@ class BadInsertTextError(InputError):
 class UnsupportedFormatError(InputError):
     """No reader supports the format."""
 
-    def __init__(self, source: str, found: str, supported: tuple[str, ...]) -> None:
-        super().__init__(source, found, supported)
-        self.source, self.found, self.supported = source, found, supported
+    source: str
+    found: str
+    supported: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
@@ -362,9 +358,9 @@ class UnsupportedFormatError(InputError):
 class MissingSparkModuleError(InputError):
     """A format needs a Spark module that this session was started without."""
 
-    def __init__(self, source: str, format: str, package: str) -> None:
-        super().__init__(source, format, package)
-        self.source, self.format, self.package = source, format, package
+    source: str
+    format: str
+    package: str
 
     def __str__(self) -> str:
         return (
@@ -377,9 +373,8 @@ class MissingSparkModuleError(InputError):
 class NeedsHadoopAwsError(InputError):
     """Spark's executors cannot read S3: they have no module for it, and the driver must not serve the files."""
 
-    def __init__(self, reason: str, package: str) -> None:
-        super().__init__(reason, package)
-        self.reason, self.package = reason, package
+    reason: str
+    package: str
 
     def __str__(self) -> str:
         return (
@@ -393,9 +388,9 @@ class NeedsHadoopAwsError(InputError):
 class CredentialInOptionError(InputError):
     """An option of a source contains a password, a key or a token. The message omits it."""
 
-    def __init__(self, source: str, option: str, login: str) -> None:
-        super().__init__(source, option, login)
-        self.source, self.option, self.login = source, option, login
+    source: str
+    option: str
+    login: str
 
     def __str__(self) -> str:
         return (
@@ -407,9 +402,10 @@ class CredentialInOptionError(InputError):
 class BadOptionError(InputError):
     """A source has an option that cannot be honoured."""
 
-    def __init__(self, source: str, option: str, value: str, reason: str) -> None:
-        super().__init__(source, option, value, reason)
-        self.source, self.option, self.value, self.reason = source, option, value, reason
+    source: str
+    option: str
+    value: str
+    reason: str
 
     def __str__(self) -> str:
         return f"source {self.source!r}, option {self.option} = {self.value!r}: {self.reason}. Omit it."

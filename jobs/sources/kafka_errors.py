@@ -9,9 +9,9 @@ from tussock.statestore.errors import InputError, RetryableError
 class MissingTopicError(InputError):
     """A source names a topic that does not exist."""
 
-    def __init__(self, source: str, topic: str, servers: str) -> None:
-        super().__init__(source, topic, servers)
-        self.source, self.topic, self.servers = source, topic, servers
+    source: str
+    topic: str
+    servers: str
 
     def __str__(self) -> str:
         return (
@@ -27,9 +27,8 @@ class LostOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
-    def __init__(self, path: str, found: str) -> None:
-        super().__init__(path, found)
-        self.path, self.found = path, found
+    path: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -43,9 +42,10 @@ class LostOffsetsError(SourceFileError):
 class CompactedTopicError(InputError):
     """A topic has the cleanup.policy compact. The broker removes a record once a later one has the same key."""
 
-    def __init__(self, source: str, topic: str, policy: str, exists: bool) -> None:
-        super().__init__(source, topic, policy, exists)
-        self.source, self.topic, self.policy, self.exists = source, topic, policy, exists
+    source: str
+    topic: str
+    policy: str
+    exists: bool
 
     def __str__(self) -> str:
         until = (
@@ -69,9 +69,9 @@ class MissingOffsetsError(SourceFileError):
         path: `topic-partition`.
     """
 
-    def __init__(self, path: str, first: int, last: int) -> None:
-        super().__init__(path, first, last)
-        self.path, self.first, self.last = path, first, last
+    path: str
+    first: int
+    last: int
 
     def __str__(self) -> str:
         missing = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
@@ -86,9 +86,9 @@ class MissingOffsetsError(SourceFileError):
 class KafkaUnavailableError(RetryableError):
     """The brokers do not answer, or refuse the request."""
 
-    def __init__(self, source: str, servers: str, reason: str) -> None:
-        super().__init__(source, servers, reason)
-        self.source, self.servers, self.reason = source, servers, reason
+    source: str
+    servers: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -99,9 +99,7 @@ class KafkaUnavailableError(RetryableError):
 class KafkaNeedsSparkError(InputError):
     """A process without Spark requested a topic's offsets."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.source = source
+    source: str
 
     def __str__(self) -> str:
         return (
@@ -114,9 +112,10 @@ class KafkaNeedsSparkError(InputError):
 class BadKafkaColumnError(InputError):
     """A source declares a column that Kafka records do not have."""
 
-    def __init__(self, source: str, column: str, kind: str, known: str) -> None:
-        super().__init__(source, column, kind, known)
-        self.source, self.column, self.kind, self.known = source, column, kind, known
+    source: str
+    column: str
+    kind: str
+    known: str
 
     def __str__(self) -> str:
         return (

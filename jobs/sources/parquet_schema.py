@@ -53,9 +53,9 @@ _VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$")
 class UnreadableSchemaError(DamagedError):
     """A file's columns cannot be read."""
 
-    def __init__(self, file: str, format: str, reason: str) -> None:
-        super().__init__(file, format, reason)
-        self.file, self.format, self.reason = file, format, reason
+    file: str
+    format: str
+    reason: str
 
     def __str__(self) -> str:
         return (

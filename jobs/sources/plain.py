@@ -58,9 +58,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class NotPlainFileError(InputError):
     """A file is not plain in a part that the driver had not scanned. The driver runs the epoch again with Spark."""
 
-    def __init__(self, source: str, path: str, reason: str) -> None:
-        super().__init__(source, path, reason)
-        self.source, self.path, self.reason = source, path, reason
+    source: str
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return f"file {self.path} of source {self.source!r} is not plain: {self.reason}. Spark reads it."

@@ -75,9 +75,9 @@ _DUCK_TYPES = {
 class CannotPreviewError(InputError):
     """The columns of a source's files cannot be inferred."""
 
-    def __init__(self, path: str, found: str, expected: str) -> None:
-        super().__init__(path, found, expected)
-        self.path, self.found, self.expected = path, found, expected
+    path: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return f"{self.path}: found {self.found}, expected {self.expected}. Nothing was created."

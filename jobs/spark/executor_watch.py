@@ -24,9 +24,10 @@ _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks
 class NoExecutorsError(RetryableError):
     """Spark tasks waited for an executor until the time limit."""
 
-    def __init__(self, master: str, wanted: str, lost: tuple[str, ...], wait: str) -> None:
-        super().__init__(master, wanted, lost, wait)
-        self.master, self.wanted, self.lost, self.wait = master, wanted, lost, wait
+    master: str
+    wanted: str
+    lost: tuple[str, ...]
+    wait: str
 
     def __str__(self) -> str:
         lost = f"It lost {', '.join(self.lost)}" if self.lost else "It never had one"

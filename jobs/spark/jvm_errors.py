@@ -30,9 +30,7 @@ class SparkStartError(InputError):
 class SparkGoneError(RetryableError):
     """Spark's JVM ended during work."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+    code: int
 
     def __str__(self) -> str:
         how = f"killed by signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
@@ -46,9 +44,7 @@ class SparkGoneError(RetryableError):
 class WorkerFailedError(RetryableError):
     """A Python worker of Spark failed with an error that is not Tussock's."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -61,9 +57,7 @@ class WorkerFailedError(RetryableError):
 class WorkerDiskFullError(RetryableError):
     """A disk that Spark's workers write to is full."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -77,9 +71,7 @@ class WorkerDiskFullError(RetryableError):
 class SparkJobError(RetryableError):
     """A Spark job failed, and no row, file or statement is known to be the cause."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -92,9 +84,7 @@ class SparkJobError(RetryableError):
 class ExecutorLostError(RetryableError):
     """Spark lost the executors of a job."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (

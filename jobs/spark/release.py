@@ -32,9 +32,9 @@ _UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to
 class SparkReleaseError(InputError):
     """A feature needs a later release of Spark than the installed one."""
 
-    def __init__(self, feature: str, first: str, installed: str) -> None:
-        super().__init__(feature, first, installed)
-        self.feature, self.first, self.installed = feature, first, installed
+    feature: str
+    first: str
+    installed: str
 
     def __str__(self) -> str:
         return (

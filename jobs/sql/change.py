@@ -47,9 +47,9 @@ _NOTHING = -1  # in `__action`: no condition is true
 class TwoSourceRowsError(InputError):
     """A MERGE matches rows of the table with several source rows each, so its result would be arbitrary."""
 
-    def __init__(self, table: str, key: str, rows: int) -> None:
-        super().__init__(table, key, rows)
-        self.table, self.key, self.rows = table, key, rows
+    table: str
+    key: str
+    rows: int
 
     def __str__(self) -> str:
         return (
@@ -62,9 +62,9 @@ class TwoSourceRowsError(InputError):
 class TwoRowsOfOneKeyError(InputError):
     """A statement would leave two rows with one primary key."""
 
-    def __init__(self, table: str, key: str, rows: int) -> None:
-        super().__init__(table, key, rows)
-        self.table, self.key, self.rows = table, key, rows
+    table: str
+    key: str
+    rows: int
 
     def __str__(self) -> str:
         return (

@@ -66,9 +66,7 @@ class PlanItem(msgspec.Struct, frozen=True):
 class NoApprovalError(InputError):
     """The given text is not an approved plan."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
+    found: str
 
     def __str__(self) -> str:
         return (

@@ -22,9 +22,10 @@ from tussock.statestore.vnode import one_array
 class UnfitRowsError(InputError):
     """Rows that a table cannot store in their current form."""
 
-    def __init__(self, table: str, column: str, found: str, expected: str) -> None:
-        super().__init__(table, column, found, expected)
-        self.table, self.column, self.found, self.expected = table, column, found, expected
+    table: str
+    column: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (

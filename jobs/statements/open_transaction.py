@@ -20,9 +20,8 @@ from tussock.statestore.meta.store import MetaStore
 class TransactionError(InputError):
     """A statement does not fit the state of the session's transaction."""
 
-    def __init__(self, found: str, remedy: str) -> None:
-        super().__init__(found, remedy)
-        self.found, self.remedy = found, remedy
+    found: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"{self.found}. Nothing was changed. {self.remedy}."

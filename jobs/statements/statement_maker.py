@@ -65,9 +65,7 @@ if TYPE_CHECKING:  # imported on use, because only SQL needs Spark
 class ReservedNameError(InputError):
     """A user's name starts with the prefix of the views that the project creates for itself."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    name: str
 
     def __str__(self) -> str:
         return (

@@ -19,10 +19,9 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 class CannotFollowError(InputError):
     """Views read a relation that changes, and their SELECTs are not valid over the new one."""
 
-    def __init__(self, view: str, reason: str, others: tuple[str, ...] = ()) -> None:
-        """`view`: the first of them."""
-        super().__init__(view, reason, others)
-        self.view, self.reason, self.others = view, reason, others
+    view: str  # the first of them
+    reason: str
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         also = f"The same is true of {', '.join(map(repr, self.others))}. " if self.others else ""

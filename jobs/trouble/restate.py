@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 class EpochUnderWayError(InputError):
     """A barrier is open, and its epoch must run first."""
 
-    def __init__(self, epoch: int) -> None:
-        super().__init__(epoch)
-        self.epoch = epoch
+    epoch: int
 
     def __str__(self) -> str:
         return (

@@ -23,23 +23,12 @@ WaysOf = Callable[[Relation, str], WaysAround]  # (a view, the item of its faili
 class ViewRowError(InputError):
     """An expression of a view raises on a row. The same SELECT would raise in Spark."""
 
-    def __init__(
-        self,
-        view: str,
-        expression: str,
-        reason: str,
-        row: str,
-        ways: WaysAround = WaysAround(),  # noqa: B008
-        build: bool = False,
-    ) -> None:
-        """
-        Args:
-            ways: the remedies.
-            build: the view is built over several epochs.
-        """
-        super().__init__(view, expression, reason, row, ways, build)
-        self.view, self.expression, self.reason, self.row = view, expression, reason, row
-        self.ways, self.build = ways, build
+    view: str
+    expression: str
+    reason: str
+    row: str
+    ways: WaysAround = WaysAround()  # the remedies
+    build: bool = False  # the view is built over several epochs
 
     @property
     def what(self) -> str:

@@ -41,9 +41,8 @@ log = logging.getLogger(__name__)
 class NothingToAbandonError(InputError):
     """No barrier is open, or the detour does not change it."""
 
-    def __init__(self, epoch: int, reason: str) -> None:
-        super().__init__(epoch, reason)
-        self.epoch, self.reason = epoch, reason
+    epoch: int
+    reason: str
 
     def __str__(self) -> str:
         return f"nothing to abandon after epoch {self.epoch}: {self.reason}"

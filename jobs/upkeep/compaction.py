@@ -63,9 +63,7 @@ T = TypeVar("T")
 class TasksOpenError(RetryableError):
     """A full compaction needs all SSTs, and open tasks use some of them."""
 
-    def __init__(self, tasks: tuple[int, ...]) -> None:
-        super().__init__(tasks)
-        self.tasks = tasks
+    tasks: tuple[int, ...]
 
     def __str__(self) -> str:
         return (

@@ -56,9 +56,9 @@ class MoveVerdict(StrEnum):
 class UnitsInFileError(InputError):
     """pipeline.toml sets another number of units."""
 
-    def __init__(self, file: str, units: int, asked: int) -> None:
-        super().__init__(file, units, asked)
-        self.file, self.units, self.asked = file, units, asked
+    file: str
+    units: int
+    asked: int
 
     def __str__(self) -> str:
         return (
@@ -71,9 +71,8 @@ class UnitsInFileError(InputError):
 class OtherMappingError(InputError):
     """The mapping in force is not the planned one."""
 
-    def __init__(self, planned: int, found: int) -> None:
-        super().__init__(planned, found)
-        self.planned, self.found = planned, found
+    planned: int
+    found: int
 
     def __str__(self) -> str:
         return (
@@ -86,9 +85,8 @@ class OtherMappingError(InputError):
 class OtherMovesError(InputError):
     """The approved moves differ from the current plan."""
 
-    def __init__(self, approved: str, found: str) -> None:
-        super().__init__(approved, found)
-        self.approved, self.found = approved, found
+    approved: str
+    found: str
 
     def __str__(self) -> str:
         return (

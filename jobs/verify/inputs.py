@@ -60,9 +60,7 @@ _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimest
 class NoMomentError(InputError):
     """A view uses now(), and the moment of its epoch is unknown."""
 
-    def __init__(self, epoch: int) -> None:
-        super().__init__(epoch)
-        self.epoch = epoch
+    epoch: int
 
     def __str__(self) -> str:
         return (

@@ -53,9 +53,7 @@ _UNSURE = re.compile(r"float|double|variant|[<]")  # distribution columns of the
 class BadShareError(InputError):
     """The share of the keys is not a percentage."""
 
-    def __init__(self, percent: int) -> None:
-        super().__init__(percent)
-        self.percent = percent
+    percent: int
 
     def __str__(self) -> str:
         return f"--sample {self.percent}: expected a whole number from 1 to 100, the percentage of the keys to compare"

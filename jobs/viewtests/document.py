@@ -58,10 +58,10 @@ class FilePlace:
 class ViewTestError(InputError):
     """A file of tests is invalid at a place."""
 
-    def __init__(self, place: FilePlace, found: str, expected: str, hint: str = "") -> None:
-        """`hint`: the end of the message, such as the nearest known name."""
-        super().__init__(place, found, expected, hint)
-        self.place, self.found, self.expected, self.hint = place, found, expected, hint
+    place: FilePlace
+    found: str
+    expected: str
+    hint: str = ""  # the end of the message, such as the nearest known name
 
     def __str__(self) -> str:
         return f"{self.place}: found {self.found}, expected {self.expected}.{self.hint}"

@@ -67,9 +67,7 @@ class NoViewTestsError(InputError):
 class ViewTestThereError(InputError):
     """The file of a first test exists."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    path: str
 
     def __str__(self) -> str:
         return f"{self.path} exists and was not changed. Add a test to it, or rename it and repeat the command."

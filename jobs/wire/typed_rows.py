@@ -210,9 +210,9 @@ def _columns(call: object) -> Iterator[Column]:
 class SparkTypeError(DamagedError):
     """Spark returned a column of another type than the bound one."""
 
-    def __init__(self, text: str, found: str, expected: str) -> None:
-        super().__init__(text, found, expected)
-        self.text, self.found, self.expected = text, found, expected
+    text: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (

@@ -52,9 +52,7 @@ main()
 class WorkerLostError(RetryableError):
     """A worker process ended while it ran an epoch, or the workers did not start."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (

@@ -6,9 +6,10 @@ from tussock.statestore.errors import DamagedError, InputError
 class DamagedSstError(DamagedError):
     """Bytes of an SST differ from those written: a flipped bit, a truncated object, or another object of this name."""
 
-    def __init__(self, name: str, place: str, found: str, expected: str) -> None:
-        super().__init__(name, place, found, expected)
-        self.name, self.place, self.found, self.expected = name, place, found, expected
+    name: str
+    place: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (
@@ -21,9 +22,10 @@ class DamagedSstError(DamagedError):
 class UnorderedRowsError(InputError):
     """Rows to write are not in strictly ascending key order, so readers could not find them."""
 
-    def __init__(self, table_id: int, row: int, before: str, key: str) -> None:
-        super().__init__(table_id, row, before, key)
-        self.table_id, self.row, self.before, self.key = table_id, row, before, key
+    table_id: int
+    row: int
+    before: str
+    key: str
 
     def __str__(self) -> str:
         return (
@@ -36,9 +38,9 @@ class UnorderedRowsError(InputError):
 class WrongRowsError(InputError):
     """Rows to write, or stored sections of one table, do not have the required columns."""
 
-    def __init__(self, place: str, found: str, expected: str) -> None:
-        super().__init__(place, found, expected)
-        self.place, self.found, self.expected = place, found, expected
+    place: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (
@@ -50,9 +52,8 @@ class WrongRowsError(InputError):
 class MissingSstError(DamagedError):
     """A version names an SST that does not exist in the bucket."""
 
-    def __init__(self, uri: str, name: str) -> None:
-        super().__init__(uri, name)
-        self.uri, self.name = uri, name
+    uri: str
+    name: str
 
     def __str__(self) -> str:
         return (

@@ -59,9 +59,9 @@ _Field = tuple[str, npt.NDArray[np.generic] | int]  # big-endian NumPy type, the
 class KeyRangeError(InputError):
     """A table id or vnode exceeds the range of storage keys."""
 
-    def __init__(self, what: str, found: int, largest: int) -> None:
-        super().__init__(what, found, largest)
-        self.what, self.found, self.largest = what, found, largest
+    what: str
+    found: int
+    largest: int
 
     def __str__(self) -> str:
         return f"{self.what} {self.found} does not fit into a storage key; expected 0 to {self.largest}"

@@ -6,9 +6,8 @@ from tussock.statestore.errors import DamagedError, InputError, MustStopError
 class LostRaceError(MustStopError):
     """Another writer was first. The change of this writer is not visible and never will be."""
 
-    def __init__(self, lost: str, winner: str) -> None:
-        super().__init__(lost, winner)
-        self.lost, self.winner = lost, winner
+    lost: str
+    winner: str
 
     def __str__(self) -> str:
         return (
@@ -20,9 +19,8 @@ class LostRaceError(MustStopError):
 class DamagedDocumentError(DamagedError):
     """A required meta object is missing, or its bytes differ from the bytes that were written."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -34,9 +32,8 @@ class DamagedDocumentError(DamagedError):
 class BadDeltaError(DamagedError):
     """A version delta does not fit the version before it."""
 
-    def __init__(self, delta_id: int, reason: str) -> None:
-        super().__init__(delta_id, reason)
-        self.delta_id, self.reason = delta_id, reason
+    delta_id: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -48,9 +45,9 @@ class BadDeltaError(DamagedError):
 class SettingError(InputError):
     """A setting of the store, or an argument of a meta operation, is invalid."""
 
-    def __init__(self, setting: str, found: str, expected: str) -> None:
-        super().__init__(setting, found, expected)
-        self.setting, self.found, self.expected = setting, found, expected
+    setting: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return f"{self.setting} is {self.found}, expected {self.expected}"
@@ -59,9 +56,7 @@ class SettingError(InputError):
 class NotInitialisedError(InputError):
     """No store exists at this address."""
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self.uri = uri
+    uri: str
 
     def __str__(self) -> str:
         return f"{self.uri} contains no store. Check the address, or create a store with `tussock init`."
@@ -70,9 +65,8 @@ class NotInitialisedError(InputError):
 class AlreadyInitialisedError(InputError):
     """`init` found an existing store."""
 
-    def __init__(self, uri: str, found: str) -> None:
-        super().__init__(uri, found)
-        self.uri, self.found = uri, found
+    uri: str
+    found: str
 
     def __str__(self) -> str:
         return (
@@ -84,9 +78,7 @@ class AlreadyInitialisedError(InputError):
 class ConditionalPutIgnoredError(InputError):
     """The server replaced an object although the request only permits creation: two writers could both win a commit."""
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self.uri = uri
+    uri: str
 
     def __str__(self) -> str:
         return (
@@ -98,9 +90,8 @@ class ConditionalPutIgnoredError(InputError):
 class EpochNotCommittedError(InputError):
     """The epoch is not committed, or not yet."""
 
-    def __init__(self, epoch: int, committed: int) -> None:
-        super().__init__(epoch, committed)
-        self.epoch, self.committed = epoch, committed
+    epoch: int
+    committed: int
 
     def __str__(self) -> str:
         if self.epoch < self.committed:
@@ -115,9 +106,8 @@ class EpochNotCommittedError(InputError):
 class EpochExpiredError(InputError):
     """The epoch is below the floor: compaction may have dropped rows that a reader would see."""
 
-    def __init__(self, epoch: int, floor: int) -> None:
-        super().__init__(epoch, floor)
-        self.epoch, self.floor = epoch, floor
+    epoch: int
+    floor: int
 
     def __str__(self) -> str:
         return (
@@ -129,9 +119,8 @@ class EpochExpiredError(InputError):
 class PinLapsedError(MustStopError):
     """A reader's lease had expired when another process raised the floor."""
 
-    def __init__(self, epoch: int, holder: str) -> None:
-        super().__init__(epoch, holder)
-        self.epoch, self.holder = epoch, holder
+    epoch: int
+    holder: str
 
     def __str__(self) -> str:
         return (
@@ -144,9 +133,8 @@ class PinLapsedError(MustStopError):
 class NoSuchVersionError(InputError):
     """The log has not reached this version id."""
 
-    def __init__(self, version_id: int, newest: int) -> None:
-        super().__init__(version_id, newest)
-        self.version_id, self.newest = version_id, newest
+    version_id: int
+    newest: int
 
     def __str__(self) -> str:
         return f"version {self.version_id} does not exist; versions range from 0 to {self.newest}"

@@ -49,9 +49,8 @@ class Claim(msgspec.Struct, frozen=True):
 class LogMovedError(RetryableError):
     """Another writer's entry has taken the position that a statement requires."""
 
-    def __init__(self, expected: int, found: int) -> None:
-        super().__init__(expected, found)
-        self.expected, self.found = expected, found
+    expected: int
+    found: int
 
     def __str__(self) -> str:
         return (

@@ -35,9 +35,8 @@ class ObjectInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 class ObjectNotFoundError(InputError):
     """No object has this name."""
 
-    def __init__(self, uri: str, name: str) -> None:
-        super().__init__(uri, name)
-        self.uri, self.name = uri, name
+    uri: str
+    name: str
 
     def __str__(self) -> str:
         return f"no object {self.name!r} exists in {self.uri}"
@@ -46,9 +45,9 @@ class ObjectNotFoundError(InputError):
 class ObjectStoreUnavailableError(RetryableError):
     """The server or disk refused, timed out or broke off, and the retries failed too."""
 
-    def __init__(self, uri: str, operation: str, reason: str) -> None:
-        super().__init__(uri, operation, reason)
-        self.uri, self.operation, self.reason = uri, operation, reason
+    uri: str
+    operation: str
+    reason: str
 
     def __str__(self) -> str:
         if self.operation.partition(" ")[0] in _READS:
@@ -65,9 +64,9 @@ class ObjectStoreUnavailableError(RetryableError):
 class ObjectStoreFullError(RetryableError):
     """The disk or the quota of the store is full."""
 
-    def __init__(self, uri: str, operation: str, size: int) -> None:
-        super().__init__(uri, operation, size)
-        self.uri, self.operation, self.size = uri, operation, size
+    uri: str
+    operation: str
+    size: int
 
     def __str__(self) -> str:
         return (
@@ -79,9 +78,9 @@ class ObjectStoreFullError(RetryableError):
 class AccessDeniedError(InputError):
     """The store exists and denies access: credentials are missing or wrong, or lack the permission."""
 
-    def __init__(self, uri: str, operation: str, reason: str) -> None:
-        super().__init__(uri, operation, reason)
-        self.uri, self.operation, self.reason = uri, operation, reason
+    uri: str
+    operation: str
+    reason: str
 
     def __str__(self) -> str:
         denied = f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission."
@@ -117,9 +116,8 @@ class ClockSkewError(AccessDeniedError):
 class BadStoreError(InputError):
     """The store is unusable as named or configured: an invalid URI, or a bucket that does not exist."""
 
-    def __init__(self, uri: str, reason: str) -> None:
-        super().__init__(uri, reason)
-        self.uri, self.reason = uri, reason
+    uri: str
+    reason: str
 
     def __str__(self) -> str:
         return f"object store {self.uri}: {self.reason}"
@@ -128,9 +126,8 @@ class BadStoreError(InputError):
 class BadObjectNameError(InputError):
     """The name could point outside the store, or is invalid in some stores."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name, self.reason = name, reason
+    name: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -142,9 +139,11 @@ class BadObjectNameError(InputError):
 class ShortReadError(DamagedError):
     """The object ends before the requested bytes: it was truncated, or the caller's index is wrong."""
 
-    def __init__(self, uri: str, name: str, offset: int, length: int, found: int) -> None:
-        super().__init__(uri, name, offset, length, found)
-        self.uri, self.name, self.offset, self.length, self.found = uri, name, offset, length, found
+    uri: str
+    name: str
+    offset: int
+    length: int
+    found: int
 
     def __str__(self) -> str:
         return (

@@ -20,9 +20,8 @@ from tussock.statestore.vnode import vnodes_of
 class TableSchemaError(InputError):
     """A table schema contradicts itself."""
 
-    def __init__(self, table: str, problem: str) -> None:
-        super().__init__(table, problem)
-        self.table, self.problem = table, problem
+    table: str
+    problem: str
 
     def __str__(self) -> str:
         return f"state table {self.table!r} cannot be laid out: {self.problem}. Plan it again."
@@ -31,9 +30,10 @@ class TableSchemaError(InputError):
 class WrongColumnsError(InputError):
     """The columns of the given rows, keys or prefixes do not match the table."""
 
-    def __init__(self, table: str, what: str, found: str, expected: str) -> None:
-        super().__init__(table, what, found, expected)
-        self.table, self.what, self.found, self.expected = table, what, found, expected
+    table: str
+    what: str
+    found: str
+    expected: str
 
     def __str__(self) -> str:
         return (

@@ -27,9 +27,7 @@ _AT_ONCE = 1 << 10  # bitmaps merged at once: the positions of their bytes take 
 class BitmapPositionError(InputError):
     """A number is not a bit position of a bitmap."""
 
-    def __init__(self, found: int) -> None:
-        super().__init__(found)
-        self.found = found
+    found: int
 
     def __str__(self) -> str:
         return (

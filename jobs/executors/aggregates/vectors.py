@@ -21,9 +21,8 @@ from tussock.statestore.types import arrow_type
 class VectorLengthError(InputError):
     """The vectors of one group have different lengths."""
 
-    def __init__(self, one: int, other: int) -> None:
-        super().__init__(one, other)
-        self.one, self.other = one, other
+    one: int
+    other: int
 
     def __str__(self) -> str:
         return (
