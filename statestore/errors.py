@@ -47,9 +47,9 @@ class TussockError(Exception):
         missing = [fact for fact in self._facts if fact not in given and not hasattr(type(self), fact)]
         if missing or len(given) < len(args) + len(named) or not given.keys() <= set(self._facts):
             raise TypeError(f"{type(self).__name__} has the facts {', '.join(self._facts)}; given: {args} {named}")
-        for fact, value in given.items():
-            setattr(self, fact, value)
-        super().__init__(*(getattr(self, fact) for fact in self._facts))
+        facts = {fact: given[fact] if fact in given else getattr(type(self), fact) for fact in self._facts}
+        vars(self).update(facts)
+        super().__init__(*facts.values())
 
 
 class RetryableError(TussockError):

@@ -42,9 +42,9 @@ class RowsFacts(msgspec.Struct, frozen=True):
 class UnsearchableValueError(InputError):
     """A value to search for does not have the type of its column."""
 
-    def __init__(self, column: str, type_: str, value: str) -> None:
-        super().__init__(column, type_, value)
-        self.column, self.type, self.value = column, type_, value
+    column: str
+    type: str
+    value: str
 
     def __str__(self) -> str:
         return f"The value {self.value!r} cannot be compared with column {self.column!r}, whose type is {self.type}."

@@ -42,9 +42,10 @@ class SourceTroubleError(SourceFileError):
         path: the item; empty for the source as a whole.
     """
 
-    def __init__(self, name: str, path: str, format: str, reason: str) -> None:
-        super().__init__(name, path, format, reason)
-        self.source, self.path, self.format, self.reason = name, path, format, reason
+    source: str
+    path: str
+    format: str
+    reason: str
 
     def __str__(self) -> str:
         if self.path:
