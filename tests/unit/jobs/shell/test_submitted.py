@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tussock.jobs.submitted import JOBS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _NAMED = re.compile(r'\bjob="([a-z-]+)"')
 
 
