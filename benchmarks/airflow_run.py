@@ -142,7 +142,7 @@ class Airflow:
         return {**{task: by_task.get(task, 0.0) for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
 
     def set_runner(self, runner: str | None) -> None:
-        """Set the runner of the next epochs; None: leave that of the checkout's pipeline."""
+        """Set the runner of the next epochs; None: keep the runner of the checkout's pipeline."""
         set_runner(self.home.folder, runner)
 
     def state(self, run_id: str) -> str:

@@ -82,7 +82,7 @@ class BidStore:
 
     Bid i initially belongs to auction i DIV 20, since the bids of an auction arrive together. A change assigns every
     `step`-th bid, from another offset each time, to an arbitrary auction. So it moves a thousand bids between a
-    thousand groups all over the state, and hardly ever those of the previous change.
+    thousand groups all over the state, and hardly ever the groups of the previous change.
     """
 
     def __init__(
@@ -155,7 +155,8 @@ class BidStore:
         )
 
     def check(self) -> int:
-        """Compare the last view with Spark's answer: all rows if the table is small, otherwise those of some classes.
+        """Compare the last view with Spark's answer: all rows if the table is small, otherwise the rows of some
+        classes.
 
         Returns: the number of compared rows.
         Raises: UnusableStoreError.

@@ -5,7 +5,7 @@
 
 Each round runs the life of a project: `new`, `apply`, `epoch`, reads, a change of a SQL file, statements. With
 --beside, each step runs in turns with the code of another checkout, which has its own project and store. Both sides use
-this Python and its packages. The seconds include those that a JVM takes to stop after its command has ended.
+this Python and its packages. The seconds include the time that a JVM takes to stop after its command has ended.
 """
 
 import argparse

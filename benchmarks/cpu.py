@@ -53,7 +53,7 @@ def processes() -> Iterator[Process]:
 
 @dataclass(frozen=True)
 class Usage:
-    """The CPU time of a process in clock ticks: its own, and that of children that it has waited for."""
+    """The CPU time of a process in clock ticks: its own time, and the time of children that it has waited for."""
 
     parent: int
     started: int
@@ -140,7 +140,7 @@ def spent(command: Sequence[str], env: Mapping[str, str], folder: Path, patience
     """Run a command until all its descendants have ended, and return its cost. Linux only.
 
     Orphans become children of this process, which waits for them: a JVM ends after the command that started it. Spark's
-    Python daemon does not wait for its workers. Their seconds are those of the last sample before their end.
+    Python daemon does not wait for its workers. Their seconds are taken from the last sample before their end.
 
     Requires: this process has no other children. Raises RuntimeError if the command does not end in time.
     """

@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="events of all large epochs together")
     parser.add_argument("--epochs", type=int, default=8, help="number of large epochs")
     parser.add_argument("--small-epochs", type=int, default=40, help="small epochs of 1,000 events after the others")
-    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: that of the system")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: the system's")
     options = parser.parse_args(arguments)
     sizes = Sizes(options.events, options.epochs, small_epochs=options.small_epochs)
     columns: dict[str, Mapping[str, float]] = {}

@@ -38,7 +38,7 @@ from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
 
 WARM = 10  # things of a first, uncounted run
-AT_MOST = 1.2  # maximum exponent: that of n log n between 100 and 10,000 things
+AT_MOST = 1.2  # maximum exponent: as n log n between 100 and 10,000 things
 LEAST_S = 0.02
 
 Timed = Callable[[str], AbstractContextManager[None]]

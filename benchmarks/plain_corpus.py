@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _corpus(folders: Sequence[Path], copies: Path) -> Iterator[Found]:
-    """The files, without those of equal content. They are copied, since an odd name is not what this is about."""
+    """The files, without files of equal content. They are copied, since an odd name is not what this is about."""
     seen = set[bytes]()
     for path in sorted(p for folder in folders for p in folder.rglob("*") if p.is_file()):
         ending = next((e for e in ENDINGS if path.name.lower().endswith(e)), None)

@@ -11,8 +11,8 @@ have two bytes, and no epoch reads them.
 
 The units of an epoch run one after another in one process, so their cost is the CPU seconds of all units together.
 
-Each size is a new process, whose private memory (RssAnon) is measured with that of a store without SSTs or files. The
-steps are measured in CPU seconds. The exponent is the slope of log(cost - cost for one thing) over log(size), as in
+Each size is a new process, whose private memory (RssAnon) is measured, and compared with a store without SSTs or files.
+The steps are measured in CPU seconds. The exponent is the slope of log(cost - cost for one thing) over log(size), as in
 `python -m benchmarks growth`.
 """
 
@@ -280,7 +280,7 @@ def _committed(meta: MetaStore, barrier: Barrier) -> float:
 
 
 def _downwards(version: HummockVersion) -> CompactionPlan | None:
-    """A merge of an SST with those of its keys on the level below, or None if the version has none."""
+    """A merge of an SST with the SSTs of its keys on the level below, or None if the version has none."""
     above = version.levels[BOTTOM - 1] if len(version.levels) > BOTTOM else ()
     if not above:
         return None
@@ -346,7 +346,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of SSTs and of files")
     parser.add_argument("--units", type=int, nargs="+", default=list(UNITS), help="numbers of parallel units")
     parser.add_argument("--things", nargs="+", choices=MEASURES, default=list(MEASURES), help="default: all")
-    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: that of the system")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: the system's")
     parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/scale-<time>.json")
     parser.add_argument("--measure", nargs=2, metavar=("THING", "N"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

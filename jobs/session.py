@@ -175,15 +175,16 @@ class Session:
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
         """Run a script, statement by statement. Each statement is durable before the next is read.
 
-        A statement that reads tables sees the result of all earlier statements, also of those that wait for an epoch.
-        Statements between BEGIN and COMMIT are durable together with COMMIT, and take effect together or not at all.
+        A statement that reads tables sees the result of all earlier statements, also of statements that wait for an
+        epoch. Statements between BEGIN and COMMIT are durable together with COMMIT, and take effect together or not at
+        all.
 
         Args:
             sql: statements separated by `;`.
             base: the folder for relative paths of sources; None: the working directory.
 
-        Raises: InputError branches with the place; statements before the failing one stay in the log, except those of
-            an open transaction. TransactionError.
+        Raises: InputError branches with the place; statements before the failing one stay in the log, except statements
+        of an open transaction. TransactionError.
         """
         return list(self.run(sql, base=base))
 
@@ -403,7 +404,7 @@ class Session:
 
         Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError;
             CannotFollowError.
-        Cost: that of each SELECT over all its rows, and a scan of each view.
+        Cost: each SELECT over all its rows, and a scan of each view.
         """
         with self._at_work(), self._statement_runner.alone("verify") if repair else nullcontext():
             from tussock.jobs.verify.record import write_last
@@ -458,10 +459,10 @@ class Session:
             sql: any SELECT that Spark can run.
             epoch: None means the published one.
             at: read the epoch that was published at this time; without an offset, in the store's time zone.
-            pending: read the rows that a statement reads: tables with the effect of all waiting statements, and of
-                those of the open transaction; views as of the last committed epoch.
+            pending: read the rows that a statement reads: tables with the effect of all waiting statements, and of the
+            open transaction; views as of the last committed epoch.
 
-        Warns: PausedViewWarning for each paused view, whose rows are those of the pause; HeldViewWarning for each
+        Warns: PausedViewWarning for each paused view, whose rows are as of the pause; HeldViewWarning for each
             held-back view; with `pending`, WaitingChangesWarning for each view that waiting statements will change.
         Raises: SqlError; NeverPassedError; EpochNotCommittedError, EpochExpiredError; BadMomentError; with `pending`,
             WaitingStatementsError, WaitingStatementFailsError.
@@ -480,7 +481,7 @@ class Session:
         The rows are durable when this returns, and take effect with the next epoch.
 
         Args:
-            rows: columns by case-insensitive name; missing columns become NULL. Types must be those of the table, or
+            rows: columns by case-insensitive name; missing columns become NULL. Types must be the table's, or
                 cast to them without loss.
 
         Raises: UnknownRelationError; UnfitRowsError, NullKeyError: nothing was inserted.
@@ -529,7 +530,7 @@ class Session:
         """Return a relation's rows as a Spark DataFrame. Rows of a small one are read now, others by each action.
 
         Args:
-            epoch: None means the currently published one. The rows stay those of this epoch after later publishes.
+            epoch: None means the currently published one. The rows stay at this epoch after later publishes.
 
         The DataFrame belongs to a Spark session with this store's time zone, in ANSI mode. Its epoch stays pinned until
         `close`, so compaction and vacuum keep its objects. A session that keeps requesting new epochs should therefore

@@ -65,7 +65,7 @@ class SendNotices:
 
 
 def sends_no_message(err: Exception) -> None:
-    """Mark an error that follows from one of which another task of the run has sent the message."""
+    """Mark an error as reported: another task of the run has sent the message of its cause."""
     vars(err)["notices"] = ()
 
 

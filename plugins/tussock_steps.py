@@ -55,7 +55,7 @@ def airflow_home() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """The pipelines of the folder in name order. `errors` also contains that of the folder."""
+    """The pipelines of the folder in name order. `errors` also contains the folder's."""
 
     found: tuple[FolderEntry, ...]
     errors: tuple[InputError, ...]

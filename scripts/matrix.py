@@ -206,7 +206,7 @@ def run(cell: Cell, python: Path, suite: str) -> dict[str, int | str]:
 
 
 def counted(report: Path) -> Counter[str]:
-    """The tests of a JUnit report: passed, failed, and those of a feature that the release lacks."""
+    """The tests of a JUnit report: passed, failed, and tests of a feature that the release lacks."""
     counts: Counter[str] = Counter()
     for case in ElementTree.parse(report).iter("testcase"):
         skipped = case.find("skipped")

@@ -57,7 +57,7 @@ OF_A_CARRIER = (
 
 
 def more_views(count: int) -> str:
-    """SQL of `count` more views: the same dozen for each carrier, some of which read others."""
+    """SQL of `count` more views: the same dozen for each carrier, and some read others."""
     views = [view.format(c=f"c{carrier}".lower(), C=carrier) for carrier in CARRIERS for view in OF_A_CARRIER]
     views += [
         f"flights_to_{n} AS SELECT dest, count(*) AS flights FROM flights WHERE hour >= {n} GROUP BY dest"
@@ -183,7 +183,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str, n
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the pictures of docs/pages.md.")
     parser.add_argument("--days", type=int, default=30, help="days of flights (default: %(default)s)")
-    parser.add_argument("--views", type=int, help="number of views (default: those of the pipeline)")
+    parser.add_argument("--views", type=int, help="number of views (default: the pipeline's)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures", help="folder (default: %(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tussock-pictures-", ignore_cleanup_errors=True) as folder:

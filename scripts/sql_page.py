@@ -138,23 +138,23 @@ def _formats() -> Iterator[str]:
     for name, reader in READERS.items():
         if isinstance(reader, delta.DeltaTables):
             options = _codes(o for o in delta.OPTIONS if o != "path")
-            yield from _format(name, "the engine, split at row groups", "declared, or those of the table", options)
+            yield from _format(name, "the engine, split at row groups", "declared, or the table's", options)
             continue
         if isinstance(reader, kafka.KafkaTopics):
-            yield from _format(name, "Spark", "those of Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
+            yield from _format(name, "Spark", "as in Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
         if reader.needs_spark and reader.plain is not None:
             by = "the engine if a file is plain, else by Spark"
         texts = isinstance(reader, spark_files.SparkFiles) and reader.corrupt_records
-        columns = "declared" if texts else "declared, or those of the first file"
+        columns = "declared" if texts else "declared, or the first file's"
         columns = "one string" if isinstance(reader, text_files.TextFiles) else columns
         spark_options = f"https://spark.apache.org/docs/latest/sql-data-sources-{name}.html"
         options = (
             _codes((*legacy_calendar.OPTIONS.values(), "timeZone"))
             if own
-            else f"[those of Spark's reader]({spark_options})"
+            else f"[as in Spark's reader]({spark_options})"
         )
         yield from _format(name, by, columns, options)
 

@@ -37,7 +37,7 @@ _connections: WeakSet[_Closeable] = WeakSet()
 
 
 class _Marks:
-    """Distinguishes this process from those that it descends from; empty in a process that was not forked."""
+    """Distinguishes this process from its ancestors; empty in a process that was not forked."""
 
     here = ""
 

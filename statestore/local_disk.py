@@ -35,7 +35,7 @@ class TemporaryFolder:
     """A folder with mode 0700, which is deleted with this object, with its block, or at the end of the process."""
 
     def __init__(self, use: str) -> None:
-        """`use`: a word for the name. The first folder of a process removes those of killed processes beside it."""
+        """`use`: a word for the name. The first folder of a process removes folders of killed processes beside it."""
         parent = local_folder() or tempfile.gettempdir()
         _remove_abandoned_once(parent)
         self.name, handle = _make_locked(f"{_prefix()}{use}-", parent)

@@ -67,7 +67,7 @@ def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
-    if pa.types.is_struct(array.type):  # without fields, of which only NULL or not matters
+    if pa.types.is_struct(array.type):  # without fields, only NULL or not matters
         return array.is_valid() if not array.null_count else pc.if_else(array.is_valid(), True, None)
     if MONTHS in (array.type, kind):  # Arrow casts durations only from and to int64.
         array = array.cast(pa.int64())

@@ -26,7 +26,7 @@ def _open_closed_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the stream
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is the stream's
             os.set_inheritable(opened, True)
             setattr(sys, name, os.fdopen(opened, mode))
 

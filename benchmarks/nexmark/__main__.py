@@ -7,7 +7,7 @@ Prints a table, and writes JSON to benchmarks/results/.
 
 First each side runs each query over few events, uncounted, so that start-up is not measured. Then each query and side
 starts from an empty store. An epoch takes one file of each stream. The definition of the view or query is part of its
-first epoch. After the last epoch the rows of each side are compared with those of Spark's own SELECT over the same
+first epoch. After the last epoch the rows of each side are compared with the rows of Spark's own SELECT over the same
 files. The command returns 1 if a result is wrong. The record is written after each query, so an interrupted run keeps
 its results.
 """
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--small-events", type=int, default=default.small_events, help="events of a small epoch")
     parser.add_argument("--small-epochs", type=int, default=default.small_epochs, help="small epochs after the others")
     parser.add_argument("--runs", type=int, default=default.runs, help="runs per query and side")
-    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: that of the system")
+    parser.add_argument("--scratch", type=Path, help="folder for temporary files; default: the system's")
     parser.add_argument("--driver-memory", default="3g", help="memory of the Spark session that all sides share")
     parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/nexmark-<time>.json")
     options = parser.parse_args(arguments)

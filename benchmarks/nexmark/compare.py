@@ -1,4 +1,4 @@
-"""Run the sides in turns over each query, and compare their rows with those of Spark's own SELECT."""
+"""Run the sides in turns over each query, and compare their rows with the rows of Spark's own SELECT."""
 
 import shutil
 import tempfile

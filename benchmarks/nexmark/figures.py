@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def counts(self) -> bool:
-        """Whether the seconds are those of a right result."""
+        """Whether the seconds belong to a right result."""
         return bool(self.runs) and not self.wrong
 
     @property
@@ -81,7 +81,7 @@ class Mean:
 
     queries: int  # with a right result
     cost: Cost
-    ratio: float | None  # of the rate to that of BASE, over the queries of both; None without such queries
+    ratio: float | None  # of the rate to the rate of BASE, over the queries of both; None without such queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Record:
         return Cost(sum(events), statistics.median(wall), statistics.median(cpu))
 
     def ratio(self, query: str, peer: str, part: Part) -> float | None:
-        """The rate of a side divided by that of BASE. None if one of the two has none."""
+        """The rate of a side divided by the rate of BASE. None if one of the two has none."""
         ours, base = self.cost(query, peer, part), self.cost(query, BASE, part)
         return None if ours is None or base is None else ours.rate / base.rate
 

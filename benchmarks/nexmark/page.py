@@ -33,7 +33,7 @@ def _introduction(record: Record) -> Iterator[str]:
         "[Nexmark](https://github.com/nexmark/nexmark) is a benchmark for streams: persons, auctions and bids of an "
         f"online auction. Here {sizes.events:,} events arrive in {sizes.epochs} epochs. Each query is one view, "
         f"measured alone. The machine has {cores} cores, and all sides ran on it in turns, {_runs(sizes.runs)}. The "
-        "rows of each side were equal to those of Spark's own SELECT at the end."
+        "rows of each side were equal to the rows of Spark's own SELECT at the end."
     )
     if (day := record.machine.get("date")) is not None:  # records of earlier runs lack it
         yield ""
@@ -61,7 +61,7 @@ def _introduction(record: Record) -> Iterator[str]:
     readings = (
         "**Events per second and core** are events per CPU second. CPU seconds are those of the driver, the JVM and "
         "all workers. More is better.",
-        f"**Ratios** compare events per second and core with those of `{BASE}`. Each ratio of a "
+        f"**Ratios** compare events per second and core with the events of `{BASE}`. Each ratio of a "
         "mean covers the queries that both sides can express.",
         "**Start-up** of the session, the JVM and Spark's workers is not included, and each side had run each query "
         "over few events before. Worker processes of the local runner start in the first epoch, which takes a second. "

@@ -49,7 +49,7 @@ class CannotExpressError(Exception):
 
 
 class Stopwatch:
-    """Wall and CPU seconds of each epoch. The CPU seconds are those of this process and all its descendants."""
+    """Wall and CPU seconds of each epoch. The CPU seconds include this process and all its descendants."""
 
     def __init__(self) -> None:
         self.wall: list[float] = []

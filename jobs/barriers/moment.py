@@ -57,7 +57,7 @@ class Wish:
         interval: take only this data interval's files from sources with a path template; None: files of any interval.
         moment: the requested value of now() in views, in Unix microseconds; None: see the module. It never goes back.
         run: the run that an injected barrier belongs to; stored with it.
-        pace: that of the pipeline.
+        pace: the pipeline's.
         clock: the clock when the run began, Unix microseconds; None: the clock at each barrier.
     """
 
@@ -77,7 +77,7 @@ class Moment:
     """The moment of an epoch.
 
     Args:
-        at: Unix microseconds; 0: that of the previous epoch, as are the other fields.
+        at: Unix microseconds; 0: the previous epoch's, as are the other fields.
         by_intervals: the store runs by intervals.
         passed_over: the time before it whose intervals have not run.
     """

@@ -207,7 +207,7 @@ class Applying:
     )  # by id of table or source: the names of all statements that ran once
     _new: dict[int, list[str]] = field(
         default_factory=dict
-    )  # those of this entry, in order, which the definition does not contain yet
+    )  # the ones of this entry, in order, which the definition does not contain yet
     _replacing: Replacing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -457,7 +457,8 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
 
 
 def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
-    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view`.
+    """The catalog in which some views, and the views that read them, are paused from `epoch` on. Raises as
+    `pause_view`.
 
     Args:
         reasons: by view, why a run pauses it; empty if a person does.

@@ -52,7 +52,7 @@ def inputs_of(relation: Relation) -> set[int]:
 
 
 def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int]) -> Catalog:
-    """Move new views, and everything that must start with them, into a build of which nothing is read yet.
+    """Move new views, and everything that must start with them, into a build that has read nothing yet.
 
     Returns `after` unchanged if the replaced relations cannot stay, because they read a dropped one.
 

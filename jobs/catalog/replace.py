@@ -143,7 +143,7 @@ class Replacing:
         )
 
     def _losing_rows(self, known: Callable[[str], Upstream]) -> Callable[[str], Upstream]:
-        """The planner's information about relations, with those that lose rows in this epoch no longer append-only."""
+        """The planner's information about relations; one that loses rows in this epoch is no longer append-only."""
 
         def of(name: str) -> Upstream:
             found = known(name)

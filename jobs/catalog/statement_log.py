@@ -163,8 +163,8 @@ class WaitingLog:
         version: the committed epoch.
         catalog: the pending catalog.
         end: the end of the log that is included.
-        epoch: greater than the committed epoch and that of the open barrier. All relations of `catalog` exist then.
-        statements: with their positions, including those of the open barrier, except for those that it skips.
+        epoch: greater than the committed epoch and the open barrier's. All relations of `catalog` exist then.
+        statements: with their positions, including the open barrier's, except for the ones that it skips.
         changes: the row changes of each table, by its relation id, in log order.
         barrier: the epoch of the open barrier, or 0.
         barrier_end: the end of the log that the open barrier takes, or 0.
@@ -192,7 +192,7 @@ class WaitingLog:
         return replace(self, catalog=catalog, statements=drafted, changes=changes)
 
     def require_readable(self, names: Collection[str]) -> None:
-        """Raise WaitingStatementsError if a view of these names has no stored rows yet, or those of another query."""
+        """Raise WaitingStatementsError if a view has no stored rows yet, or still the rows of its previous SELECT."""
         stored = {r.id for r in self.version.catalog.live()}
         read = self._expanded(names)
         late = {r.name for r in self.catalog.live() if r.kind is RelationKind.VIEW and r.id not in stored} & read
@@ -209,12 +209,12 @@ class WaitingLog:
         return found[::-1]
 
     def tables(self, names: Collection[str]) -> set[str]:
-        """The tables among relations, and those that plain views among them read."""
+        """The tables among relations, and the tables that plain views among them read."""
         wanted = self._expanded(names)
         return {r.name for r in self.catalog.live() if r.name in wanted and r.kind is RelationKind.TABLE}
 
     def _expanded(self, names: Collection[str]) -> set[str]:
-        """The names, and those of all relations that plain views among them read."""
+        """The names, and the names of all relations that plain views among them read."""
         wanted, by_id = set(names), {r.id: r.name for r in self.catalog.live()}
         for relation in reversed(self.catalog.live()):  # readers always come after their input
             if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
@@ -233,7 +233,7 @@ class WaitingLog:
         return {view: statements for view, statements in moving.items() if statements}
 
     def _views(self, names: Collection[str]) -> list[str]:
-        """The running views among relations, and those that plain views among them read."""
+        """The running views among relations, and the ones that plain views among them read."""
         wanted = self._expanded(names)
         return [
             r.name for r in self.catalog.live() if r.name in wanted and r.kind is RelationKind.VIEW and not r.paused
@@ -264,7 +264,7 @@ class PendingCatalog:
         self._barrier: Barrier | None = None  # the open one
         self._catalog = Catalog()
         self._end = 0  # the end of the log in `_catalog`
-        self._statements: list[tuple[int, Statement]] = []  # those that no barrier has taken
+        self._statements: list[tuple[int, Statement]] = []  # the ones that no barrier has taken
         self._changes: dict[int, list[Entry]] = {}  # their row changes, by table
         self._taken: tuple[list[tuple[int, Statement]], Mapping[int, Sequence[Entry]]] | None = None  # by the barrier
 

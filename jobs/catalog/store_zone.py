@@ -6,7 +6,7 @@ from tussock.statestore.zones import RuledZone, digest_of, is_utc
 
 
 def store_zone(meta: MetaStore) -> RuledZone:
-    """The store's time zone by the rules of its newest version, else by those that wait in the log.
+    """The store's time zone by the rules of its newest version, else by the rules that wait in the log.
 
     It has no rules if no statement was logged yet. Cost: before the first epoch, a read of the log.
     """

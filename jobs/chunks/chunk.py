@@ -121,7 +121,7 @@ class _Stream:
     """
 
     def __init__(self, schema: pa.Schema, nbytes: int) -> None:
-        """`nbytes`: size of the whole table, of which this stream holds a part."""
+        """`nbytes`: size of the whole table, this stream holds a part of it."""
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if nbytes > COMPRESSED_BYTES else None)
         self.size = 0  # bytes of the tables written so far, as the caller counts them

@@ -12,7 +12,7 @@ may have a deletion vector, which marks deleted rows. A piece stores the version
 mask of that version.
 
 The deltalake package reads the log without a JVM: its snapshots (checkpoints, protocol, masks), and the raw JSON of
-commits. Actors read the rows, which are Parquet, like those of a Parquet source. delta-spark would support more
+commits. Actors read the rows, which are Parquet, like a Parquet source's. delta-spark would support more
 features, but only in sessions that were started with its jars, and at a tenth of the speed, through Spark and Python.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Location:
-    """The root of a pipeline's sinks. Its credentials are those of the first use, so create one for each publish.
+    """The root of a pipeline's sinks. Its credentials are read at the first use, so create one for each publish.
 
     Args:
         address: of a bucket; None: a local folder.

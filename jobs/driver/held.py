@@ -28,10 +28,10 @@ class SealedTables(Protocol):
         """The ids of their state tables."""
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
-        """Yield those that the driver holds, as cells of the `number`-th epoch in flight."""
+        """Yield the tables that the driver holds, as cells of the `number`-th epoch in flight."""
 
     def frames(self, number: int, tables: frozenset[int]) -> "Iterator[DataFrame]":
-        """Yield those that Spark holds, likewise."""
+        """Yield the tables that Spark holds, in the same way."""
 
     def flush(self) -> list[SstInfo]:
         """Merge them into SSTs and upload these. Raises the errors of the object store."""

@@ -38,7 +38,7 @@ class PausedViewsError(InputError):
         self.reasons = dict(reasons)
 
     def besides(self, said: str) -> "PausedViewsError | None":
-        """The error without the views whose reasons a message contains, such as that of a failed assertion."""
+        """The error without the views whose reasons a message contains, such as a failed assertion's."""
         left = {view: reason for view, reason in self.reasons.items() if reason.rstrip(".") not in said}
         return PausedViewsError(left) if left else None
 

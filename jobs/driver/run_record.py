@@ -196,7 +196,7 @@ def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, u
     tasks have run again. An error of the epochs stays, as does the record of a later run.
 
     Args:
-        run: the name of the run; empty: it is that of this process.
+        run: the name of the run; empty: this process's run.
         began: Unix milliseconds.
         undone: for everyone who sees the pipeline; empty: nothing.
 

@@ -86,7 +86,7 @@ def _moment_of(sealed: SealedManifest, catalog: Catalog) -> str:
 
 
 def _signed(counts: RowCounts) -> tuple[int, int]:
-    """The rows that came into a table, and those that went. A row to remove that a user has deleted is neither."""
+    """(inserted, deleted) rows. A row to remove that a user has deleted is neither."""
     net = counts.rows_out if counts.net is None else counts.net
     return (counts.rows_out + net) // 2, (counts.rows_out - net) // 2
 
@@ -146,7 +146,7 @@ def unit_work(
 
 
 def _part(work: UnitWork, unit: int, units: int) -> UnitWork:
-    """An equal part of the work for one of several units. The sums of all parts are those of the work."""
+    """An equal part of the work for one of several units. The sums of all parts are the sums of the work."""
     rows, nbytes = (whole * (unit + 1) // units - whole * unit // units for whole in (work.rows, work.bytes))
     return UnitWork(unit, rows, nbytes, round(work.seconds / units, 3), work.hot if unit == 0 else None)
 

@@ -185,7 +185,7 @@ class Train:
         """Return the barrier of the next epoch; None without input.
 
         The first barrier is in force, or was left open by another run. The others are drafts on top of the epochs
-        before them. A change of the number of units waits until these are committed. Arguments and errors are those of
+        before them. A change of the number of units waits until these are committed. Arguments and errors as in
         tussock.jobs.barriers.barrier.take_in.
         """
         self._collect()

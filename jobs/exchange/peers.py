@@ -303,7 +303,7 @@ def _cells(body: pa.Buffer, count: int) -> pa.RecordBatch:
 
 
 class _Receiver:
-    """The thread that receives from all peers, watches their signs of life, and sends those of this process."""
+    """The thread that receives from all peers, watches their signs of life, and sends the signs of this process."""
 
     def __init__(self, connections: Sequence[_Connection], mailbox: Mailbox) -> None:
         self._connections, self._mailbox = connections, mailbox

@@ -160,7 +160,7 @@ def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> Non
         chunk, key: see `halves`. Requires: `key` is the table's key.
 
     Raises: ChangeError if a key is deleted or inserted more than once after netting.
-    Cost: that of `located_rows`, or else of `halves`.
+    Cost: as `located_rows`, or else of `halves`.
     """
     if (located := located_rows(chunk, table, key)) is None:
         halves(chunk, table.name, key).write(table)

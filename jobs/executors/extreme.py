@@ -28,8 +28,8 @@ from tussock.statestore.vnode import null_mask, one_array
 class Extreme(Slot):
     """The largest (or smallest) value of a column; NULL if the group has none.
 
-    `retractable`: rows can be deleted. A change then has two columns: the extreme of the inserted rows and that of the
-    deleted rows. Only the extreme state, its side, contains the remaining values.
+    `retractable`: rows can be deleted. A change then has two columns: the extremes of the inserted and of the deleted
+    rows. Only the extreme state, its side, contains the remaining values.
     """
 
     arg: int

@@ -22,8 +22,8 @@ left join that stops the epoch if a row has two partners. Let U be the rows with
 
 A row's *degree* is the number of its partners. The state stores it as the last column, and the pairs above change it. A
 row is matched if its degree is above 0. Semi and anti joins without a condition need no pairs: all rows with one key
-have the same partners. One read of the other side per key shows whether the key has a partner, for keys of which the
-other side's rows were only inserted or only deleted. A hot key then costs no write per row.
+have the same partners. One read of the other side per key shows whether the key has a partner, if the other side's rows
+of the key were only inserted or only deleted. A hot key then costs no write per row.
 
 Rows with a NULL key never match (except with `<=>`). They are neither stored nor looked up, and pass through if rows
 without a partner are emitted.

@@ -97,7 +97,7 @@ class NullAwareAntiExecutor:
         """Process the left chunk, the right chunk and the changed facts.
 
         Raises ChangeError: a row of one side is inserted or deleted twice.
-        Cost: that of an anti join; also a scan of the actor's left rows in an epoch in which the first right NULL
+        Cost: as an anti join; also a scan of the actor's left rows in an epoch in which the first right NULL
             appears or the last one disappears. Memory: the output.
         """
         left, right, counts = chunks

@@ -94,7 +94,7 @@ class SingleRowExecutor:
             raise TooManyRowsError
         after = rows_of(content) if len(weights) else self._nulls()
         same = there and same_rows(before, after)[0]
-        # If one unit had sent the changes of all, those that cancel out would not have come.
+        # If one unit had sent the changes of all, changes that cancel out would not have come.
         if not (same and held == bool(len(weights))):
             count = pa.array([len(weights)], pa.int64())
             state = after.append_column(f"c{width}", count) if width else pa.table([count], names=["c0"])

@@ -3,7 +3,7 @@
 Rows appear and disappear as the moment advances.
 
 State: rows as `value | stream key`, so that the rows that a new moment affects are adjacent. With `forgets`, for bounds
-that never go back, the state has only rows that can still change sides: those that will appear (for
+that never go back, the state has only rows that can still change sides: rows that will appear (for
 `value < bound`) or disappear (for `value > bound`).
 
 Let V(m) be the rows visible at moment m, I the input before the epoch and ΔI its change:

@@ -183,7 +183,7 @@ def _identity_of(column: pa.Array) -> Hashable:
 def value_layout(calls: Sequence[Agg], append_only: bool) -> ValueLayout:
     """The slots that these calls need, without repetition, in order of first use. Raises UnsupportedTypeError.
 
-    Cost: that of the first call with the same object; a node keeps its calls from epoch to epoch.
+    Cost: paid by the first call with the same object; a node keeps its calls from epoch to epoch.
     """
     slots: dict[tuple[Slot, DistinctValues | None], int] = {(RowCount(), None): 0}
     placed = []

@@ -61,7 +61,7 @@ class Carried:
         return Carried(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
 
     def where(self, chosen: Mask, other: "Carried") -> "Carried":
-        """The carried values of this where chosen, else those of the other."""
+        """This carry's values where chosen, otherwise the other's."""
         if chosen.all():
             return self
         places = pa.array(np.where(chosen, np.arange(len(chosen)), len(chosen) + np.arange(len(chosen))))
@@ -149,7 +149,7 @@ class Changes:
     def __init__(self, chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
         """Raises ChangeError if a row is inserted or deleted twice.
 
-        Cost: an encoding and a sort of the keys; if the chunk is not insert-only, also that of `halves`.
+        Cost: an encoding and a sort of the keys; if the chunk is not insert-only, also the cost of `halves`.
         """
         self._table, self._key = table, list(key)
         if (coming := located_rows(chunk, table, key)) is not None:

@@ -70,7 +70,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> B
 
 
 def files_of(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
-    """Yield the files that a barrier takes from the sources of a catalog, including those that it reads again."""
+    """Yield the files that a barrier takes from the sources of a catalog, including files that it reads again."""
     for relation in catalog.live():
         if (statement := source_of(relation)) is not None:
             for item in reader_of(statement).items(barrier.splits.get(relation.id)):

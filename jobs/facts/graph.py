@@ -99,7 +99,7 @@ def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
 
 
 def nearest(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode, ...]:
-    """Return one node and those that the fewest steps lead to, at most `most`, in the same order."""
+    """Return a node and its nearest neighbours, at most `most`, in the same order."""
     beside: dict[str, list[str]] = {node.name: [] for node in nodes}
     for node in nodes:
         for read in node.reads:

@@ -492,7 +492,7 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
 
 
 def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
-    """Yield one trouble per source: that of its oldest interval, with a list of the others."""
+    """Yield one trouble per source: for its oldest interval, with a list of the others."""
     by_source: dict[str, list[MissingFiles]] = {}
     for one in found.missing:
         by_source.setdefault(one.source, []).append(one)

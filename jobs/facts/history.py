@@ -40,7 +40,7 @@ def epoch_page(meta: MetaStore, before: int | None, count: int, version: Hummock
     Args:
         version: a version that was already read; None: the newest.
 
-    Cost: that of `epochs`. Epochs below the floor are listed until vacuum removes their manifests.
+    Cost: as `epochs`. Epochs below the floor are listed until vacuum removes their manifests.
     """
     found = tuple(reversed(epochs(meta, count + 1, before, version)))
     return EpochPage(found[:count], found[count - 1].epoch if len(found) > count else None)

@@ -33,7 +33,7 @@ class RowsFacts(msgspec.Struct, frozen=True):
     """Some rows of a relation, and how far the search for them went."""
 
     rows: pa.Table  # at most MOST_ROWS; the relation's columns, and CHANGE for the changes of an epoch
-    epoch: int  # as of which they are, or whose changes they are
+    epoch: int  # the epoch of `rows`, or of the changes
     read: int  # number of rows that were compared with the wanted values
     more: bool  # the relation has other such rows, or may have: `is_whole` is False
     is_whole: bool  # all rows were compared, or enough were found
@@ -129,7 +129,7 @@ def _inserted(rows: pa.Table) -> pa.Table:
 def _looked_up(
     meta: MetaStore, version: HummockVersion, relation: Relation, epoch: int, values: Mapping[str, pa.Scalar]
 ) -> Iterable[pa.Table] | None:
-    """Look up rows by the first columns of the stored key; None if these have no values, or not those of the vnode."""
+    """Look up rows by the first columns of the stored key; None if these have no values, or not the vnode's columns."""
     schema, names = stored_table(relation), [c.name for c in relation.columns]
     prefix = []
     for part in schema.key:

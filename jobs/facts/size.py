@@ -93,7 +93,7 @@ def size(meta: MetaStore) -> SizeFacts:
     Begins again if compaction and vacuum remove an SST meanwhile.
 
     Raises: MissingSstError if an SST is lost.
-    Cost: a listing of the store; that of a vacuum's dry run; one range read per SST, and one per sampled block.
+    Cost: a listing of the store; a vacuum's dry run; one range read per SST, and one per sampled block.
     """
     return on_newest(meta, lambda version: _size(meta, version))
 

@@ -72,7 +72,7 @@ def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
     Args:
         wanted: the maximum age of views, ms by name.
 
-    Cost: one HEAD request per view; if an alert exists, that of `staleness`.
+    Cost: one HEAD request per view; if an alert exists, also `staleness`.
     """
     for view, wanted_ms in wanted.items():
         try:

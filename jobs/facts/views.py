@@ -26,7 +26,7 @@ class ViewState(StrEnum):
 
     READY = "ready"  # each epoch updates it
     PAUSED = "paused"  # it keeps its rows until it is resumed
-    HELD_BACK = "held back"  # its checks, or those of a relation that it reads, failed: readers see earlier rows
+    HELD_BACK = "held back"  # its checks, or the checks of a relation that it reads, failed: readers see old rows
     BUILDING = "being built"  # the open barrier, or a build over several epochs, creates or replaces it
     NOT_PUBLISHED = "not published"  # it has rows, but readers see none yet
 
@@ -114,7 +114,7 @@ def views(
         wanted: the pipeline's maximum age of views, ms by name.
 
     Cost: one GET for each epoch that readers do not see, _MOST_BEHIND at most. One GET for the quality of the newest
-    epoch, one for the published epoch, and one for each other epoch as of which a view is seen, 8 at most. The cost
+    epoch, one for the published epoch, and one for each other epoch that a view is seen at, 8 at most. The cost
     does not grow with the number of views or epochs.
     """
     version = meta.latest() if version is None else version
@@ -214,7 +214,7 @@ class _Look:
         )
 
     def _published_rows(self, relation: Relation, seen: int) -> int | None:
-        """Return the rows at an epoch: those of the committed one without the growth since."""
+        """Return the rows at an epoch: the committed rows without the growth since."""
         rows = self.version.rows.get(relation.id)
         if rows is None or not seen:
             return None
@@ -257,7 +257,11 @@ class _Look:
             after = next(
                 (e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published
             )
-            return ViewState.HELD_BACK, "its own checks, or those of a relation that it reads, failed", moment(after)
+            return (
+                ViewState.HELD_BACK,
+                "its own checks, or the checks of a relation that it reads, failed",
+                moment(after),
+            )
         if not seen:
             return ViewState.NOT_PUBLISHED, "", moment(relation.created)
         return ViewState.READY, "", None

@@ -28,7 +28,7 @@ class ZoneFacts(msgspec.Struct, frozen=True):
 
 
 class ZoneDatabases(msgspec.Struct, frozen=True):
-    """The versions of the databases of time zones on this host; empty if unknown. DuckDB's has that of DuckDB."""
+    """The versions of the databases of time zones on this host; empty if unknown. DuckDB's has DuckDB's rules."""
 
     java: str = ""
     system: str = ""

@@ -1,4 +1,4 @@
-"""Functions of dates and times. The fields of a TIMESTAMP are those of its local time in the node's time zone."""
+"""Functions of dates and times. The fields of a TIMESTAMP are the fields of its local time in the node's time zone."""
 
 import re
 from collections.abc import Sequence

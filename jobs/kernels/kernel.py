@@ -198,7 +198,7 @@ class Kernel:
 
         Raises: UnsupportedExpressionError for the first expression that it does not accept.
 
-        Cost: that of preparing the query, which the first epoch of this thread then need not do.
+        Cost: preparing the query, which the first epoch of this thread then need not do.
         """
         try:
             self._compute_nothing(exprs)

@@ -1,6 +1,6 @@
 """Instants and local times.
 
-A TIMESTAMP is an instant; its fields are those of its local time in the pipeline's time zone.
+A TIMESTAMP is an instant; its fields are the fields of its local time in the pipeline's time zone.
 
 `zone` is the bound node's `timeZoneId`: UTC, or a zone with the digest of its recorded rules. DuckDB's own database may
 have other rules, so conversions are functions over the recorded ones. They also take half the time of DuckDB's.

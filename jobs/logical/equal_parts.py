@@ -1,4 +1,4 @@
-"""Aggregations that occur more than once in a plan, such as those of a WITH relation that a query reads twice.
+"""Aggregations that occur more than once in a plan, such as aggregations of a WITH relation that a query reads twice.
 
 Spark's optimizer copies such a relation to each place that reads it. Copies are equal if they differ only in the places
 of their text and in the names of their columns. The planner computes an aggregation once for all its copies.
@@ -24,7 +24,7 @@ def text_of_part(plan: Plan) -> bytes:
 
 
 def equal_parts(plan: Plan) -> frozenset[bytes]:
-    """The texts of the aggregations that occur more than once, without those that occur only within copies.
+    """The texts of the aggregations that occur more than once, without the ones that occur only within copies.
 
     Cost: a walk, if the plan reads no relation twice.
     """

@@ -23,7 +23,7 @@ class HiddenColumn(IntEnum):
     """A hidden column, by its index in the columns of a scan. The values are stored in plans."""
 
     FILE_PATH = -11  # the URI of the file, as Spark spells it
-    FILE_NAME = -12  # the last part of the path, spelled likewise
+    FILE_NAME = -12  # the last part of the path, spelled in the same way
     FILE_SIZE = -13  # bytes
     FILE_MODIFICATION_TIME = -14  # NULL if the record of the file lacks it
     ROW_INDEX = -15  # position of the row in its file, from 0
@@ -77,7 +77,7 @@ def metadata_type(hidden: Collection[HiddenColumn]) -> str:
 
 
 def is_hidden(column: int) -> bool:
-    """Return whether an index of a scan's column is that of a hidden column."""
+    """Return whether an index of a scan's column belongs to a hidden column."""
     return column in _BY_INDEX
 
 

@@ -366,7 +366,7 @@ class WindowCall(msgspec.Struct, frozen=True):
     """A function OVER a window.
 
     `args` of lag and lead are the value and its default for a missing row. `number` is the distance of lag and lead,
-    the bucket count of NTILE, or the n of NTH_VALUE. `params` and `order` are those of an aggregate, as in AggCall.
+    the bucket count of NTILE, or the n of NTH_VALUE. `params` and `order` are as in AggCall.
     `filter` is set only for aggregates that count NULLs; in all others, FILTER is rewritten so that an argument is
     NULL in excluded rows.
     """

@@ -27,7 +27,7 @@ class SourceText:
     end: int | None = None  # exclusive; None: to the end of the text
 
     def part(self, begin: int, end: int | None = None) -> "SourceText":
-        """The same text, of which Spark reads only the part between two offsets."""
+        """The same text; Spark reads only the part between two offsets."""
         return replace(self, begin=begin, end=end)
 
     @property

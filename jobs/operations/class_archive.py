@@ -27,7 +27,7 @@ INSERT INTO orders VALUES (1, 1, timestamp'2026-01-01 08:00:00', 9.50), (2, 2, t
 
 
 def create_archive(*, only_missing: bool = False, progress: Progress = no_progress) -> bool:
-    """Create the archive, and remove those of other releases of Java and Spark. Returns whether one exists.
+    """Create the archive, and remove archives of other releases of Java and Spark. Returns whether one exists.
 
     `only_missing`: if none fits the installed Java and Spark.
     """

@@ -33,7 +33,7 @@ def health_after_run(
         epoch: the one that it committed; None if it did not get so far.
         undone: what it left undone, one text each.
 
-    Cost: as `health_of_store`, and that of `record_end` or `record_failure`; with a failure, two GETs more.
+    Cost: as `health_of_store`, and the cost of `record_end` or `record_failure`; with a failure, two GETs more.
     """
     start = int(began.timestamp() * 1000)
     refused = gate_failed(at, epoch) if failure and epoch is not None else None

@@ -58,7 +58,7 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
     Args:
         run: the calling run.
 
-    If there are more epochs than one call examines, every source is returned, without numbers. Cost: that of
+    If there are more epochs than one call examines, every source is returned, without numbers. Cost: as
     tussock.jobs.reading.intake.intakes, and one call of `told` per source.
     """
     meta, version = at.meta, at.meta.latest()
@@ -121,7 +121,7 @@ class _SourceIntakes:
 
 
 def view_news(at: PipelineStore, told: Asked) -> Publication:
-    """Return the views whose published rows differ from those of their last event. Empty before the first publish.
+    """Return the views whose published rows differ from the rows of their last event. Empty before the first publish.
 
     Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
     of the event, the whole view counts as new.

@@ -270,7 +270,7 @@ class _Batch:
         rows: their readable rows; None if uncounted.
         run: the scheduler's run, or the command that restated; else empty.
         restates: files that were taken before the judged epochs are restated, alone or together with new files. `rows`
-            are those of all contents that were read.
+            belong to all contents that were read.
     """
 
     run: str

@@ -12,7 +12,7 @@ regardless of the characters and length of their names. Names are never parsed: 
 
 `tussock apply` creates them (`statements_for`), and epochs maintain them like other views. jobs/quality/measured.py
 presents their contents to Great Expectations as its own metrics. The list below contains the metrics that are known to
-equal those of its Spark engine.
+equal its Spark engine's.
 """
 
 import hashlib

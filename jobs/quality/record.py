@@ -351,7 +351,7 @@ def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> 
     """Describe the results for a log, one line per view.
 
     Args:
-        before: an earlier record. The failing rows of a warning are left out if they are those of this record.
+        before: an earlier record. The failing rows of a warning are left out if they belong to this record.
     """
     for view in record.views:
         if view.holds is not msgspec.UNSET:

@@ -38,7 +38,7 @@ def is_inner(metric: str) -> bool:
 
 
 class RowMetrics:
-    """The rows of a view, or those that changed, as input of metrics.
+    """The rows of a view, or the changed ones, as input of metrics.
 
     Requires: jobs/quality/without_spark.py has no objection to the expectations.
     """

@@ -127,7 +127,7 @@ def _batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iter
 
 @contextmanager
 def _errors(failed: Sequence[TussockError]) -> Iterator[None]:
-    """Raise the error of a scan, if one has failed, or else that of DuckDB. Its streams raise OSError."""
+    """Raise the error of a scan, if one has failed, or else DuckDB's. Its streams raise OSError."""
     try:
         yield
     except (duckdb.Error, OSError, pa.ArrowException) as err:

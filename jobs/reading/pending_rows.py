@@ -93,7 +93,7 @@ class PendingRows:
 
 @dataclass(slots=True)
 class _Replayed:
-    """A table of which some entries are replayed."""
+    """A table; some of its entries are replayed."""
 
     relation: Relation
     entries: list[Entry]

@@ -177,7 +177,7 @@ def _make_known(
 
 
 def relations_read(version: HummockVersion, sight: Sight, names: Collection[str]) -> list[Relation]:
-    """Return the visible relations of these names, and those that plain views among them read, inputs first."""
+    """Return the visible relations of these names, and the ones that plain views among them read, inputs first."""
     there, wanted = sight.relations(version.catalog), set(names)
     for relation in reversed(there):  # readers always come after their inputs
         if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:

@@ -182,7 +182,7 @@ def scan_ordered(
     part: ViewPart = ALL,
     vnodes: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """See `scan_relation`; the rows of all these vnodes are in one order, that of the stored key."""
+    """See `scan_relation`; the rows of all these vnodes are in one order, the stored key's."""
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
     for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names))), vnodes):
@@ -308,8 +308,8 @@ def relation_frame(
 ) -> "DataFrame":
     """Return the relation at `epoch` as a DataFrame.
 
-    The driver reads the rows of a small relation now (FEW_ROWS), into one partition. Workers read those of others when
-    the frame is used, with one partition per parallel unit.
+    The driver reads the rows of a small relation now (FEW_ROWS), into one partition. Workers read the rows of others
+    when the frame is used, with one partition per parallel unit.
 
     Args:
         since: a readable epoch; only rows written after it are returned, as they are at `epoch`.

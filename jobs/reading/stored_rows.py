@@ -100,11 +100,11 @@ class StoredRows:
             columns: names, in output order; None: all. Changes only in other columns are omitted.
 
         Returns: (changes, columns and then CHANGE: "insert" or "delete"), unordered. An update is one of each. Equal
-            rows that are deleted and inserted cancel, as those of a file that was read again.
+            rows that are deleted and inserted cancel, as rows of a file that was read again.
 
         Raises: as `read`; BackwardsError; NotThereYetError if the relation was created or replaced after `since`: read
         all its rows instead.
-        Cost: that of the rows written in between, not of the relation.
+        Cost: the rows written in between, not of the relation.
         """
         with self.changing(relation, since, until) as (version, found, last):
             return changes_between(self._meta.objects, version, found, since, last, columns)
@@ -142,7 +142,7 @@ class StoredRows:
     def version_of(self, version: HummockVersion, epoch: int) -> HummockVersion:
         """Return the version on which a statement reads another epoch.
 
-        It is the statement's own version, or that of a pin once the floor is above the epoch.
+        It is the statement's own version, or a pin's version once the floor is above the epoch.
 
         Raises EpochNotCommittedError, EpochExpiredError.
         """

@@ -41,8 +41,8 @@ def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     """Write rows as CSV with a header. NULL is an empty field, an empty string is "".
 
     Structs, arrays and maps are JSON, and binary values are text with \\xNN, both as in `write_json`. Intervals of
-    months have the form of Spark's SQL, and DuckDB's intervals with days or a time that of DuckDB. Raises NoFormError
-    for a variant, whose bytes only Spark decodes.
+    months have the form of Spark's SQL, and DuckDB's intervals with days or a time have DuckDB's form. Raises
+    NoFormError for a variant, whose bytes only Spark decodes.
     """
     from pyarrow import csv
 

@@ -11,7 +11,7 @@ each: the snapshot of the next vnodes, and this epoch's changes to everything re
 exchanges.
 
 An existing relation whose input is replaced in this epoch reads the *difference*: its previous rows at weight -1,
-netted with those of the new input.
+netted with the rows of the new input.
 
 A paused view has no fragments here, and nothing that runs reads one.
 """
@@ -138,7 +138,7 @@ class Scheduled:
 class Schedule:
     """All levels of one epoch in order.
 
-    Within a level, a fragment comes after those that it reads by a forward input.
+    Within a level, a fragment comes after the fragments that it reads by a forward input.
     """
 
     levels: tuple[tuple[Scheduled, ...], ...]
@@ -277,7 +277,7 @@ def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[t
 
 
 def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]:
-    """The columns that readers need of each relation, by id and without ROW_ID. Only those of sources are used."""
+    """The columns that readers need of each relation, by id and without ROW_ID. Only fragments of sources are used."""
     wanted: dict[int, set[int]] = {}
     for relation in relations:
         for fragment in fragments_of(relation):

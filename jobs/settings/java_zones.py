@@ -51,7 +51,7 @@ class JavaZones:
 
 
 def java_home() -> Path | None:
-    """The folder of the Java that Spark starts: JAVA_HOME, else that of `java`. None without Java."""
+    """The folder of the Java that Spark starts: JAVA_HOME, else the one of `java`. None without Java."""
     if home := os.environ.get("JAVA_HOME"):
         return Path(home)
     found = shutil.which("java")

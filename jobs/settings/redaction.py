@@ -214,7 +214,7 @@ def _is_random(value: str) -> bool:
 
 
 def _hide_named(text: str) -> str:
-    """Hide the values whose names are those of credentials."""
+    """Hide the values whose names are names of credentials."""
     pieces: list[str] = []
     copied = at = 0
     while (name := _NAMED.search(text, at)) is not None:

@@ -308,7 +308,7 @@ COMMANDS = (
     ),
     Command(
         "pin list",
-        "list all pins, including those of running readers",
+        "list all pins, including pins of running readers",
         "Prints the epoch, the expiry time and the holder of each pin.",
         ("tussock pin list --store ./demo",),
         _pin_list,

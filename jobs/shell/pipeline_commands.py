@@ -131,7 +131,7 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_DEFAULT = "default: that of the pipeline, else {}"
+_DEFAULT = "default: the pipeline's, else {}"
 
 
 def _init(chosen: argparse.Namespace) -> None:

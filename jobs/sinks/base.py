@@ -23,7 +23,7 @@ class Outline:
 
     Args:
         store: the identity of the store (tussock.jobs.settings.home).
-        stores: identities whose tables it may write: `store`, and those that the same store had at earlier places.
+        stores: identities whose tables it may write: `store`, and the ones that the same store had at earlier places.
         comment, comments: the comments in the relation's statement, on it and by column; empty if absent.
         key: the columns that distinguish the relation's rows; empty if it contains duplicates, or a key column is
             hidden.
@@ -90,7 +90,7 @@ class Sink(Protocol):
         ...
 
     def replace(self, rows: "WholeRows", epoch: int) -> str:
-        """Replace its rows and columns by those of `epoch`, even if it contains a later epoch. Returns its version.
+        """Replace its rows and columns by the ones of `epoch`, even if it contains a later epoch. Returns its version.
 
         Raises BeatenError.
         """

@@ -39,7 +39,7 @@ class DeltaSparkSink:
         self.place = location.uri(folder_name(outline.name))
         self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
-        self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings are those of the current write
+        self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings belong to the current write
         self._table: DeltaTable | None = None  # the state that `held` read
 
     def held(self) -> SinkState | None:

@@ -45,7 +45,7 @@ class StoreHistory:
         return epoch in self._known
 
     def objection(self, epoch: int, *, confirmed: bool) -> str | None:
-        """Return why a table at `epoch` cannot be updated; None if its rows are those of this store's epoch.
+        """Return why a table at `epoch` cannot be updated; None if its rows belong to this store's epoch.
 
         Args:
             confirmed: a manifest of this store's history lists the table with that epoch, which may have expired since.

@@ -64,7 +64,7 @@ class ParquetSink:
         self._location.objects.delete([name for name in self._names() if not has(_epoch_of(name))])
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
-        """See Sink. The newest snapshot stays, as do those that were the newest during the last `keep_ms`."""
+        """See Sink. The newest snapshot stays, as do the ones that were the newest during the last `keep_ms`."""
         names = self._names()
         going = [name for name, after in pairwise(names) if epoch_ms(_epoch_of(after)) <= now_ms - keep_ms]
         self._location.objects.delete(going)

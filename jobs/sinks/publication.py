@@ -121,7 +121,7 @@ def publish_tables(
         epoch: None, or an epoch that is no longer readable, means the published one.
         progress: called with one line per table.
 
-    Returns: the tables, in catalog order, without those that are already at a later epoch. Empty if the epoch was
+    Returns: the tables, in catalog order, without tables that are already at a later epoch. Empty if the epoch was
     already done.
 
     Raises:
@@ -342,7 +342,7 @@ class _Copying:
         return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
 
     def _right_until(self, held: SinkState) -> int:
-        """Return the last epoch whose rows the sink contains: its own, or that of a manifest without changes since."""
+        """Return the last epoch whose rows the sink contains: its own, or a later manifest's without changes since."""
         return max(held.epoch, self._confirmed(held) or 0)
 
     def _confirmed(self, held: SinkState) -> int | None:

@@ -3,8 +3,8 @@
     <to>/_tussock/epochs/<epoch>-<digest>-<store>.json
 
 A number does not identify an epoch: a store that is restored from a copy continues with other epochs, and a table may
-contain rows of epochs that the store no longer has. The digest identifies it: it is that of the epoch's sealed manifest
-(MetaStore.epoch_digest), which names the writer.
+contain rows of epochs that the store no longer has. The digest identifies it: it is the digest of the epoch's sealed
+manifest (MetaStore.epoch_digest), which names the writer.
 
 An epoch's record is written before any table contains the epoch, so a table without a record was written by an earlier
 release. A publish that brings every table to its epoch removes the records that no table needs any more. Until then, a

@@ -165,7 +165,7 @@ class SourceDescriber(Protocol):
     login: ClassVar[str]  # how to give credentials, since options may contain none; a sentence without its full stop
 
     def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the options that a new source gets besides those of its statement.
+        """Return the options that a new source gets besides the options of its statement.
 
         Sources of earlier releases may lack them.
         """

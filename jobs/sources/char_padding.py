@@ -2,7 +2,7 @@
 
 Spark stores such a column as a string, and its type as a note in the schema. Spark's writers store the spaces. Other
 writers may not, so Spark pads the values on read. Longer values stay unchanged, and varchar(n) is an ordinary string.
-The rule is that of Spark's CharVarcharUtils (spark.sql.readSideCharPadding, true by default), and applies to fields,
+The rule follows Spark's CharVarcharUtils (spark.sql.readSideCharPadding, true by default), and applies to fields,
 elements, keys and values of nested columns.
 """
 

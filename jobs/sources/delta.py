@@ -2,7 +2,7 @@
 
 A barrier pins a range of versions (PinnedVersions): the first range is a full snapshot, each later one the changes
 since the range before it. Versions never change, so their numbers and the table's id are all that a barrier stores.
-`delta_log.py` finds the files of a range; their rows are read like those of Parquet sources (parquet.py), with weights.
+`delta_log.py` finds the files of a range; their rows are read like a Parquet source's (parquet.py), with weights.
 
 A row is identified by the columns of the option `key`. Without the option, all its values identify it, and equal rows
 are counted (RowDigest, NumberCopies).

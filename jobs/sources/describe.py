@@ -59,7 +59,7 @@ def placed(source: CreateSource, base: Path, store: ObjectStore | None = None) -
 
 
 def described(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
-    """Return the source with its declared columns, or those that its reader finds.
+    """Return the source with its declared columns, or the columns that its reader finds.
 
     Columns of unsupported types are left out, with a LeftOutColumnWarning.
 

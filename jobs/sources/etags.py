@@ -23,7 +23,7 @@ def has_content_of(store: ObjectStore, name: str, size: int, now: str, etag: str
 
     False if this cannot be decided: one of the ETags has another form, or an unknown size of parts.
 
-    Cost: one read of the object if one of the ETags is that of an upload in parts of a usual size; otherwise nothing.
+    Cost: one read of the object if one of the ETags belongs to an upload in parts of a usual size; otherwise nothing.
     """
     wanted, shown = _ETAG.match(etag), _ETAG.match(now)
     if wanted is None or shown is None or (wanted[2] is None and shown[2] is None):

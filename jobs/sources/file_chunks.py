@@ -149,7 +149,7 @@ class _FileChunks:
             yield from self._emit()
 
     def _of_portion(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those of the file's next records that belong to the portion."""
+        """Return the file's next records that belong to the portion."""
         first, count, start = self.file.first_record, self.file.record_count, self._read_records
         self._read_records += rows.num_rows
         if self.file.portions is None:

@@ -43,7 +43,7 @@ def spark_uri(path: str) -> str:
     """Return the URI of a file as Spark's `_metadata.file_path` spells it.
 
     Args:
-        path: that of a PinnedFile.
+        path: a PinnedFile's.
     """
     scheme, literal = ("s3a://", path.removeprefix("s3://")) if path.startswith("s3://") else ("file:", path)
     return scheme + "".join(c if c in _LITERAL or _is_other(c) else _quoted(c) for c in literal)

@@ -1,7 +1,7 @@
 """How much an epoch reads of a file: what a file costs, and the portions of one that costs more than an epoch may.
 
 The cost of a file is the bytes of its decoded records, at least ROW_BYTES each. Bytes on storage say nothing: a file of
-0.3 MB may have 2 GB of records, for which an epoch needs 3 GB of memory. A file whose cost exceeds that of an epoch is
+0.3 MB may have 2 GB of records, for which an epoch needs 3 GB of memory. A file whose cost exceeds an epoch's is
 taken in portions, one per epoch: each has the same number of records, and the last one the rest. A portion is a pinned
 file with its own number (`PinnedFile.number`), so builds read it like any other. The positions of its records are those
 in the file.
@@ -69,7 +69,7 @@ def first_portion(file: PinnedFile, measure: FileRecords, most: int) -> PinnedFi
 
 
 def next_portion(file: PinnedFile, number: int, *, rest: bool = False) -> PinnedFile:
-    """Return the portion after those that are taken. `rest`: all records that are left, as the last portion."""
+    """Return the portion after the taken ones. `rest`: all records that are left, as the last portion."""
     assert file.portions is not None
     taken = (*file.portions.taken, Portion(number))
     count = len(taken) if rest else file.portions.count

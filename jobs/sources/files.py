@@ -473,11 +473,11 @@ _ON_CHANGE = ("error", "restate", "ignore")
 def _with_same_bytes(
     source: CreateSource, changed: Sequence[ChangedFile]
 ) -> tuple[list[ChangedFile], list[ChangedFile]]:
-    """Split files with another ETag into those that were only uploaded in another way, and those with other bytes.
+    """Split files with another ETag into files that were only uploaded in another way, and files with other bytes.
 
     If changes are ignored, all count as the latter.
 
-    Cost: that of `has_content_of` for objects of the recorded size, once per process.
+    Cost: as `has_content_of` for objects of the recorded size, once per process.
     """
     if source.options.get(ON_CHANGE) == "ignore":
         return [], list(changed)
@@ -509,7 +509,7 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
 
 
 def _unfinished(found: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]) -> Iterator[PinnedFile]:
-    """Yield the files of which later epochs take more portions.
+    """Yield the files that later epochs take more portions of.
 
     Args:
         restated: their present content replaces the taken one.

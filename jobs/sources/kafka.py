@@ -1,6 +1,6 @@
 """Kafka topics as sources: Spark's Kafka reader reads ranges of offsets that a barrier pins.
 
-The columns are those of Spark's reader: key, value, topic, partition, offset, timestamp, timestampType, and headers
+The columns are Spark's: key, value, topic, partition, offset, timestamp, timestampType, and headers
 with `includeHeaders`. A record is identified by its partition and offset, which form its `_row_id`. Neither ever
 changes, so a range that is read again after a restart yields the same rows. A source only adds rows.
 

@@ -1,7 +1,7 @@
 """The state of a Kafka cluster's topics, requested through Spark's JVM with the Kafka client of Spark's reader.
 
 A Python client would need its own options for the same servers, certificates and logins. Here one set of options,
-Spark's `kafka.…`, serves both. The calls are those of `org.apache.kafka.clients.admin.Admin`.
+Spark's `kafka.…`, serves both. The calls belong to `org.apache.kafka.clients.admin.Admin`.
 """
 
 import json

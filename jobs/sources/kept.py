@@ -115,7 +115,7 @@ class Keeper:
 
 
 def place_of_bytes(file: PinnedFile) -> str:
-    """Return a file's path, or that of its copy if the copy is to be read: `/a/b.csv` or `s3://bucket/a/b.csv`."""
+    """Return a file's path, or its copy's if the copy is to be read: `/a/b.csv` or `s3://bucket/a/b.csv`."""
     if not file.store:
         return file.path
     if local := file.local_path:

@@ -280,7 +280,7 @@ def _chunk_bytes(chunk: Any, kind: str, length: int) -> int | None:
 
 
 def _texts(file: BinaryIO, paths: Collection[str], batch: int, dictionaries: Sequence[str]) -> tuple[int, int]:
-    """Return the decoded bytes of columns, and those of their largest text.
+    """Return the decoded bytes of columns, and the bytes of their largest text.
 
     Args:
         batch: rows to read at once.
@@ -299,7 +299,7 @@ def _texts(file: BinaryIO, paths: Collection[str], batch: int, dictionaries: Seq
 
 
 def _decoded_bytes(array: pa.Array) -> tuple[int, int]:
-    """Return the bytes of an array without dictionaries, and those of its largest text."""
+    """Return the bytes of an array without dictionaries, and the bytes of its largest text."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         lengths = pc.binary_length(array.dictionary)

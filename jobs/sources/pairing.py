@@ -166,7 +166,7 @@ def _shown(declared: pa.DataType) -> str:
 
 
 def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """See `reads_as`; for types of which one is not nested, or a declared variant."""
+    """See `reads_as`; if one type is not nested, or a declared variant."""
     kinds = pa.types
     if declared == VARIANT:
         return is_variant(found)

@@ -23,7 +23,7 @@ from tussock.statestore.types import (
 )
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
-# Spark's types for those that it lacks: unsigned integers grow; other widths of text and bytes are one type
+# Spark's types for the ones that it lacks: unsigned integers grow; other widths of text and bytes are one type
 _WIDENED: dict[pa.DataType, str] = {
     pa.uint8(): "smallint",
     pa.uint16(): "int",

@@ -203,7 +203,7 @@ def _read_content(path: str) -> str:
 def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
     """Compare a file with its pin, before and after a read, so that the bytes in between are the pinned ones.
 
-    Raises: ChangedFileError, also for a missing file; LostCopyError. Cost: one HEAD request; also that of
+    Raises: ChangedFileError, also for a missing file; LostCopyError. Cost: one HEAD request; also the cost of
     `is_as_recorded` if the ETag differs.
     """
     store, name = readable(file, options)

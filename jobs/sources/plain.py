@@ -241,7 +241,7 @@ def _form(source: CreateSource, part: PlainPart) -> TextForm:
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a source's format by lower-case name, without those of Tussock and of Hadoop."""
+    """Return the options of a source's format by lower-case name, without the options of Tussock and of Hadoop."""
     return {
         name.lower(): value for name, value in options.items() if name not in OWN_OPTIONS and not name.startswith("fs.")
     }

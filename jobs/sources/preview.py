@@ -254,7 +254,7 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
     if not has_header:
         notes.append("The files have no header, so the names of the columns are placeholders.")
     notes += _price_note(fields)
-    notes.append(f"The types are those of {whole.num_rows:,} sampled records in {len(alike)} of the files.")
+    notes.append(f"The types come from {whole.num_rows:,} sampled records in {len(alike)} of the files.")
     return _Inferred(fields, options, tables[0].slice(0, ROWS), tuple(notes))
 
 
@@ -351,7 +351,7 @@ def _json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _In
         raise CannotPreviewError(path, _found("json", err, files, places), _OBJECTS) from err
     texts = [c.cast(pa.string()) if k == "double" else c for c, k in zip(rows.columns, kinds, strict=True)]
     fields = tuple(map(_field, rows.column_names, kinds, texts))
-    note = f"The types are those of {rows.num_rows:,} sampled records in {len(places)} of the files."
+    note = f"The types come from {rows.num_rows:,} sampled records in {len(places)} of the files."
     return _Inferred(
         fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (*_price_note(fields), note)
     )
@@ -387,7 +387,7 @@ def _parquet(path: str, name: str, file: ListedFile) -> _Inferred:
     if not kept:
         raise CannotPreviewError(file.path, "no column of a supported type", "a file with such a column")
     left_out = [f"Column {f.name} is left out: its type {f.type} is not supported." for f in fields if f not in kept]
-    return _Inferred(kept, {}, rows, (*left_out, "The columns are those of the first file."))
+    return _Inferred(kept, {}, rows, (*left_out, "The columns are the first file's."))
 
 
 def _is_supported(kind: str) -> bool:

@@ -196,7 +196,7 @@ class SparkFiles(FileSource):
         addresses: Sequence[str],
         declared: str | None = None,
     ) -> "DataFrame":
-        """Read pinned files with the declared columns, or those that Spark infers.
+        """Read pinned files with the declared columns, or the columns that Spark infers.
 
         Args:
             options: of Spark's reader.
@@ -240,7 +240,7 @@ class SparkFiles(FileSource):
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """Return an error of the pinned file that Spark's error names; None if it names none.
 
-        The result is a ChangedFileError, an UnreadableFileError or that of `mismatch`.
+        The result is a ChangedFileError, an UnreadableFileError or the error of `mismatch`.
         """
         if not isinstance(error, spark_errors()):
             return None
@@ -333,7 +333,7 @@ def with_facts(
 ) -> "DataFrame":
     """Append hidden columns to a frame over the bytes of pinned files, which Spark reads at these addresses.
 
-    Spark determines the file of each row, and its index in the file. The other values are those of the files' records,
+    Spark determines the file of each row, and its index in the file. The other values come from the files' records,
     since the bytes may be read from a copy.
     """
     if not hidden:

@@ -1,4 +1,4 @@
-"""Addresses of files for Spark's readers: `file:`, `s3a:`, or that of an object which the driver serves."""
+"""Addresses of files for Spark's readers: `file:`, `s3a:`, or the address of an object which the driver serves."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def spark_paths_of(session: "SparkSession", files: Sequence[PinnedFile], options
 
     Raises: NeedsHadoopAwsError; BadStoreError.
     """
-    # The ETag is not that of a copy.
+    # The ETag is not a copy's.
     return [
         spark_path(session, place_of_bytes(f), *open_pinned(f, options), f.size, "" if f.store else f.etag)
         for f in files

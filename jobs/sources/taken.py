@@ -5,11 +5,8 @@
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
-`CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread` and
-`accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first releases lack these three.
-`modified` and `ingested` are those of PinnedFile too; sources of releases up to c560332 lack them. The rows of such a
-source get the time of the number in `epoch`, and no modification time of an object. So if such a row is written again
-without a read of the file, `epoch` keeps that time.
+`CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread`,
+`accepted`, `modified` and `ingested` are defined by PinnedFile (`unread`: its rows do not count).
 The table is a singleton: only the driver reads and writes it.
 """
 
@@ -84,7 +81,7 @@ class Compared:
 
 
 def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
-    """Find the new files, and those that changed since they were taken.
+    """Find the new files, and files that changed since they were taken.
 
     A new file of 0 bytes contains no rows, and is not new here: many writers create a file and fill it later. It is
     read once it has content.
@@ -120,7 +117,7 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_numb
 
 
 def _unfinished(recorded: pa.Table) -> tuple[PinnedFile, ...]:
-    """Return the files of which later epochs take more portions, by path."""
+    """Return the files that later epochs take more portions of, by path."""
     if "portions" not in recorded.column_names:
         return ()
     divided = _files(recorded.filter(pc.not_equal(recorded["portions"], "")).sort_by("path"))
@@ -136,7 +133,7 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
 
 
 def _changes(other: pa.Table) -> Iterator[ChangedFile]:
-    """Yield those of the `_unlike` files whose bytes differ from the recorded ones."""
+    """Yield the ones of the `_unlike` files whose bytes differ from the recorded ones."""
     for was, row in zip(_files(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
         if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):

@@ -2,7 +2,7 @@
 
 A group that contains variants has the columns `metadata` (names of fields), `value` (encoded) and, if shredded,
 `typed_value`: a column of one type, a list of such groups without metadata, or a struct of them. A value is in
-`typed_value` if its type is that of the column, otherwise in `value`. Fields of an object without a column stay in
+`typed_value` if its type is the column's, otherwise in `value`. Fields of an object without a column stay in
 `value`. Spark's reader assembles the parts by the rules of Parquet's specification of variants. `whole_variants`
 produces the same bytes: names are numbered in order of occurrence, and numbers take the fewest bytes.
 """

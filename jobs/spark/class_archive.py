@@ -38,7 +38,7 @@ LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
 """The variable with options for the JVM in which spark-submit composes the driver's command line."""
 
 BRIEF = "-XX:TieredStopAtLevel=1"
-"""Half of a short job's CPU seconds are those of the optimising compiler. Later options win over this one."""
+"""Half of a short job's CPU seconds belong to the optimising compiler. Later options win over this one."""
 
 SERIAL = "-XX:+UseSerialGC"
 """The collector of a short job: the default one starts more threads. A JVM refuses two of them."""
@@ -49,7 +49,7 @@ CLAIM_S = 86_400.0
 """Age of a claim that has brought no archive, because its JVM was killed or could not write. Another JVM may try."""
 
 UNUSED_S = 30 * 86_400.0
-"""Age since the last use after which an archive in the cache folder is removed, such as that of an earlier Java."""
+"""Age since the last use after which an archive in the cache folder is removed, such as an earlier Java's."""
 
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH")
 _OF_ANY_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
@@ -179,7 +179,7 @@ def _flush(file: Path) -> None:
 
 
 def _remove_unused(but: Path) -> None:
-    """Remove the archives that were unused for UNUSED_S, and those that kept the name `.new` for CLAIM_S."""
+    """Remove the archives that were unused for UNUSED_S, and archives that kept the name `.new` for CLAIM_S."""
     for pattern, most_s in (("spark-*.jsa", UNUSED_S), ("spark-*.jsa.new", CLAIM_S)):
         for other in but.parent.glob(pattern):
             with suppress(OSError):

@@ -247,7 +247,7 @@ def _load_classes(spark: SparkSession) -> None:
     try:
         load_classes(sql_session(spark, "UTC"))
     except Exception:  # the session works without it
-        log.debug("the archive of classes lacks those of queries", exc_info=True)
+        log.debug("the archive of classes lacks the classes of queries", exc_info=True)
 
 
 def _start_jvm(settings: Mapping[str, str], brief: bool) -> bool:

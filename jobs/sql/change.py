@@ -136,8 +136,8 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     Args:
         target: the table's stored rows, with a hidden row id as the last column.
 
-    Returns: the rows of a `statements.Change`: `op`, then the table's stored columns. Their keys may collide with
-        those of existing rows.
+    Returns: the rows of a `statements.Change`: `op`, then the table's stored columns. Their keys may collide with keys
+    of existing rows.
 
     Raises: TwoSourceRowsError, NullKeyError; Spark's own errors.
     Cost: up to three Spark queries over the table. The changed rows are collected in the driver.

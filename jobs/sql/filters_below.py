@@ -20,7 +20,7 @@ def below_expands(plan: Plan) -> Plan:
     passed = _passed(expand)
     moved, kept = list[Expr](), list[Expr]()
     for condition in conjuncts(plan.condition):
-        if not kept and columns_of(condition) <= passed.keys():  # later ones may be guarded by those that stay
+        if not kept and columns_of(condition) <= passed.keys():  # later ones may be guarded by the ones that stay
             moved.append(renumbered(condition, passed))
         else:
             kept.append(condition)

@@ -1,4 +1,4 @@
-"""Names of hidden columns in SQL: Spark resolves them, as it does those of its own files.
+"""Names of hidden columns in SQL: Spark resolves them, as it does for its own files.
 
 Spark's readers of files expose `_metadata` as a hidden output of the relation, which only a leaf of Spark's own classes
 can do. A projection can hide columns too: Spark does so for both keys of a join with USING, and finds them by name

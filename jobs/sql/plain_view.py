@@ -13,7 +13,7 @@ from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.catalog import Relation
 
 _BEHIND_ALL_TEXT = (
-    1_000_000  # characters; offsets in a view's query are greater than those of any statement that uses it
+    1_000_000  # characters; offsets in a view's query are greater than the offsets of any statement that uses it
 )
 
 
@@ -34,7 +34,7 @@ def register(
 ) -> None:
     """Register the view in a session that has its inputs. Raises Spark's own errors.
 
-    Its columns are those of its creation, even if a `*` in it has more columns now.
+    Its columns are fixed at its creation, even if a `*` in it has more columns now.
 
     Args:
         query: replaces the view's own query.

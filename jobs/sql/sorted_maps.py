@@ -40,7 +40,7 @@ def sorted_value(node: JavaObject) -> JavaObject | None:
 
 
 def holds_sorted_fields(node: JavaObject) -> bool:
-    """Whether an expression makes a struct of which some fields are sorted."""
+    """Whether an expression makes a struct with some sorted fields."""
     if node.productPrefix() != "CreateNamedStruct":
         return False
     return any(sorted_value(part) is not None for part in list(items(node.children()))[1::2])
@@ -56,7 +56,7 @@ def _of_map(child: JavaObject) -> JavaObject:
 
 
 def _of_struct(node: JavaObject) -> JavaObject | None:
-    """The struct of which all fields are taken in order, some of them sorted."""
+    """The struct that this node rebuilds to sort its maps; None otherwise."""
     taken, sorts = [], False
     for part in list(items(node.children()))[1::2]:
         if part.productPrefix() != "GetStructField":

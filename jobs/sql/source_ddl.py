@@ -1,4 +1,4 @@
-"""Bind ALTER SOURCE. Spark's parser parses the columns as those of a table."""
+"""Bind ALTER SOURCE. Spark's parser parses the columns as a table's."""
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
@@ -82,7 +82,7 @@ def _renamed(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceCo
 
 
 def _widened(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
-    """A statement after ALTER SOURCE name ALTER COLUMN. Spark parses the type, as that of an added column."""
+    """A statement after ALTER SOURCE name ALTER COLUMN. Spark parses the type, as an added column's."""
     column = column_of(cursor, "source", name, known)
     word = cursor.at
     cursor.accept("SET", "DATA") or cursor.accept("DATA")

@@ -174,7 +174,7 @@ def _span(node: JavaObject) -> tuple[int, int]:
 
 
 def _place(source: SourceText, tokens: list[Token], node: JavaObject) -> _Named:
-    if node.productPrefix() == "RelationTimeTravel":  # its own place is that of the words after the name
+    if node.productPrefix() == "RelationTimeTravel":  # its own place is at the words after the name
         return _Named(_span(node.relation())[0], _span(node)[1], _name_of(source, node), node)
     begin, end = _span(node)  # with its alias
     return _Named(begin, _arguments(tokens, begin, end)[-1].end, CHANGES, node)

@@ -397,7 +397,7 @@ class Deploying:
     # --- rules of time zones ------------------------------------------------------------------------------------------
 
     def _record_zone_rules(self) -> Sequence[ZoneMove]:
-        """Record the JVM's rules in place of those that differ. Raises UnknownZoneError."""
+        """Record the JVM's rules in place of the ones that differ. Raises UnknownZoneError."""
         moves = tuple(moves_of_jvm(self.catalog, self.meta.settings.time_zone, self.maker))
         for move in moves:
             self._draft.add(move.statement)

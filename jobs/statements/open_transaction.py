@@ -77,7 +77,7 @@ class OpenTransaction:
 
     @property
     def drafted(self) -> WaitingLog:
-        """The waiting statements followed by those of the transaction. Raises TransactionError after an error."""
+        """The waiting statements followed by the transaction's. Raises TransactionError after an error."""
         self._require_open()
         draft, before = self._current()
         return draft.waiting(before)

@@ -43,7 +43,7 @@ class Selects:
             return self._rows(bound, seen.version, seen.sight, seen.rows)
 
     def read_pending(self, relation: str, columns: Sequence[str] | None, waiting: WaitingLog) -> pa.Table:
-        """Return the rows of a relation; those of a table include the waiting statements."""
+        """Return the rows of a relation; a table's rows include the waiting statements."""
         _warn_of_changes(waiting, [relation.lower()])
         with self._statements.reading(waiting, [relation.lower()]) as seen:
             found = relation_at(seen.version, seen.sight, relation)

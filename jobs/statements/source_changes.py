@@ -186,7 +186,7 @@ def _definition(catalog: Catalog, name: str) -> SourceDefinition:
 
 
 def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The options without those of these names, in any case of letters, as Spark reads them."""
+    """The options without these names, in any case of letters, as Spark reads them."""
     folded = {name.lower() for name in names}
     return {option: value for option, value in options.items() if option.lower() not in folded}
 

@@ -230,7 +230,7 @@ class StatementMaker:
         """Bind the views again that read changed relations, until all are settled.
 
         Args:
-            last: no later statement of the draft can settle a view. Otherwise those that cannot follow are left.
+            last: no later statement of the draft can settle a view. Otherwise the ones that cannot follow are left.
 
         Returns: the views that were bound again, as they were, in that order.
 
@@ -275,7 +275,7 @@ class StatementMaker:
 
     @contextmanager
     def reading(self, waiting: WaitingLog, names: Sequence[str]) -> Iterator[PendingRows]:
-        """Yield the rows that a statement reads: those of tables after the waiting statements, the others committed.
+        """Yield the rows that a statement reads: tables after the waiting statements, the others committed.
 
         Args:
             names: the relations that it reads.
@@ -293,7 +293,7 @@ class StatementMaker:
     def require_replayable(self, waiting: WaitingLog, changed: Update | Delete) -> None:
         """Raise WaitingStatementFailsError if the last statement raises on a row of its table.
 
-        Cost: none if its expressions cannot raise, otherwise that of its replay.
+        Cost: none if its expressions cannot raise, otherwise its replay.
         """
         assigned = [] if isinstance(changed, Delete) else [value for _, value in changed.assignments]
         if any(may_raise(e) for e in [*assigned, *([] if changed.where is None else [changed.where])]):

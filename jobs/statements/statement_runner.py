@@ -134,14 +134,14 @@ class StatementRunner:
         return Answer(f"insert into {statement.table}", _drafted(statement))
 
     def over_waiting(self, read: Callable[[WaitingLog], T]) -> T:
-        """Read with the effect of the waiting statements, and of those of the open transaction.
+        """Read with the effect of the waiting statements, and of the open transaction.
 
         Raises: as `repeated`.
         """
         return self.repeated(lambda: read(self._waiting()))
 
     def _waiting(self) -> WaitingLog:
-        """Return the waiting statements, and those of the open transaction."""
+        """Return the waiting statements, and the open transaction's."""
         if self.transaction is not None:
             return self.transaction.drafted
         self._pending.at(self._meta.latest())

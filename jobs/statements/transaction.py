@@ -62,7 +62,7 @@ class DraftTransaction:
         return {name for s in self.statements if (name := changed_table(s)) is not None}
 
     def waiting(self, before: WaitingLog) -> WaitingLog:
-        """The waiting statements, followed by those of this transaction as the next entry of the log.
+        """The waiting statements, followed by this transaction's as the next entry of the log.
 
         `before`: with the catalog `before`.
         """

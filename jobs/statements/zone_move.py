@@ -20,7 +20,7 @@ _SHOWN = 5  # views in a note
 
 @dataclass(frozen=True, slots=True)
 class ZoneMove:
-    """A zone whose rules in this Java differ from the recorded ones. `views`: those that would be rebuilt."""
+    """A zone whose rules in this Java differ from the recorded ones. `views`: the views that would be rebuilt."""
 
     recorded: ZoneRules
     found: ZoneRules
@@ -35,7 +35,7 @@ class ZoneMove:
     def difference(self) -> str:
         """The change, for the user."""
         times = spans_text(self.recorded, self.found)
-        return f"rules of {self.found.origin} instead of those of {self.recorded.origin}: other times {times}"
+        return f"rules of {self.found.origin} instead of {self.recorded.origin}'s: other times {times}"
 
     @property
     def note(self) -> str:

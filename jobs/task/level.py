@@ -71,8 +71,8 @@ def announced(failure: bytes, units: Iterable[int]) -> Iterator[pa.RecordBatch]:
 def _cells_of_driver(task: EpochTask, unit: int, route: Route, last: bool) -> Iterator[pa.RecordBatch]:
     """The driver's cells for this unit that this level reads.
 
-    In the last level also MemTables that the driver holds. Cost: 10 us for each batch of another unit, of which there
-    may be one per unit.
+    In the last level also MemTables that the driver holds. Cost: 10 us for each batch of another unit, possibly one per
+    unit.
     """
     if not task.cells:
         return

@@ -158,7 +158,7 @@ def _flush_sealed(task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> Iterator
 
 
 def _by_level(task: EpochTask, levels: Sequence[int], batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Split cells by the level that reads them: that of a leaf's fragment. The first level passes others on."""
+    """Split cells by the level that reads them: the level of a leaf's fragment. The first level passes others on."""
     fragments = np.asarray(batch.column(1))
     places = np.full(len(fragments), levels[0])
     for level in levels[1:]:

@@ -31,7 +31,7 @@ def plan_svg(fragments: Sequence[FragmentFacts], wanted: Collection[str]) -> str
     """Return the drawing as the text of an SVG file.
 
     Args:
-        fragments: each after those that it reads.
+        fragments: each after the fragments that it reads.
         wanted: names of relations whose fragments get a coloured border.
     """
     drawing = draw({str(f.id): tuple(map(str, f.reads)) for f in fragments})

@@ -8,7 +8,7 @@ from tussock.jobs.viewtests.trial import Trial, TrialVerdict
 
 
 def trials_text(found: Trials) -> str:
-    """One line per test, the differences of those that failed, the views without a test, and a summary."""
+    """One line per test, the differences of failed ones, the views without a test, and a summary."""
     return "\n".join(_lines(found))
 
 

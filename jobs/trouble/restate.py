@@ -91,7 +91,7 @@ class Restating:
         """
         Args:
             run: the run that the barrier belongs to; stored with it.
-            pace: that of the pipeline.
+            pace: the pipeline's.
         """
         version = meta.latest()
         if (held := meta.barrier_after(version.epoch)) is not None:

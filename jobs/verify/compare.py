@@ -32,7 +32,7 @@ _HASHES = ("exact", "full", "key")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The compared columns, and the positions of those that identify a row."""
+    """The compared columns, and the positions of the ones that identify a row."""
 
     names: tuple[str, ...]
     kinds: tuple[DataType, ...]

@@ -156,7 +156,7 @@ class Inputs:
         return self._largest[relation]
 
     def _read_by(self, relations: Iterable[int]) -> set[int]:
-        """These relations, and those that plain views among them read."""
+        """These relations, and the ones that plain views among them read."""
         by_name = {r.name: r.id for r in self._relations.values()}
         found, pending = set[int](), list(relations)
         while pending:

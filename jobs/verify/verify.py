@@ -109,7 +109,7 @@ def verify(
 
 
 def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
-    """The views to compare, each after those that it reads. Raises UnknownRelationError."""
+    """The views to compare, each after the views that it reads. Raises UnknownRelationError."""
     there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
     seen = msgspec.structs.replace(
         there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations)
@@ -261,7 +261,7 @@ class _Verifying:
         )
 
     def _sampled(self, view: Relation, frame: DataFrame) -> DataFrame:
-        """The rows of the sampled keys: those of some vnodes, different ones in each epoch.
+        """The rows of the sampled keys: keys of some vnodes, different ones in each epoch.
 
         A view is compared as a whole if it has no distribution, or if hidden columns, floats or nested values
         distribute it.
@@ -277,7 +277,7 @@ class _Verifying:
 
 
 def _other_columns(view: Relation, answer: DataFrame) -> str | None:
-    """How the columns of a view differ from those of Spark's answer. None if they do not."""
+    """How the columns of a view differ from Spark's answer. None if they do not."""
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
     ours = [(c.name, c.type) for c in view.columns]

@@ -88,7 +88,8 @@ class BoundFiles:
     def catalog(self, scripts: Sequence[Script]) -> Catalog:
         """The catalog with all relations of the files.
 
-        Statements on rows are left out. So the files need no data, except those of sources without declared columns.
+        Statements on rows are left out. So the files need no data, except the files of sources without declared
+        columns.
 
         Raises: InputError branches with the place, and the file in a note.
         """

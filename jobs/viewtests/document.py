@@ -127,7 +127,7 @@ class Named(Mapping[str, T]):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file of a source. Its content is `text`, or that of the file at `path`, relative to the file of tests."""
+    """A file of a source. Its content is `text`, or the file at `path`, relative to the file of tests."""
 
     place: FilePlace
     name: str

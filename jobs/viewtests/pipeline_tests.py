@@ -79,7 +79,7 @@ class Trials:
 
     Args:
         untested: the materialized views without any test, selected or not.
-        missing: SQL files that do not exist, such as those that a loader writes. Their statements are unknown.
+        missing: SQL files that do not exist, such as files that a loader writes. Their statements are unknown.
         spark: Spark was started, to bind changed statements or to compute expressions.
     """
 
@@ -240,7 +240,7 @@ class ViewTests:
 
 
 def pipeline_tests(pipeline: Pipeline) -> tuple[ViewTest, ...]:
-    """All tests of a pipeline: those of `tests/*.yaml` in its folder, by name of the file. Raises ViewTestError."""
+    """All tests of a pipeline: the tests of `tests/*.yaml` in its folder, by name of the file. Raises ViewTestError."""
     return tuple(test for path in sorted((pipeline.folder / FOLDER).glob("*.yaml")) for test in read_tests(path))
 
 

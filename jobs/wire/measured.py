@@ -1,8 +1,8 @@
 """Measurements of the work on workers: seconds per unit, and requests. They never travel in cells.
 
 A cell must be equal in every attempt, and Spark checks this, but a clock never repeats its values. Measurements
-therefore travel through Spark's accumulators, or are passed directly within one process. Those of failed attempts are
-lost; those of a stage that ran again count twice.
+therefore travel through Spark's accumulators, or are passed directly within one process. Measurements of failed
+attempts are lost; a stage that ran again counts twice.
 """
 
 from collections.abc import Callable, Mapping

@@ -5,5 +5,5 @@
     worker.py         a worker: runs the levels of epochs on its units, until the driver closes the connection
     budgets.py        the memory of each worker
 
-The exchange between workers is that of Spark's tasks (jobs/exchange/).
+Workers exchange cells as Spark's tasks do (jobs/exchange/).
 """

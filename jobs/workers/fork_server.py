@@ -32,7 +32,7 @@ class _Worker(NamedTuple):
 
 
 def main() -> None:
-    """Fork a worker per file descriptor. Arguments: the server's own descriptor, then those of the workers."""
+    """Fork a worker per file descriptor. Arguments: the server's own descriptor, then the workers'."""
     server_fd, *fds = map(int, sys.argv[1:])
     with TemporaryFolder("workers") as folder:
         tempfile.tempdir = os.environ[LOCAL_DIRS] = folder  # a worker that is killed leaves files behind

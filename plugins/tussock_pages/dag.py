@@ -60,7 +60,7 @@ class ViewRow:
 class ViewOrder(StrEnum):
     """The order of the table of views. The values are parts of addresses."""
 
-    URGENCY = ""  # first those that are not ready or are stale
+    URGENCY = ""  # first the ones that are not ready or are stale
     NAME = "name"
     FRESHNESS = "freshness"  # this and the others: the largest first, unknown ones last
     ROWS = "rows"
@@ -299,7 +299,7 @@ def _named(found: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[Vi
 
 
 def _listed(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], named: str) -> tuple[GraphRow, ...]:
-    """The nodes with a text in their names; those that do not follow their inputs come first."""
+    """The nodes with a text in their names; nodes that do not follow their inputs come first."""
     readers = Counter(read for node in nodes for read in node.reads)
     kept = [node for node in nodes if named.lower() in node.name]
     return tuple(

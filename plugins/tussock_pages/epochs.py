@@ -123,7 +123,7 @@ def _open_of(store: SeenStore, asked: Mapping[str, str]) -> BarrierFacts | None:
 def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
     """The gate's verdicts on these epochs, in the same order.
 
-    A suite may be corrected and run again, so each page compares the ETags of the records. It reads only those that
+    A suite may be corrected and run again, so each page compares the ETags of the records. It reads only the ones that
     have changed. Cost: a HEAD per epoch, PARALLEL at once.
     """
     objects, settings = store.meta.objects, store.pipeline.quality

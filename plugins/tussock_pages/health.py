@@ -1,4 +1,4 @@
-"""The health of a pipeline as all pages show it: that of its store, and the scheduler's newest run.
+"""The health of a pipeline as all pages show it: its store's health, and the scheduler's newest run.
 
 Only Airflow's database has a run that failed before it read the store, for example while its worker started.
 """

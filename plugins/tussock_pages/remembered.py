@@ -22,11 +22,11 @@ class Remembered:
         self._lock = new_lock()
 
     def forget(self) -> None:
-        """Forget all values. In a forked child, no thread would end those that were being computed."""
+        """Forget all values. In a forked child, no thread would end computations that were running."""
         self._values.clear()
 
     def get(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return the value of a key: the known one, or that of `find`, whose errors are not kept."""
+        """Return the value of a key: the known one, or the result of `find`, whose errors are not kept."""
         mine: Future[Any] = Future()
         with self._lock:
             known = self._values.setdefault(key, mine)

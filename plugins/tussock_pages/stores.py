@@ -179,7 +179,7 @@ class Store:
     def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
         """Return the answer of `find` for a key that names everything on which the answer depends.
 
-        `large`: quality records, of which fewer are kept.
+        `large`: quality records; fewer of them are kept.
         """
         return (self._large if large else self._answers).get(key, find)
 
@@ -401,7 +401,7 @@ def open_store(pipeline: Pipeline) -> SeenStore:
 def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
     """Begin `open_store` in another thread; the result waits for it and returns or raises as `open_store`.
 
-    A request to a silent server lasts for minutes. It must not keep the page, nor those of other pipelines.
+    A request to a silent server lasts for minutes. It must not keep the page, nor pages of other pipelines.
     """
     until = time.monotonic() + ANSWER_S
     with _opening:

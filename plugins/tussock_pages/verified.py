@@ -18,7 +18,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 @router.get("/dags/{dag_id}/verified")
 def verified_page(request: Request, user: User, session: SessionDep, dag_id: str) -> Response:
-    """Show one row per view, those that differ first, with a few of the differing rows."""
+    """Show one row per view, differing ones first, with a few of the differing rows."""
     store = store_of(dag_id)
     found = read_last(store.meta.objects) or Verification(())
     checks = sorted(found.views, key=lambda view: _FIRST.index(view.verdict))

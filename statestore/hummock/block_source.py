@@ -4,7 +4,7 @@ range_reader.py serves the fetch from the host's disk cache or the bucket.
 
 Blocks have at most 1,024 rows, so that a random read fetches little. A call that needs many blocks would pay Python's
 overhead for each, and so would each later call. If a call needs at least half of a partition's 64 blocks, or a quarter
-of those of a small partition, the partition is read, decoded and cached as one.
+of a small partition's blocks, the partition is read, decoded and cached as one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -8,10 +8,10 @@
     | slots     |  one per entry, in order, `piece bytes` each: the piece starts at the first byte of its slot
     +-----------+  end of file
 
-Numbers are little-endian. An id is that of an object (disk_cache.py) with `piece * STEP` added to its low half. A piece
-can be in any slot of one set, which the id determines. The checksum is the xxh3_64 of the piece's bytes, seeded with
-its id and length, so an entry is valid only for the bytes of that piece. An id of zeros marks a free slot. Stamps order
-a set by use; the greatest was used last.
+Numbers are little-endian. An id is the id of an object (disk_cache.py) with `piece * STEP` added to its low half. A
+piece can be in any slot of one set, which the id determines. The checksum is the xxh3_64 of the piece's bytes, seeded
+with its id and length, so an entry is valid only for the bytes of that piece. An id of zeros marks a free slot. Stamps
+order a set by use; the greatest was used last.
 
 The file is sparse: it occupies the space of all slots ever written, and never more than its length. It is in a folder
 that only this user can enter (0700, our uid), and is opened without following links. It is created under a temporary
@@ -62,7 +62,7 @@ class CacheFile:
     """
 
     def __init__(self, handle: int, sets: int) -> None:
-        """Take ownership of an open file. Requires: its length is that of a file with `sets` sets."""
+        """Take ownership of an open file. Requires: its length fits a file with `sets` sets."""
         self.handle, self.sets = handle, sets
         self.slots_offset = _slots_offset(sets)
         self.size = self.slots_offset + sets * WAYS * PIECE_BYTES

@@ -50,7 +50,7 @@ from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyR
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
-# Decoded windows of all runs of a merge, with those that are read ahead. A scan holds more, but merging and encoding
+# Decoded windows of all runs of a merge, with the ones that are read ahead. A scan holds more, but merging and encoding
 # hold several copies of a window.
 WINDOW_BYTES = 64 << 20
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # per encoding step

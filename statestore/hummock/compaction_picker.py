@@ -17,8 +17,8 @@ go down:
 SSTs that are largely dead are rewritten on their level. Dead rows belong to dropped tables, were kept for
 readers of old epochs until the floor rose, or are deletes with no rows left to hide.
 
-A level below L0 is due if it exceeds its size limit. Its SSTs go down one by one, starting with those that overlap the
-fewest bytes below. Disjoint SSTs form separate tasks and run in parallel.
+A level below L0 is due if it exceeds its size limit. Its SSTs go down one by one, starting with the ones that overlap
+the fewest bytes below. Disjoint SSTs form separate tasks and run in parallel.
 """
 
 from bisect import bisect_left

@@ -57,7 +57,7 @@ def batch_ingest(
 
     Raises:
         UnorderedRowsError: a batch is not sorted, or two batches hold the same key.
-        WrongRowsError: a batch's columns are not those of SealedBatch, or batches of one table differ.
+        WrongRowsError: a batch's columns are not SealedBatch's, or batches of one table differ.
 
     Cost: one PUT per SST; about 0.2 us of CPU per row of two numbers. Memory: the encoded blocks, and a copy of one
         table's rows.

@@ -201,7 +201,7 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
     """Merge the selected rows of the runs in key order, newest first within a key.
 
     Args:
-        cursors: newest run first. Their shares are those of `share_of`.
+        cursors: newest run first. Their shares are as in `share_of`.
         choose: called once per step with all rows of each key in the step.
 
     Yields:

@@ -360,7 +360,7 @@ def _joined_extents(blocks: Sequence[_Block], number: int) -> bytes:
 def bytes_by_column(layout: PlaneLayout, data: memoryview, rows: int) -> npt.NDArray[np.float64]:
     """(columns,): the stored bytes of each column in one block, without the block's head.
 
-    The bytes of the planes are divided in proportion to those of each column when packed alone.
+    The bytes of the planes are divided in proportion to the bytes of each column when packed alone.
     """
     block = _Block(layout, data, rows)
     stored = _Stored(PlaneReader(layout, ()), block.flags[: layout.constants_at - layout.flags_at])

@@ -129,7 +129,7 @@ def _width(kind: pa.DataType, form: Form) -> int:
 
 
 def of_one_width(places: Iterable[ColumnParts]) -> list[list[ColumnParts]]:
-    """The places with planes, in groups that NumPy handles at once: columns of one width, if it is that of a word."""
+    """The places with planes, in groups that NumPy handles at once: columns of one width, if it is a word's."""
     groups: dict[int, list[ColumnParts]] = {}
     for place in places:
         if place.width:

@@ -117,7 +117,7 @@ def recent_runs(
 
     Returns: newest first; empty if there are few, if one is damaged, if this process reads the table for the first
         time, or if it has read a later version.
-    Cost: microseconds if these runs are known; else the blocks of those that others wrote, and a merge of some.
+    Cost: microseconds if these runs are known; else the blocks of runs that others wrote, and a merge of some.
     """
     small = [sst for sst in _small_ones(version, keys) if before is None or sst.max_epoch < before]
     names = tuple(sst.name for sst in small)
@@ -206,7 +206,7 @@ def _parts(
     for section in sections:
         own = RangeBlocks.of(section, low, high)
         first, end = int(own.first[0]), int(own.end[0])
-        # A run replaces its SST, so it is not empty, even if its rows are those of other vnodes.
+        # A run replaces its SST, so it is not empty, even if its rows belong to other vnodes.
         requests.append(BlockRequest(section, np.arange(first, max(end, first + 1))))
     for sst, section, units in zip(new, sections, source.blocks(requests), strict=True):
         found[places[sst.name]] = RecentRun((sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch))

@@ -110,7 +110,7 @@ def is_in_memory(section: Section) -> bool:
 
 
 class BufferedSource:
-    """Reads blocks of stored sections through a BlockSource, and those of buffered sections from memory."""
+    """Reads blocks of stored sections through a BlockSource, and blocks of buffered sections from memory."""
 
     def __init__(self, stored: BlockSource) -> None:
         self.stored = stored

@@ -1,7 +1,7 @@
 """Attributes the bytes of SSTs to causes: keys, epochs, values, block heads, filters and indexes, per table.
 
 Filters and indexes are exact, from the footers. The parts of the blocks come from sampled blocks; a table with at most
-SAMPLE blocks is measured exactly. If columns are packed together, their bytes are divided in proportion to those of
+SAMPLE blocks is measured exactly. If columns are packed together, their bytes are divided in proportion to the bytes of
 each when it is packed alone.
 """
 

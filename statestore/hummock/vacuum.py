@@ -205,7 +205,7 @@ def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]
             break
         old.append((epoch, found))
     for epoch, found in old:
-        if epoch <= proven and epoch != old[-1][0]:  # the last one is that of the floor's epoch
+        if epoch <= proven and epoch != old[-1][0]:  # the last one belongs to the floor's epoch
             yield _garbage(found, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 

@@ -121,7 +121,7 @@ def _with_rows_of(tables: Sequence[int], ssts: Sequence[SstInfo], level: int) ->
 def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
     """Group sections into runs, newest first. In a run, keys ascend and no two sections overlap.
 
-    Sections of one level >= 1 form a run. So do neighbours on L0 without common keys, e.g. those of one flush or one
+    Sections of one level >= 1 form a run. So do neighbours on L0 without common keys, e.g. the SSTs of one flush or one
     merge.
     """
     runs: list[list[SectionRef]] = []

@@ -152,7 +152,7 @@ def name_in_build(view: str) -> str:
 class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All relations, including dropped ones that are still readable. Ids are assigned once and never reused.
 
-    `zones`: the rules of the store's time zone and of those that its statements name. A process that decodes a catalog
+    `zones`: the rules of the store's time zone and of zones that its statements name. A process that decodes a catalog
     can convert by them.
     """
 
@@ -179,7 +179,7 @@ class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
         return {**{r.name: r for r in self.live()}, **built}
 
     def stored(self) -> tuple[Relation, ...]:
-        """All relations with state tables: those of the catalog and those under construction."""
+        """All relations with state tables: in the catalog and under construction."""
         return (*self.relations, *(r for build in self.builds for r in build.relations))
 
     def at(self, epoch: int) -> tuple[Relation, ...]:

@@ -58,7 +58,7 @@ _UNREPLAYABLE = (
 
 
 class _Any(msgspec.Struct, frozen=True):
-    """A document of which only the checksum is verified."""
+    """A document; only its checksum is verified."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class StepSeconds(msgspec.Struct, frozen=True):
 
     plan: float  # building the schedule, including the state of epochs in flight
     run: float  # running the levels
-    flush: float  # merging and uploading sealed rows, except those that actors uploaded themselves
+    flush: float  # merging and uploading sealed rows, except rows that actors uploaded themselves
 
 
 class HotKey(msgspec.Struct, frozen=True):

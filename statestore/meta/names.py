@@ -19,8 +19,8 @@ data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
 data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
 sources/<epoch, 16 hex>/<hash>/<name>      copies of source files, made for the epoch after this one
 
-The prefix of packs sorts after that of the objects that they replace: a copy of a store that reads the names in order
-contains the pack of an object that was gone when it came to it.
+The prefix of packs sorts after the prefix of the objects that they replace: a copy of a store that reads the names in
+order contains the pack of an object that was gone when it came to it.
 """
 
 import re

@@ -30,8 +30,8 @@ def pack_logs(objects: ObjectStore, version: HummockVersion, *, dry_run: bool) -
         version: the newest version, or an earlier one.
         dry_run: write nothing, and yield the objects that would be packed.
 
-    Cost: a LIST of the objects, and a GET for each that is packed now, or for the pack of those that a killed vacuum
-        left. Raises errors of the object store. Damage ends it with a warning; scrub reports it.
+    Cost: a LIST of the objects, and a GET for each that is packed now, or for the pack of objects that a killed vacuum
+    left. Raises errors of the object store. Damage ends it with a warning; scrub reports it.
     """
     for found, until, marks, what in (
         (version_packs(objects), version.id + 1, _epoch_of, "version"),

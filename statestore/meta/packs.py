@@ -13,7 +13,7 @@ A name of a dense log is used once. A writer that slept since then could create 
 it has won. The name of a pack is the proof against this. Packs are written in order, before the objects that they
 replace are removed, and are never removed. So
 
-    while the pack of a number does not exist, the log contains its object and those of all later numbers;
+    while the pack of a number does not exist, the log contains its object and the objects of all later numbers;
     once it exists, only the pack counts, and an object with such a number is a leftover.
 
 A reader therefore looks for the pack after it has read the objects, and a writer after it has created one. If the pack

@@ -12,9 +12,10 @@ from tussock.statestore.meta.version import HummockVersion
 def readable_epochs(version: HummockVersion, pinned: Iterable[int]) -> tuple[int, ...]:
     """Epochs that readers may read now or later, ascending: the committed ones from the floor on, and the pinned ones.
 
-    Retention moves the floor, but never above an epoch that readers see: the published epoch and those of held-back
-    relations. The committed epoch, which is the base of an open barrier, is at or above it. All epochs that are seen,
-    retained or the base of a barrier are thus at or above the floor. Pins below the floor were taken before it rose.
+    Retention moves the floor, but never above an epoch that readers see: the published epoch and the epochs of
+    held-back relations. The committed epoch, which is the base of an open barrier, is at or above it. All epochs that
+    are seen, retained or the base of a barrier are thus at or above the floor. Pins below the floor were taken before
+    it rose.
 
     Requires: `pinned` was listed after `version` was read. A pin that is written later checks the floor.
     """

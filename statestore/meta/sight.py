@@ -1,9 +1,9 @@
 """The view of readers: all relations as of one epoch, except held-back relations, which stay as of an earlier epoch.
 
-A relation is held back if everything else was published but the quality gate refused its rows, or those of a relation
-that it reads (`Published.held`). `held` names a relation of the catalog. Instead of it, readers see the relation of
-the same name at the earlier epoch: the relation itself, or one that has replaced it since. Readers that name an epoch
-see all relations as of that epoch.
+A relation is held back if everything else was published but the quality check refused its rows, or the rows of a
+relation that it reads (`Published.held`). `held` names a relation of the catalog. Instead of it, readers see the
+relation of the same name at the earlier epoch: the relation itself, or one that has replaced it since. Readers that
+name an epoch see all relations as of that epoch.
 """
 
 from collections.abc import Collection, Mapping

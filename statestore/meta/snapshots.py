@@ -137,8 +137,8 @@ class Snapshots:
     def write(self, version: HummockVersion) -> None:
         """Write the snapshot of a version, and the hint to it.
 
-        Cost: a version with pages writes those that no recent root names, and each SPARSE_SNAPSHOTS-th version all SSTs
-        as one object too.
+        Cost: a version with pages writes the pages that no recent root names, and each SPARSE_SNAPSHOTS-th version all
+        SSTs as one object too.
         """
         # All writers of one release write equal bytes; the bytes of another release are as good. Pages of equal content
         # may have different names in the roots of two writers, which is as good too.

@@ -445,7 +445,7 @@ class MetaStore:
         """Stop new readers below `epoch`, remove pins with expired leases, and forget relations that no reader can see.
 
         The floor never exceeds an epoch that readers see, and never goes back. After this call, compaction may drop
-        older rows except those of `pinned_epochs`. Lists pins.
+        older rows except the rows of `pinned_epochs`. Lists pins.
 
         Raises EpochNotCommittedError if `epoch` is above the published one.
         """

@@ -86,7 +86,7 @@ class CompactionTask(msgspec.Struct, frozen=True):
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """A relation whose rows at the published epoch are hidden: a quality suite refused them, or those of its inputs."""
+    """A relation whose rows at the published epoch are hidden: a quality suite refused them, or its inputs' rows."""
 
     relation: int
     epoch: int  # the epoch as of which readers see it; 0: hidden

@@ -320,7 +320,7 @@ class LocalObjectStore:
 
     @contextmanager
     def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Translate errors of the operating system into those of base.py."""
+        """Translate errors of the operating system into the errors of base.py."""
         try:
             yield
         except TussockError:

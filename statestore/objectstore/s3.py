@@ -376,7 +376,7 @@ class S3ObjectStore:
 
     @contextmanager
     def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
-        """Translate errors of boto3 into those of base.py.
+        """Translate errors of boto3 into the errors of base.py.
 
         Messages contain error codes only, because a server's text may repeat request headers.
         """

@@ -126,7 +126,7 @@ def note_seen(folder: Path) -> None:
 
 
 def sync_together(file: int, folders: Sequence[Path]) -> None:
-    """Sync an open file and folders at the same time, with those of `note_seen`, and wait for this thread's earlier
+    """Sync an open file and folders at the same time, with the ones of `note_seen`, and wait for this thread's earlier
     fsyncs.
 
     Raises OSError.
@@ -155,7 +155,7 @@ def _sync_all(folders: Sequence[Path], file: int | None = None) -> None:
 
 
 def _wait_for(syncs: list[_Sync]) -> None:
-    """Wait for fsyncs, and forget those that succeeded. Raises the first error."""
+    """Wait for fsyncs, and forget the ones that succeeded. Raises the first error."""
     while syncs:
         syncs[0].wait()
         del syncs[0]

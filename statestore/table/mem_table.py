@@ -109,7 +109,7 @@ class MemTable:
         return self._runs
 
     def settle(self) -> MemRun:
-        """All changes so far as one run. Cost: that of `runs`, and a merge."""
+        """All changes so far as one run. Cost: as `runs`, and a merge."""
         if len(self.runs()) > 1:
             self._merge(len(self._runs))
         return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, no_rows(self._rows))

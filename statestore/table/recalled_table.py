@@ -60,7 +60,7 @@ renew_in_child(_memory.cache_clear)
 class RecalledTable(StorageTable):
     """Rows of one small table as of a committed epoch. Raises and returns the same as a StorageTable.
 
-    Requires: the epoch is committed. The process remembers its rows, and those of an epoch in flight could change.
+    Requires: the epoch is committed. The process remembers its rows, and rows of an epoch in flight could change.
 
     Cost: the first read in a process, or one after vacuum removed the remembered epoch, reads the table. Other reads
     read the SSTs that others wrote since the last one; `recall_written` knows those of this process.

@@ -241,7 +241,7 @@ class RowCache:
             self._bytes -= known.nbytes
 
     def _shrink(self, target: int) -> None:
-        """Keep `target` bytes of the most recently used keys; for equal epochs, those of tables published first."""
+        """Keep `target` bytes of the most recently used keys; for equal epochs, keys of tables published first."""
         for of, known in list(self._known.items()):
             if target <= 0 or known.epoch < self._bases.get(of.store, 0):
                 self.counts.evicted += sum(len(run) for run in known.runs)
@@ -281,7 +281,7 @@ class UnitRows:
 
         Loaded rows are kept if `again`.
 
-        Cost: a search per run, of which there are few; cheapest if `keys` ascend.
+        Cost: a search per run, and there are few runs; cheapest if `keys` ascend.
         """
         row, found = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
         parts: list[pa.Table] = []

@@ -36,7 +36,7 @@ class Sign:
 
 
 class SharedRuns:
-    """The runs that this process shares, and those that its siblings share. Thread-safe."""
+    """The runs that this process shares, and the runs that its siblings share. Thread-safe."""
 
     def __init__(self, siblings: Callable[[], Iterable[int]] | None = None) -> None:
         """`siblings`: processes that may run the same units; default: the other children of this process's parent."""

@@ -189,7 +189,8 @@ class StateTable:
         return KeyedRows(pa.array(merged.index), merged.keys, merged.rows)
 
     def scan(self, vnodes: Iterable[int] | None = None, batch_rows: int = SCAN_BATCH_ROWS) -> Iterator[pa.Table]:
-        """All rows, or those of `vnodes`, in key order (vnode, then primary key), in tables of up to `batch_rows` rows.
+        """All rows, or the rows of `vnodes`, in key order (vnode, then primary key), in tables of up to `batch_rows`
+        rows.
 
         Does not see rows that are written during the scan.
         """

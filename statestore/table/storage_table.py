@@ -40,7 +40,7 @@ class StorageTable:
         return self.read_keys(self.layout.keys_of(keys), columns)
 
     def scan(self, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None) -> Iterator[pa.Table]:
-        """All rows, or those of `vnodes`, in key order (vnode, then primary key), as tables of at most a few blocks."""
+        """All rows, or the rows of `vnodes`, in key order (vnode, primary key), as tables of at most a few blocks."""
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
             for keyed in self.read_range(*self.layout.range_of(first, end), columns):
                 yield keyed.remove_column(0)
@@ -53,7 +53,7 @@ class StorageTable:
         columns: Sequence[int] | None = None,
         vnodes: Iterable[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """All rows, or those of `vnodes`, in primary key order across vnodes, as non-empty tables.
+        """All rows, or the rows of `vnodes`, in primary key order across vnodes, as non-empty tables.
 
         Args:
             bounds: key range (key_order.key_bounds).
@@ -80,7 +80,7 @@ class StorageTable:
         """Find the rows whose keys start with each prefix.
 
         Args:
-            prefixes: the first k key columns, at least those of the distribution; for a singleton, one row without
+            prefixes: the first k key columns, at least the distribution's columns; for a singleton, one row without
                 columns is possible.
             limit: maximum of rows per prefix.
             reverse: greatest key first; the limit counts from there.

@@ -41,7 +41,7 @@ class Killed(BaseException):
 
 @dataclass
 class FaultyObjectStore:
-    """Record every call in `calls`, pass it on to `inner`, and disturb those that `fail`, `kill` or `before` name."""
+    """Record every call in `calls`, pass it on to `inner`, disturb the ones that `fail`, `kill` or `before` name."""
 
     inner: ObjectStore
     calls: list[tuple[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Long lists of cases, of which the quick tests take a fixed sample. The deep run takes all.
+"""Long lists of cases, and the fixed sample that the quick tests take. The deep run takes all.
 
 The sample is the same for every commit, so a red quick run stays red until the code changes, and two runs of one commit
 compare. A sample that moved with the commit would find more in the long term, but a failure would go away with the next

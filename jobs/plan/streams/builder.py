@@ -163,8 +163,8 @@ class Builder:
     def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
         """A Project over `below`. If `below` is a Project, both are merged.
 
-        If Spark computes a part of it, the fragment ends here, and its draft becomes that of the fragment that reads
-        the result. Earlier references into the draft are then invalid.
+        If Spark computes a part of it, the fragment ends here, and its draft becomes the draft of the fragment that
+        reads the result. Earlier references into the draft are then invalid.
         """
         if any(needs_spark(e) for e in exprs):
             return self._through_spark(below, exprs, types)

@@ -137,7 +137,7 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
     An inner join with the same condition finds the pairs, and Spark checks them in its output. Then a join of each
     side with the pairs, by its key, finds the rows with a match, which kernels can do.
 
-    State: that of the inner join, the rows of the second join, and the pairs.
+    State: the inner join's, the rows of the second join, and the pairs.
     """
     assert plan.condition is not None
     of_left, of_right, left_key = len(left.visible), len(right.visible), len(left.key)
@@ -188,7 +188,7 @@ def _by_partners(builder: Builder, plan: logical.Join, kind: JoinKind, rows: Str
 
 
 def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) -> tuple[Stream, tuple[int, ...]]:
-    """A side of a join without an equality. Its join key is the places in which its rows meet those of the other side.
+    """A side of a join without an equality. Its join key is the places in which its rows meet the other side's.
 
     The stream keys stay valid: a pair meets in one place, which the keys of its two rows determine. A row whose output
     depends on a match has exactly one place.

@@ -1,6 +1,6 @@
 """Temporal filters: the compared value becomes a column, and rows are moved to the unit of their key.
 
-Key and distribution are those of the input, since a row is returned at most once. The output is append-only if the
+Key and distribution are the input's, since a row is returned at most once. The output is append-only if the
 source is and the moment only adds rows.
 """
 

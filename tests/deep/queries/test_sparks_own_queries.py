@@ -90,7 +90,7 @@ def _known() -> dict[str, dict[int, str]]:
 
 
 def _write(file: str, refused: dict[int, str]) -> None:
-    """Put a file's refusals in the place of those that are known. Several processes do so at a time."""
+    """Put a file's refusals in the place of the known ones. Several processes do so at a time."""
     with REFUSED.open("r+") as cases:
         fcntl.flock(cases, fcntl.LOCK_EX)
         header = "".join(line for line in REFUSED.read_text().splitlines(keepends=True) if line.startswith("#"))

@@ -40,7 +40,7 @@ DEEP = (
 
 
 def some_of(quick: Sequence[Any], deep: Sequence[Any]) -> list[Any]:
-    """Cases of a test: those of the quick run, and deep ones."""
+    """Cases of a test: of the quick run, and deep ones."""
     return [
         pytest.param(*([c] if isinstance(c, str) else c), marks=[] if c in quick else [pytest.mark.deep])
         for c in (*quick, *deep)

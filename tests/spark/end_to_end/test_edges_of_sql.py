@@ -233,7 +233,7 @@ def test_frames_reach_beyond_the_type(session: Session) -> None:
 
 
 def test_decimals_of_38_digits_before_and_after_the_point(session: Session) -> None:
-    """In Spark, the average of a frame is exact, and that of a group is NULL, if the sum does not fit the type.
+    """In Spark, the average of a frame is exact, and a group's is NULL, if the sum does not fit the type.
 
     All values of a group have one sign: whether Spark's group overflows for others depends on the order of rows.
     """

@@ -160,7 +160,7 @@ def compute(session: Session, number: int) -> None:
 
 
 def spoil(session: Session, folder: Path, before: str, failing: str) -> None:
-    """Run statements and an epoch of which something must fail."""
+    """Run statements and an epoch; something in it must fail."""
     session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 7), (2, 7), (3, 7)")
     (folder / "functions").mkdir(exist_ok=True)
     (folder / "functions" / "broken.py").write_text(FUNCTION)

@@ -1,4 +1,4 @@
-"""char(n) and varchar(n) columns: writes, reads and comparisons equal those of Spark's own tables."""
+"""char(n) and varchar(n) columns: writes, reads and comparisons equal Spark's own tables."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A store whose rules of a time zone are not those of the JVM, and its move to the JVM's rules."""
+"""A store whose rules of a time zone differ from the JVM's, and its move to the JVM's rules."""
 
 import os
 import subprocess

@@ -39,7 +39,7 @@ def looks(session: Session, epochs: int) -> int:
 def test_a_run_looks_for_an_open_barrier_once_and_again_before_it_injects_one(session: Session) -> None:
     assert looks(session, epochs=0) == 1
     session.execute("INSERT INTO t VALUES (1)")
-    assert looks(session, epochs=1) == 2, "its own look, and that of MetaStore.inject_barrier"
+    assert looks(session, epochs=1) == 2, "its own look, and the look of MetaStore.inject_barrier"
     session.execute("INSERT INTO t VALUES (2)")
     assert inject(session.meta) is not None
     assert looks(session, epochs=1) == 1

@@ -38,7 +38,7 @@ class Refused:
     update: bool
 
     def require(self, suite: str, tried: Collection[str], found: Mapping[str, str]) -> None:
-        """Fail unless the refused queries among the tried ones are exactly those that the file lists."""
+        """Fail unless the refused queries among the tried ones are exactly the ones that the file lists."""
         listed = self.known.setdefault(suite, {})
         if self.update:
             for name in tried:

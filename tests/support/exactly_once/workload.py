@@ -90,7 +90,7 @@ _T = pa.schema([("k", pa.int32()), ("g", pa.int32()), ("a", pa.int32())])
 
 
 def write_files(data: Path, epoch: int) -> None:
-    """The files of the template, or those that wait after it."""
+    """The files of the template, or the files that wait after it."""
     (data / "sales").mkdir(parents=True, exist_ok=True)
     (data / "notes").mkdir(exist_ok=True)
     (data / "functions").mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from tussock.statestore.objectstore.open import open_object_store
 
 @pytest.fixture
 def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
-    """A pipeline `shop` with one source of daily files; only that of 2 January exists."""
+    """A pipeline `shop` with one source of daily files; only the file of 2 January exists."""
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
     (folder / "quality/sales.json").write_text('{"expectations": []}')

@@ -187,7 +187,7 @@ def _asked_for() -> dict[str, set[str]]:
 
 
 def _star_schema(tpch: Database) -> Database:
-    """The Star Schema Benchmark's tables, from TPC-H's as its paper makes them; the days are those of the orders."""
+    """The Star Schema Benchmark's tables, from TPC-H's as its paper makes them; the days belong to the orders."""
     tpch.execute("""
         CREATE TABLE lineorder AS SELECT l_orderkey::INT AS lo_orderkey, l_linenumber AS lo_linenumber,
             o_custkey::INT AS lo_custkey, l_partkey::INT AS lo_partkey, l_suppkey::INT AS lo_suppkey,

@@ -1,4 +1,4 @@
-"""The queries' texts. Nexmark's are those of its pipeline; the others are in the jar of Spark's own tests.
+"""The queries' texts. Nexmark's are its pipeline's; the others are in the jar of Spark's own tests.
 
 Ivy, a part of Spark, downloads the jar as it downloads any Spark package, and keeps it, so one download suffices.
 """

@@ -326,7 +326,7 @@ class SparkContextStandIn:
         return self
 
     def executorList(self, active: bool) -> Executors:
-        """The executors, also those that are lost."""
+        """The executors, also lost ones."""
         return Executors(self._cluster.executors)
 
     def parallelize(self, data: list[Any], count: int) -> "_Stage":

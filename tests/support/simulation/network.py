@@ -17,7 +17,7 @@ PIPE_BYTES = 65_536
 
 
 class OpenFile:
-    """The object behind descriptors. After a fork, those of other processes share it; it closes with the last one."""
+    """The object behind descriptors. After a fork, other processes share it; it closes with the last one."""
 
     def __init__(self, world: World) -> None:
         self.world, self.changed, self.holders = world, Signal(), 0

@@ -1,4 +1,4 @@
-"""Six sources, one of which fails at random; after every run the other five equal plain Python. No Spark.
+"""Six sources, and one fails at random; after every run the other five equal plain Python. No Spark.
 
 The failing source has damaged files (cut, removed, unreadable, names that are not UTF-8, loops of links, a Delta log
 that is cut or inconsistent), or its reader raises a library's error in a random method. Later the damage is undone

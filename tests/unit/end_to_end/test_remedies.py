@@ -603,7 +603,7 @@ def test_each_command_of_a_message_works_as_printed(situation: Situation, new_sh
 ELSEWHERE = {
     "AlreadyInitialisedError": ("the message asks for another place", "tests/unit/end_to_end/test_cli.py"),
     "BadRowError": (
-        "Spark reads the format; the commands are those of UnreadableFileError",
+        "Spark reads the format; the commands are UnreadableFileError's",
         "tests/spark/end_to_end/test_bad_input.py",
     ),
     "BeingBuiltError": ("only a large view is built over several epochs", "tests/unit/jobs/driver/test_builds.py"),
@@ -616,7 +616,7 @@ ELSEWHERE = {
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/spark/jobs/driver/test_runner.py"),
     "NoEpochYetError": (
-        "needs a suite; the command is that of NothingToVerifyError",
+        "needs a suite; the command is NothingToVerifyError's",
         "tests/spark/jobs/quality/test_gate.py",
     ),
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/unit/jobs/viewtests/test_document.py"),
@@ -634,7 +634,7 @@ ELSEWHERE = {
         "tests/unit/end_to_end/test_transactions.py",
     ),
     "SourceTroubleError": (
-        "an unforeseen error of a library; the commands are those of UnreadableFileError",
+        "an unforeseen error of a library; the commands are UnreadableFileError's",
         "tests/unit/jobs/sources/test_boundary.py",
     ),
     "WaitingStatementFailsError": ("needs Spark to read waiting rows", "tests/unit/end_to_end/test_transactions.py"),

@@ -1,4 +1,4 @@
-"""The ticks of schedules equal those of Airflow's timetable, also in the hours that clocks repeat or skip. No JVM."""
+"""The ticks of schedules equal Airflow's timetable, also in the hours that clocks repeat or skip. No JVM."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -22,7 +22,7 @@ services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.ke
 
 
 def stages() -> dict[str, list[str]]:
-    """Each stage's instructions by its name, after those of the stage that it extends. The last one's name is `""`."""
+    """Each stage's instructions by its name, after the ones of its base. The last one's name is `""`."""
     found: dict[str, list[str]] = {}
     for text in re.split(r"^(?=FROM )", DOCKERFILE, flags=re.M)[1:]:
         first, *rest = [line for line in text.splitlines() if line and not line.startswith("#")]

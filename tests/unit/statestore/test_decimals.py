@@ -44,7 +44,7 @@ def test_the_longest_values_of_a_type_are_kept(kind: pa.Decimal128Type) -> None:
 
 
 def test_every_decimal_of_256_bits_that_fits_is_kept() -> None:
-    """The digits of a type bound those of its values from above only."""
+    """The digits of a type bound its values' digits from above only."""
     kept = {
         (76, 20): ("-999999999999999999", 38, 20),
         (76, 38): ("0.12345678901234567890123456789012345678", 38, 38),

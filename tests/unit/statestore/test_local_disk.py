@@ -1,4 +1,4 @@
-"""Temporary folders: those of killed processes are removed, and no other."""
+"""Temporary folders: folders of killed processes are removed, and no other."""
 
 import fcntl
 import os

@@ -1,6 +1,6 @@
 """Measures of views answer suites that need all rows.
 
-Their verdicts equal those of Great Expectations over all rows in Spark.
+Their verdicts equal Great Expectations' own over all rows in Spark.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Rows that the driver reads for Spark, of every type, against Spark's own rows and those that workers read."""
+"""Rows that the driver reads for Spark, of every type, against Spark's own rows and the rows that workers read."""
 
 from collections.abc import Iterator
 

@@ -28,7 +28,7 @@ def test_the_queries_that_load_classes_run(spark: SparkSession, monkeypatch: pyt
     monkeypatch.setattr(class_loading, "collected", lambda frame: ran.append(collected(frame).num_rows))
     load_classes(session.sql_session(spark, "UTC"))
     assert ran == [2, 2, 3]
-    assert spark.catalog.listTables() == before, "the relation is that of another session"
+    assert spark.catalog.listTables() == before, "the relation belongs to another session"
 
 
 @pytest.mark.spark

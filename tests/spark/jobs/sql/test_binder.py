@@ -1,4 +1,4 @@
-"""Bound statements, and the errors of those that cannot be bound."""
+"""Bound statements, and the errors of unbindable ones."""
 
 from typing import Any
 

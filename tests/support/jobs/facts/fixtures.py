@@ -12,7 +12,7 @@ from tussock.statestore.meta.store import MetaStore
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """A table, a view over it, two epochs of which the first is published, and waiting statements."""
+    """A table, a view over it, two epochs, the first published, and waiting statements."""
     meta = new_store(tmp_path / "store")
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
     insert(meta, "t", (1, 7, 1), (2, 7, 2), (3, 8, 3))

@@ -28,7 +28,7 @@ def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
 
 
 def run_and_compare(runner: LevelRunner, meta: MetaStore, seen: list[Seen]) -> SealedManifest:
-    """Run the waiting input, and compare the requests in its manifest with those that the server received."""
+    """Run the waiting input, and compare the requests in its manifest with the requests that the server received."""
     barrier = inject(meta)
     assert barrier is not None
     del seen[:]

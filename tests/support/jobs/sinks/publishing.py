@@ -1,4 +1,4 @@
-"""Publishers in separate processes, one of which dies halfway.
+"""Publishers in separate processes, and one dies halfway.
 
 python -m tests.support.jobs.sinks.publishing <store> <to> <kind> <step> [<relations>]
 

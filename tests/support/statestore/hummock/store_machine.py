@@ -530,7 +530,7 @@ class StoreMachine(RuleBasedStateMachine):
         return {train.stand.epoch: self.states[train.stand.epoch], **flights}
 
     def _check(self, epoch: int, table: int, seed: int, kinds: Sequence[str]) -> None:
-        """Reads of a table at a readable epoch, on the newest version and on those that pins of that epoch hold."""
+        """Reads of a table at a readable epoch, on the newest version and on versions that pins of that epoch hold."""
         versions = [self.driver.latest(), *(self.driver.pinned_version(pin) for pin in self.pins if pin.epoch == epoch)]
         for version in versions:
             self._count("read at an epoch", len(kinds))
@@ -538,7 +538,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert_agrees(store, epoch, table, self.states[epoch].get(table, {}), seed, kinds)
 
     def _read_in_flight(self, train: Train, rng: random.Random, kinds: Sequence[str] = KINDS) -> None:
-        """Reads of a train: of an epoch that may not be committed, its rows merged over those of the SSTs below it."""
+        """Reads of a train: of an epoch that may not be committed, its rows merged over the SSTs below it."""
         version, buffer = train.base()
         states = self._states_in_flight(train)
         epoch = rng.choice(sorted(states))

@@ -1,6 +1,6 @@
 """Hidden columns: each row has the values of its file's record, whenever the file is read. No Spark.
 
-The expected values are those of `os.stat` and of the clock in the epochs' numbers, not of now() in views.
+The expected values come from `os.stat` and of the clock in the epochs' numbers, not of now() in views.
 """
 
 import os

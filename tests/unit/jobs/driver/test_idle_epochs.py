@@ -18,7 +18,7 @@ from tussock.statestore.meta.store import MetaStore
 
 FEW, MANY = 50, 550
 MOST_CALLS = 1.2
-"""Calls of functions per file, as a multiple of those of a listing."""
+"""Calls of functions per file, as a multiple of a listing's calls."""
 
 
 def taken(folder: Path, files: int) -> MetaStore:

@@ -91,7 +91,7 @@ def taken(meta: MetaStore) -> list[str]:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A project with a store, of which two files were taken; the second has a reject."""
+    """A project with a store that has taken two files; the second has a reject."""
     folder = tmp_path / "shop"
     meta = new_store(folder / "store")
     write(folder / "sql" / "data" / "a.parquet", 10, 20)

@@ -165,7 +165,7 @@ def test_a_lost_connection_fails_every_process_in_time(
 ) -> None:
     monkeypatch.setattr(peers, "PATIENCE_S", 1.0)
     monkeypatch.setattr(peers, "BEAT_S", 0.1)
-    monkeypatch.setattr(peers, "_CONNECT_S", 1.5)  # the first bytes are those of a handshake
+    monkeypatch.setattr(peers, "_CONNECT_S", 1.5)  # the first bytes belong to a handshake
     through(after_bytes(most, then))
     began = time.monotonic()
     found = run(encrypts=encrypts)

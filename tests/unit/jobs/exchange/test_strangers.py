@@ -1,4 +1,4 @@
-"""Connections that do not belong to the epoch: on the driver's port, and on those of the processes."""
+"""Connections that do not belong to the epoch: on the driver's port, and on the ports of the processes."""
 
 import socket
 import struct

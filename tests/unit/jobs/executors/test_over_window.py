@@ -393,7 +393,7 @@ def aggregates(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
 
 
 def of_groups(frame: tuple[bool, FrameEnd, FrameEnd]) -> list[Over]:
-    """The aggregates that are computed like those of groups."""
+    """The aggregates that are computed as for groups."""
     return [
         *(agg(f, (INT,), "int", frame) for f in (F.BIT_AND, F.BIT_OR, F.BIT_XOR)),
         *(agg(f, (X,), "double", frame) for f in (F.VAR_POP, F.STDDEV_SAMP, F.KURTOSIS)),

@@ -140,7 +140,7 @@ def test_a_repeated_key_overwrites_and_the_last_of_one_insert_wins(table: Table)
 def test_the_first_row_of_a_key_stays_in_an_append_only_table_by_whatever_statement(
     tmp_path: Path, kernel: Kernel, kind: str
 ) -> None:
-    """The expected rows are those of SQLite's INSERT OR IGNORE."""
+    """The expected rows come from SQLite's INSERT OR IGNORE."""
     table = Table(tmp_path / "store", kernel, msgspec.structs.replace(NODE, append_only=True))
     judge = sqlite3.connect(":memory:")
     emitted: list[tuple[int, Row]] = []

@@ -1,9 +1,9 @@
 """Joins of every kind and UNION ALL as views, through whole epochs in this process at three units, compared with
 DuckDB.
 
-These tests cover more than those of the executors: stream keys and distributions (views over these views, aggregates
-and joins that read them), exchanges, places of joins without an equality, the broadcast of NOT IN's facts and of
-scalar subqueries' rows, and views created over existing rows.
+These tests cover more than the tests of the executors: stream keys and distributions (views over these views,
+aggregates and joins that read them), exchanges, places of joins without an equality, the broadcast of NOT IN's facts
+and of scalar subqueries' rows, and views created over existing rows.
 """
 
 import random

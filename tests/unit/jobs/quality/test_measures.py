@@ -1,6 +1,6 @@
 """Measures of views answer suites that need all rows.
 
-Their verdicts equal those of Great Expectations over all rows in Spark.
+Their verdicts equal Great Expectations' own over all rows in Spark.
 """
 
 import re
@@ -92,7 +92,7 @@ def test_a_pass_of_a_suites_row_rules_is_recorded(tmp_path: Path) -> None:
     assert not passed_before(None, suite)
 
 
-#: Names that a separator would join to the same text, and names like those of the measures' columns.
+#: Names that a separator would join to the same text, and names like the measures' columns.
 NAMES = [
     "a",
     "b",

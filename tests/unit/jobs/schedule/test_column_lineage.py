@@ -1,4 +1,4 @@
-"""The columns that a view's columns come from, and those that decide its rows, plan by plan."""
+"""The columns that a view's columns come from, and the columns that decide its rows, plan by plan."""
 
 from tests.support.jobs.plan.catalogs import counted, joined, scan
 from tussock.jobs.logical.nodes import (

@@ -20,7 +20,7 @@ def test_a_view_is_explained_with_its_inputs_only() -> None:
 
 
 def test_views_together_show_each_fragment_once_and_as_in_their_own_plans() -> None:
-    """The two views read one source and the same view. Each block must be that of the view's own plan."""
+    """The two views read one source and the same view. Each block must come from the view's own plan."""
     catalog = catalog_of(
         source("s"),
         view("v", counted(scan("s"), 1)),

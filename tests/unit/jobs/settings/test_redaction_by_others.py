@@ -26,7 +26,7 @@ def test_the_names_that_airflow_and_hadoop_hide_are_those_of_credentials() -> No
 
 
 def _hadoop_names() -> Iterator[str]:
-    """The settings that Hadoop hides, by its own list: patterns, of which each gets a name that it matches."""
+    """The settings that Hadoop hides, by its own list: patterns, each with a name that it matches."""
     with zipfile.ZipFile(next(JARS.glob("hadoop-client-api-*.jar"))) as jar:
         text = jar.read("core-default.xml").decode()
     found = re.search(r"<name>hadoop.security.sensitive-config-keys</name>\s*<value>(.*?)</value>", text, re.DOTALL)

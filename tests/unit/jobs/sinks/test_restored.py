@@ -1,6 +1,6 @@
 """The published tables of a store that is restored from a copy, moved or cloned.
 
-A mirror in plain Python has the rows of each store. The procedures are those of docs/operations.md.
+A mirror in plain Python has the rows of each store. The procedures follow docs/operations.md.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Names of folders and files with any characters always reach their own bytes, never those of another file."""
+"""Names of folders and files with any characters always reach their own bytes, never another file's."""
 
 import tempfile
 from collections.abc import Callable

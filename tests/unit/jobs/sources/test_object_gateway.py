@@ -1,4 +1,4 @@
-"""The gateway serves exactly the objects that the driver named. Requests are those of Hadoop's client. No Spark."""
+"""The gateway serves exactly the objects that the driver named. Requests are sent as by Hadoop's client. No Spark."""
 
 import json
 import re

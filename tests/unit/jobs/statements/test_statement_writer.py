@@ -1,4 +1,4 @@
-"""Each statement gets an entry of the log: its client id is that of no other statement."""
+"""Each statement gets an entry of the log: its client id belongs to no other statement."""
 
 import copy
 from pathlib import Path

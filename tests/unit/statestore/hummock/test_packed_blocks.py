@@ -1,4 +1,4 @@
-"""Packed blocks: searches and rows equal those of decoded blocks, for any columns, versions and blocks."""
+"""Packed blocks: searches and rows as in decoded blocks, for any columns, versions and blocks."""
 
 import datetime
 import decimal

@@ -256,7 +256,7 @@ def test_large_runs_are_not_merged(limit: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_an_epoch_in_flight_hide_older_rows_below_a_newer_sst(seed: int) -> None:
-    """An epoch in flight holds its rows in memory, and the next one uploads its own: their order is that of epochs."""
+    """An epoch in flight holds its rows in memory, and the next one uploads its own: their order follows the epochs."""
     rng, cache, model, used = random.Random(seed), BlockCache(1 << 24), StoreModel(MemoryObjectStore()), 0
     other = sealed(TABLE + 1, {storage_key(TABLE + 1, 0, b"a"): {"n": 0, "s": ""}})
     for epoch in range(1, 30):
