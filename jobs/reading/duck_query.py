@@ -36,7 +36,7 @@ class DuckQueryError(InputError):
     def __str__(self) -> str:
         return (
             f"DuckDB cannot run this query: {self.reason}\n"
-            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. Spark's SQL is that of "
+            "It must be one SELECT in DuckDB's SQL, over tables and materialized views. For Spark's SQL, run "
             "tussock query without --duckdb."
         )
 

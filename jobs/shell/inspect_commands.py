@@ -247,7 +247,7 @@ COMMANDS = (
     Command(
         "inspect epochs",
         "list the newest epochs with rows, seconds and SSTs",
-        "`rows in` counts changes of sources and tables, `rows out` changes of views. The seconds are those of the "
+        "`rows in` counts changes of sources and tables, `rows out` changes of views. The seconds belong to the "
         "driver that sealed the epoch: planning, running the levels, and flushing if the driver did it. Epochs outside "
         "of the retention are not listed.",
         ("tussock inspect epochs --store ./demo --last 5", "tussock inspect epochs --pipeline flights --rows"),
