@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up unit test test-deep matrix check bench bench-store secrets containers docs site tutorial wheel \
+.PHONY: help setup demo up unit test test-deep truth matrix check bench bench-store secrets containers docs site tutorial wheel \
 	clean lock
 
 help: ## list the commands
@@ -33,6 +33,9 @@ test: setup ## run all tests except the deep ones; LANES="unit spark" selects la
 
 test-deep: setup ## run the deep tests (more seeds, clusters, S3 servers); record them in .tussock/deep.json
 	@python -m scripts.deep_run
+
+truth: setup ## record Spark's answers to new cases in tests/spark_truth; ANEW=--anew asks all again
+	@python -m tests.support.record_truth $(ANEW)
 
 matrix: setup ## run the tests that depend on a version with older and newer releases; write docs/versions.md
 	@python -m scripts.matrix $(CELLS)

@@ -1,7 +1,6 @@
 """Fixtures and options of all tests."""
 
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -77,21 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One small local Spark session in UTC: the independent judge."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # otherwise its workers use the PATH's python3, which has no packages
-    from pyspark.sql import SparkSession
+    from tests.support.local_spark import local_session
 
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # a query runs once over few rows, so interpretation is faster than compilation or adaptive planning
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-    }
-    session = SparkSession.builder.master("local[2,4]").appName("tussock-tests").config(map=settings).getOrCreate()
+    session = local_session()
     yield session
     session.stop()

@@ -6,7 +6,7 @@ parameters. The shape of a variadic node contains each family once, in order of 
 For nodes that build or access nested values, it contains the nested family only: `CreateArray()->array`,
 `GetArrayItem(array)->any`.
 
-A shape renders only if a rule lists it. A rule lists a shape only if tests/spark/jobs/kernels compares it with Spark
+A shape renders only if a rule lists it. A rule lists a shape only if tests/unit/jobs/kernels compares it with Spark
 over edge values; a test checks that both lists are equal. `check` refuses all other shapes. None is approximated.
 """
 

@@ -1,4 +1,4 @@
-"""Rows and helpers of test_kernels_equal_spark.py, which is in several lanes."""
+"""The case files of kernels: SQL expressions over columns of edge values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
