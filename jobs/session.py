@@ -442,13 +442,14 @@ class Session:
             EpochExpiredError.
         """
         with self._at_work():
-            from tussock.jobs.quality.gate import check
+            from tussock.jobs.quality.epoch_check import check_suites
 
             def start(reasons: Sequence[str]) -> "SparkSession":
                 progress("\n  ".join(["suites run on Spark, because of:", *reasons]))
                 return self.spark
 
-            return check(start, self.meta, load_pipeline(Path(pipeline)), views, epoch, again=True, costs=progress)
+            settings = load_pipeline(Path(pipeline))
+            return check_suites(start, self.meta, settings, views, epoch, again=True, costs=progress)
 
     def query(
         self, sql: str, epoch: int | None = None, *, at: datetime | None = None, pending: bool = False

@@ -134,7 +134,7 @@ def _add_quality_arguments(parser: argparse.ArgumentParser) -> None:
 def _judge_epoch(chosen: argparse.Namespace) -> None:
     """The result is a record in the store, which `publish_views` reads, and Data Docs in a folder outside of it."""
     at = _open_pipeline(chosen)
-    record = quality.judge_once(at, chosen.epoch, say, say)
+    record = quality.check_once(at, chosen.epoch, say, say)
     for line in quality.record_news(at, record):
         say(line)
     quality.require_passed(at, record)

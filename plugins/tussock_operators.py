@@ -529,7 +529,7 @@ class ValidateViews(SubmitJob):
             known = quality.verdict(at, epoch)
         if known is not GateVerdict.NONE:
             self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)
-            if known is GateVerdict.FAILED and not quality.judges_views(at):
+            if known is GateVerdict.FAILED and not quality.checks_each_view(at):
                 raise AirflowFailException(quality.failure(at, epoch))
             return
         if self._judged_here(at, epoch):
@@ -544,12 +544,12 @@ class ValidateViews(SubmitJob):
     def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.operations import quality
-        from tussock.jobs.quality.gate import SparkNeededError
+        from tussock.jobs.quality.epoch_check import SparkNeededError
         from tussock.jobs.quality.record import HeldViewsError
 
         with no_retry(self.pipeline_name):
             try:
-                record = quality.judge_here(at, epoch, self.log.info)
+                record = quality.check_here(at, epoch, self.log.info)
             except SparkNeededError as err:
                 self.log.info("%s", err)
                 return False
@@ -734,10 +734,10 @@ def _require_none_paused(at: "PipelineStore", context: Any) -> None:
 
 def _require_none_held_back(at: "PipelineStore", context: Any) -> None:
     """Without a committed epoch, the run has failed before. With the scope `pipeline`, `validate_views` fails."""
-    from tussock.jobs.operations.quality import judges_views, require_none_held_back
+    from tussock.jobs.operations.quality import checks_each_view, require_none_held_back
 
     epoch = _epoch_if_any(context)
-    if epoch is not None and judges_views(at):
+    if epoch is not None and checks_each_view(at):
         require_none_held_back(at, epoch)
 
 

@@ -95,12 +95,12 @@ from datetime import datetime, timedelta
 from tussock_steps import opened
 from tussock.jobs.operations.epochs import Where, Wish, advance, interval_between
 from tussock.jobs.operations.publish import publish
-from tussock.jobs.operations.quality import judge_here
+from tussock.jobs.operations.quality import check_here
 for start in map(datetime.fromisoformat, sys.argv[1:]):
     at = opened("flights")
     wish = Wish(interval_between(at, (start, start + timedelta(days=1))), run={"command": "pages_pictures.py"})
     epoch = advance(at, wish, Where.HERE).epoch
-    judge_here(at, epoch)
+    check_here(at, epoch)
     publish(at, epoch)
 """
 

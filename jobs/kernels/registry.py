@@ -173,7 +173,7 @@ def may_raise(expr: Expr) -> bool:
 def widens(source: str, target: str) -> bool:
     """Whether each value of one numeric type fits the other, so that a cast never raises. Floats may round it."""
     if target in FLOATS:
-        return source in INTEGERS or source == "float"
+        return source in INTEGERS or source == "float" or family_of(source) == "decimal"
     if source in INTEGERS and target in INTEGERS:
         return INTEGER_BITS[source] <= INTEGER_BITS[target]
     before, after = _digits_of(source), _digits_of(target)

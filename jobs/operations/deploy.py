@@ -1,6 +1,6 @@
 """Deployment of a pipeline's files to its store, for `tussock plan`, `tussock apply` and the DAG deploy_<pipeline>."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,18 +11,18 @@ from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.quality.arrival import require_sources
 from tussock.jobs.quality.assertions import Assertion, assertion_statements, read_assertions
-from tussock.jobs.quality.measures import statements_for
+from tussock.jobs.quality.measures import measure_statements
 from tussock.jobs.quality.suite import Suite, read_suite
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
 from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
-from tussock.jobs.statements.deployment import Deployment, Derived
+from tussock.jobs.statements.deployment import Deployment, Derived, DerivedScript
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import missing_extra
 from tussock.statestore.local_disk import TemporaryFolder
-from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import AlreadyInitialisedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -271,12 +271,13 @@ def _statements(
     suites: Sequence[Suite],
     assertions: Sequence[Assertion],
     catalog: Catalog,
-    stored_rows: Callable[[Relation], int],
-) -> Iterator[tuple[Path, str]]:
+) -> Iterator[DerivedScript]:
     """Yield the statements of the hidden views. Raises for rules that the catalog does not fit."""
     require_sources(pipeline.arrival, catalog)
-    yield from statements_for(suites, catalog, stored_rows)
-    yield from assertion_statements(assertions)
+    for file, text in measure_statements(suites, catalog):
+        yield DerivedScript(file, text, may_be_left=True)
+    for file, text in assertion_statements(assertions):
+        yield DerivedScript(file, text)
 
 
 @contextmanager

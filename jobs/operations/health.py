@@ -7,7 +7,7 @@ from tussock.jobs.driver.run_record import record_end, record_failure
 from tussock.jobs.facts.health import Trouble, unopened
 from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.operations.folder import FolderEntry
-from tussock.jobs.operations.quality import gate_failed
+from tussock.jobs.operations.quality import find_refusal
 from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.statestore.errors import TussockError
 
@@ -36,7 +36,7 @@ def health_after_run(
     Cost: as `health_of_store`, and the cost of `record_end` or `record_failure`; with a failure, two GETs more.
     """
     start = int(began.timestamp() * 1000)
-    refused = gate_failed(at, epoch) if failure and epoch is not None else None
+    refused = find_refusal(at, epoch) if failure and epoch is not None else None
     if refused is not None:  # the status shows why, and the input of the run is committed
         record_end(at.meta, "epoch", run, start, (refused, *undone))
     elif failure:

@@ -73,7 +73,7 @@ def published_views(
         quality = judged.get(view)
         yield PublishedView(
             view,
-            rows=quality.rows if quality is not None and quality.all_rows else None,
+            rows=None if quality is None else quality.rows,
             changed_rows=changed.get(view),
             quality=GateVerdict.NONE if quality is None else quality.verdict,
             since=epoch,

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from tussock.jobs.driver.publish import publish as let_see
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
-from tussock.jobs.operations.quality import has_suites, judge_once, record_news, record_unchecked, require_passed
+from tussock.jobs.operations.quality import check_once, has_suites, record_news, record_unchecked, require_passed
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.record import (
     HeldViewsError,
@@ -59,7 +59,7 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
             record_unchecked(at, epoch, unchecked)
         _publish(at, epoch, None)
     else:
-        record = judge_once(at, epoch, progress)
+        record = check_once(at, epoch, progress)
         for line in record_news(at, record):
             progress(line)
         require_passed(at, record)

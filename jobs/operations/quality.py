@@ -1,4 +1,4 @@
-"""The quality gate: run the suites of a pipeline on one committed epoch, and record their results."""
+"""Quality: run the suites of a pipeline on one committed epoch, and record their results."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from tussock.jobs.quality.record import (
     QualityGateError,
     QualityRecord,
     ViewQuality,
-    judged,
+    find_current_record,
     read_record,
     record_lines,
     write_record,
@@ -34,7 +34,7 @@ from tussock.statestore.progress import Progress, no_progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tussock.jobs.quality.gate import SparkStarter
+    from tussock.jobs.quality.epoch_check import SparkStarter
 
 
 def has_suites(at: PipelineStore) -> bool:
@@ -43,48 +43,51 @@ def has_suites(at: PipelineStore) -> bool:
     return bool(at.pipeline.arrival) or (quality is not None and bool(quality.suites() or quality.assertions()))
 
 
-def judges_views(at: PipelineStore) -> bool:
+def checks_each_view(at: PipelineStore) -> bool:
     """Return whether a failed suite holds back only its view, and not the whole epoch."""
     return at.pipeline.quality is not None and at.pipeline.quality.scope is GateScope.VIEW
 
 
-def known(at: PipelineStore, epoch: int) -> QualityRecord | None:
+def find_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of `epoch` for the current suites; None if they have not run on it."""
     digests = {suite.view: suite.digest for suite in read_suites(at.pipeline.quality)}
     digests |= {one.name: one.digest for one in read_assertions(at.pipeline)}
-    return judged(at.meta.objects, epoch, digests, digest_of(at.pipeline.arrival))
+    return find_current_record(at.meta.objects, epoch, digests, digest_of(at.pipeline.arrival))
 
 
 def verdict(at: PipelineStore, epoch: int) -> GateVerdict:
-    """Return the verdict of `known`; NONE without a record."""
-    record = known(at, epoch)
+    """Return the verdict of `find_record`; NONE without a record."""
+    record = find_record(at, epoch)
     return GateVerdict.NONE if record is None else record.verdict
 
 
-def judge_here(at: PipelineStore, epoch: int, costs: Progress = no_progress) -> QualityRecord:
+def check_here(at: PipelineStore, epoch: int, costs: Progress = no_progress) -> QualityRecord:
     """Run the suites on `epoch` without Spark, and store the record.
 
     Raises: SparkNeededError before anything ran; QualitySuiteError.
     """
-    from tussock.jobs.quality.gate import validate_epoch, without_spark  # importing Great Expectations takes a second
+    from tussock.jobs.quality.epoch_check import (
+        check_epoch,
+        refuse_spark,
+    )  # importing Great Expectations takes a second
 
-    return validate_epoch(without_spark, at.meta, at.pipeline, epoch, costs=costs)
+    return check_epoch(refuse_spark, at.meta, at.pipeline, epoch, costs=costs)
 
 
-def judge_once(at: PipelineStore, epoch: int, progress: Progress, costs: Progress = no_progress) -> QualityRecord:
+def check_once(at: PipelineStore, epoch: int, progress: Progress, costs: Progress = no_progress) -> QualityRecord:
     """Return the record of the current suites on `epoch`.
 
     If they have not run on it, run them, on Spark if one of them needs it, and store the record.
 
     Raises: QualitySuiteError.
     """
-    if (record := known(at, epoch)) is not None:
+    if (record := find_record(at, epoch)) is not None:
         progress(f"the current suites have already judged epoch {epoch}")
         return record
-    from tussock.jobs.quality.gate import validate_epoch
+    from tussock.jobs.quality.epoch_check import check_epoch
 
     with _spark_on_demand(at, progress) as start:
-        return validate_epoch(start, at.meta, at.pipeline, epoch, costs=costs)
+        return check_epoch(start, at.meta, at.pipeline, epoch, costs=costs)
 
 
 def check(at: PipelineStore, views: Sequence[str], epoch: int | None, progress: Progress) -> QualityRecord:
@@ -96,10 +99,10 @@ def check(at: PipelineStore, views: Sequence[str], epoch: int | None, progress: 
 
     Raises: NoSuiteError, NoEpochYetError, QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
     """
-    from tussock.jobs.quality.gate import check
+    from tussock.jobs.quality.epoch_check import check_suites
 
     with _spark_on_demand(at, progress) as start:
-        return check(start, at.meta, at.pipeline, views, epoch, costs=progress)
+        return check_suites(start, at.meta, at.pipeline, views, epoch, costs=progress)
 
 
 @contextmanager
@@ -123,7 +126,7 @@ def propose(at: PipelineStore, view: str) -> Path:
     Cost: reads the view.
     """
     from tussock.jobs.catalog.definition import find
-    from tussock.jobs.quality.gate import NoEpochYetError
+    from tussock.jobs.quality.epoch_check import NoEpochYetError
     from tussock.jobs.quality.propose import proposed
     from tussock.jobs.reading.reader import key_of, relation_rows
 
@@ -174,16 +177,16 @@ def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:
 
 def require_passed(at: PipelineStore, record: QualityRecord) -> None:
     """Raises QualityGateError if suites failed and the gate judges the whole pipeline."""
-    if not record.passed and not judges_views(at):
+    if not record.passed and not checks_each_view(at):
         raise QualityGateError(record, at.meta.latest().published)
 
 
-def gate_failed(at: PipelineStore, epoch: int) -> str | None:
+def find_refusal(at: PipelineStore, epoch: int) -> str | None:
     """Return in a sentence that suites failed a run's whole epoch; None if they did not.
 
     Cost: two GETs, or none if the gate judges view by view.
     """
-    if judges_views(at) or (record := read_record(at.meta.objects, epoch)) is None or record.passed:
+    if checks_each_view(at) or (record := read_record(at.meta.objects, epoch)) is None or record.passed:
         return None
     if record.was_published:
         return f"epoch {epoch} did not pass its suites, but was published{record.publisher} before they ran"

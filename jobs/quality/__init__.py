@@ -1,1 +1,1 @@
-"""The quality gate, which a committed epoch must pass before readers see it."""
+"""Quality checks, which a committed epoch must pass before readers see it."""

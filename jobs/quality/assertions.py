@@ -14,18 +14,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import dropwhile
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.catalog.difference import words_of
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.quality.record import NOT_APPLIED, SAMPLE_KEYS, Failure, ViewQuality, stays_published
 from tussock.jobs.quality.suite import GATES, REPORTS, QualitySuiteError
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.statements.transaction import query_of
 from tussock.statestore.meta.catalog import INTERNAL, Relation, RelationKind
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
@@ -36,7 +35,11 @@ RESUME = "Correct the row or the SELECT; then `tussock apply --resume "
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One file. `name` is the file's name, and `view` the name of the hidden view."""
+    """One file.
+
+    `name` is the file's name. `view` is the name of the hidden view, which contains a digest of the SELECT. So a view
+    of this name is the assertion in its current form.
+    """
 
     file: Path
     select: str
@@ -53,7 +56,7 @@ class Assertion:
 
     @property
     def view(self) -> str:
-        digest = hashlib.sha256(self.name.encode()).hexdigest()
+        digest = hashlib.sha256(f"{self.name}\n{_without_header(self.select)}".encode()).hexdigest()
         return f"{INTERNAL}{re.sub(r'[^a-z0-9_]', '_', self.file.stem.lower())[:43]}_assertion_{digest[:32]}"
 
 
@@ -83,6 +86,11 @@ def _severity(file: Path, text: str) -> str:
     return found
 
 
+def _without_header(select: str) -> str:
+    """Return the text after the comments before the SELECT: a new severity needs no other view."""
+    return "".join(dropwhile(lambda line: line.startswith("--"), select.splitlines(keepends=True)))
+
+
 def assertion_statements(assertions: Sequence[Assertion]) -> Iterator[tuple[Path, str]]:
     """Yield the statements that create the hidden views, each with its file."""
     for one in assertions:
@@ -110,7 +118,7 @@ def judge_assertions(
     paused: list[str] = []
     for one in assertions:
         view = relations.get(one.view)
-        if view is None or words_of(query_of(view)[0]) != words_of(one.select):
+        if view is None:
             warned = (Failure(one.name, NOT_APPLIED),)
             found.append(ViewQuality(one.name, 0, 1, suite="", warnings=warned, holds=()))
         elif view.paused_for and view.paused_at(epoch):

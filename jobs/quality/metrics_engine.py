@@ -1,7 +1,6 @@
-"""An engine for Great Expectations that takes each metric from this project's code: kept measures, or Arrow rows.
+"""An engine for Great Expectations that takes each metric from hidden views (jobs/quality/measured.py).
 
-Great Expectations decides from the metrics, and makes the pages. The metrics: jobs/quality/measured.py and
-jobs/quality/row_metrics.py.
+Great Expectations decides from the metrics, and makes the pages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class Metrics(Protocol):
-    """Values of metrics; see ViewMeasures and RowMetrics."""
+    """Values of metrics; see ViewMetrics."""
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any: ...
 
 
 class MetricsEngine(PandasExecutionEngine):
-    """An engine with the metrics of `found`. It subclasses the pandas engine so that GX plans the same metrics."""
+    """An engine with given values. It subclasses the pandas engine so that GX plans the same metrics."""
 
-    found: Metrics
+    metrics_of_view: Metrics
 
     def resolve_metrics(
         self, metrics_to_resolve: Iterable[Any], metrics: Any = None, runtime_configuration: Any = None
     ) -> dict[Any, Any]:
         """Return the metrics by their ids. Raises UnknownMetricError."""
         return {
-            m.id: self.found.metric(m.metric_name, m.metric_domain_kwargs, m.metric_value_kwargs or {})
+            m.id: self.metrics_of_view.metric(m.metric_name, m.metric_domain_kwargs, m.metric_value_kwargs or {})
             for m in metrics_to_resolve
         }
 
@@ -73,11 +72,11 @@ class MetricsSource(PandasDatasource):
         return MetricsEngine
 
 
-def metrics_source(context: "AbstractDataContext", name: str, found: Metrics) -> MetricsSource:
-    """Return the context's data source of this kind. Its engine uses `found` from now on."""
+def metrics_source(context: "AbstractDataContext", name: str, metrics: Metrics) -> MetricsSource:
+    """Return the context's data source of this kind. Its engine uses `metrics` from now on."""
     sources: Any = context.data_sources
     source: MetricsSource = sources.add_or_update_metrics(name)
     engine = source.get_execution_engine()
     assert isinstance(engine, MetricsEngine), "execution_engine_type is MetricsEngine"
-    engine.found = found
+    engine.metrics_of_view = metrics
     return source

@@ -1,4 +1,4 @@
-"""The quality gate's record: the suite results of one epoch, as one JSON object `quality/<epoch>.json` in the store.
+"""The record of a quality check: the results of one epoch, as one JSON object `quality/<epoch>.json` in the store.
 
 A publish depends on it: the published epoch only moves to an epoch whose record passed. If the gate judges view by
 view, failed views are held back instead. This module imports neither Great Expectations nor Spark, because every
@@ -13,8 +13,6 @@ from itertools import zip_longest
 
 import msgspec
 
-from tussock.jobs.quality.suite import Suite
-from tussock.jobs.quality.text import expectation_text
 from tussock.jobs.settings.row_values import HINT, prints_rows
 from tussock.statestore.decoding import decoded
 from tussock.statestore.errors import InputError
@@ -36,7 +34,7 @@ USABLE_SUITE = "a usable suite"
 """The expectation of a suite that cannot be read or evaluated."""
 
 NOT_APPLIED = "The store does not maintain it in this form. `tussock apply` does, from the next epoch on."
-"""What is observed of an assertion that has changed since the last apply."""
+"""The text for an assertion that has changed since the last apply."""
 
 _COUNT = re.compile(r"[\d,]+(?: of [\d,]+)? (?:wrong |distinct |failing )?(?:rows?|values|records)\b")
 
@@ -52,10 +50,8 @@ class GateVerdict(StrEnum):
 class Judged(StrEnum):
     """How an expectation was judged."""
 
-    MAINTAINED = "maintained"  # by maintained measures; no row was read
-    CHANGED_ROWS = "changed rows"  # over the rows that changed since the published epoch
-    ROWS = "rows"  # over all rows
-    SPARK = "Spark"  # by Spark
+    MAINTAINED = "maintained"  # by hidden views; no row of the view was read
+    SPARK = "Spark"  # by Spark, over all rows
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -66,7 +62,7 @@ class Failure(msgspec.Struct, frozen=True):
     keys: tuple[dict[str, str], ...] = ()
 
     def without_values(self) -> "Failure":
-        """Return the failure without values of rows: only a count is left of what was observed."""
+        """Return the failure without values of rows: of the observed text, only a count stays."""
         if self.expectation == USABLE_SUITE or self.observed == NOT_APPLIED:
             return self
         count = _COUNT.match(self.observed)
@@ -78,7 +74,7 @@ class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         earlier: for an expectation with a history, the numbers of earlier published runs, newest first.
-        place: how the expectation was judged; empty in records of earlier releases.
+        place: how the expectation was judged.
         why: the reason why Spark judged it; empty otherwise.
     """
 
@@ -96,12 +92,9 @@ class ViewQuality(msgspec.Struct, frozen=True):
     rows: int
     expectations: int
     failures: tuple[Failure, ...] = ()
-    all_rows: bool = True  # False: only the rows changed since the epoch published at that time
     suite: str = ""  # digest of the suite's file
     warnings: tuple[Failure, ...] = ()  # of expectations that only report
-    metrics: tuple[Metric, ...] = ()  # one per expectation; records of earlier releases have none
-    maintained: int = 0  # expectations answered by maintained measures
-    scanned: int = 0  # expectations that read all rows of a large view
+    metrics: tuple[Metric, ...] = ()  # one per expectation
     # Of an assertion, whose name is in `view`: the views and tables that it reads, which its failure holds back.
     holds: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -171,7 +164,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
 
 class QualityGateError(InputError):
-    """Rows of a committed epoch violate a suite; the gate does not publish the epoch.
+    """Rows of a committed epoch violate a suite; the epoch is not published.
 
     `published`: the epoch that readers see. It can be this one, if it was published before the gate judged it.
     """
@@ -269,7 +262,7 @@ def require_judged(objects: ObjectStore, epoch: int) -> QualityRecord:
 
 
 def after_publish(record: QualityRecord, before: QualityRecord | None, version: HummockVersion) -> QualityRecord:
-    """Return a new record with what is known of a publish of its epoch that preceded it.
+    """Return a new record with the facts of an earlier publish of its epoch.
 
     Args:
         before: the earlier record of the epoch.
@@ -287,7 +280,9 @@ def after_publish(record: QualityRecord, before: QualityRecord | None, version: 
     return msgspec.structs.replace(record, published_by=by, seen=seen or msgspec.UNSET)
 
 
-def judged(objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], arrival: str) -> QualityRecord | None:
+def find_current_record(
+    objects: ObjectStore, epoch: int, digests_now: Mapping[str, str], arrival: str
+) -> QualityRecord | None:
     """Return the record of `epoch` if the current suites, assertions and rules made it; None if they must run.
 
     Args:
@@ -309,18 +304,6 @@ def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> 
         return False
     seen = published_sight(version).epoch_of(relation.name)
     return not any(seen < before < relation.paused for before in version.epochs)
-
-
-def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
-    """Return whether all rows of the view passed the row expectations of this suite at the epoch of `record`."""
-    view = None if record is None else record.view(suite.view)
-    if view is None or view.suite != suite.digest:
-        return False
-    by_row = {expectation_text(item["type"], item.get("kwargs", {})) for item in suite.by_row.items}
-    failed = [failure.expectation for failure in (*view.failures, *view.warnings)]
-    return (
-        not failed if not view.metrics else by_row.isdisjoint(failed)
-    )  # earlier releases used other texts for expectations
 
 
 def is_source(name: str) -> bool:
@@ -351,7 +334,7 @@ def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> 
     """Describe the results for a log, one line per view.
 
     Args:
-        before: an earlier record. The failing rows of a warning are left out if they belong to this record.
+        before: an earlier record. The failing rows of a warning are left out if this record has the same.
     """
     for view in record.views:
         if view.holds is not msgspec.UNSET:
@@ -361,17 +344,12 @@ def record_lines(record: QualityRecord, before: QualityRecord | None = None) -> 
                 yield f"{view.view}: {view.rows} wrong rows"
             yield from _warning_lines(view, before)
             continue
-        rows = "rows" if view.all_rows else "changed rows"
         warned = f", {len(view.warnings)} of them only reported" if view.warnings else ""
         failed = len(view.failures) + len(view.warnings)
-        yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {failed} failed{warned}"
+        yield f"{view.view}: {view.expectations} expectations over {view.rows} rows, {failed} failed{warned}"
         for metric in view.metrics:
             if metric.place == Judged.SPARK:
                 yield f"  on Spark: {metric.expectation}: {metric.why}"
-        if view.maintained:
-            yield f"  {view.maintained} of them answered by maintained measures, no row read"
-        if view.scanned:
-            yield f"  {view.scanned} of them read all rows"
         yield from _warning_lines(view, before)
     yield from (f"{name}: paused, skipped" for name in record.paused)
 

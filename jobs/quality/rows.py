@@ -1,11 +1,10 @@
-"""The rows of a view as input of Great Expectations: in Spark, or as metrics that this process computes or keeps."""
+"""The rows of a view as input of Great Expectations: in Spark, or as metrics from hidden views."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tussock.jobs.quality.measured import ViewMeasures
-from tussock.jobs.quality.row_metrics import RowMetrics
+from tussock.jobs.quality.measured import ViewMetrics
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
@@ -63,16 +62,16 @@ class SparkRows:
 class RowsOfMetrics:
     """Rows that Great Expectations does not read: it gets an empty frame, and the metrics from its engine."""
 
-    def __init__(self, found: ViewMeasures | RowMetrics) -> None:
-        self._found = found
-        self.columns = [name for name, _ in found.columns]
+    def __init__(self, metrics: ViewMetrics) -> None:
+        self._metrics = metrics
+        self.columns = [name for name, _ in metrics.columns]
 
     def source(self, context: "AbstractDataContext") -> Any:
         """See ViewRows."""
         from tussock.jobs.quality.metrics_engine import metrics_source  # importing Great Expectations takes long
 
         _make_room(context, "metrics")
-        return metrics_source(context, SOURCE, self._found)
+        return metrics_source(context, SOURCE, self._metrics)
 
     @contextmanager
     def frame(self) -> Iterator[Any]:
@@ -83,7 +82,7 @@ class RowsOfMetrics:
 
     def count(self) -> int:
         """See ViewRows."""
-        return self._found.rows
+        return self._metrics.rows
 
 
 def _make_room(context: "AbstractDataContext", engine: str) -> None:

@@ -6,10 +6,8 @@
 `meta` may contain:
 
 - `"key"`: the columns that identify a row in a report. Default: the view's own key.
-- `"scan": "full"`: always read all rows. Without it, expectations that judge single rows read only the rows of a large
-  view that changed since the published epoch. All others (unique, counts, averages, `mostly`) need all rows anyway.
-- `"maintain"`: expectations that need all rows of a large view are maintained as views over it if possible
-  (jobs/quality/measures.py). true also maintains them for a small view, false for none.
+- `"scan": "full"` or `"maintain": false`: Spark judges all expectations over the rows of the view. Without them, hidden
+  views answer the expectations that they can (jobs/quality/measures.py).
 
 An expectation, or `meta` for all of them, may contain `"severity"`. If an expectation fails, "error" (the default;
 "critical" in Great Expectations) holds rows back from readers. "warning" ("info") only reports.
@@ -21,8 +19,8 @@ readers saw.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,32 +28,6 @@ from typing import Any, NamedTuple
 from tussock.jobs.settings.tables import GateScope, QualitySettings
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation, RelationKind
-
-ROW_EXPECTATIONS = frozenset(
-    {
-        "expect_column_pair_values_a_to_be_greater_than_b",
-        "expect_column_pair_values_to_be_equal",
-        "expect_column_pair_values_to_be_in_set",
-        "expect_column_value_lengths_to_be_between",
-        "expect_column_value_lengths_to_equal",
-        "expect_column_values_to_be_between",
-        "expect_column_values_to_be_in_set",
-        "expect_column_values_to_be_null",
-        "expect_column_values_to_match_like_pattern",
-        "expect_column_values_to_match_like_pattern_list",
-        "expect_column_values_to_match_regex",
-        "expect_column_values_to_match_regex_list",
-        "expect_column_values_to_not_be_in_set",
-        "expect_column_values_to_not_be_null",
-        "expect_column_values_to_not_match_like_pattern",
-        "expect_column_values_to_not_match_like_pattern_list",
-        "expect_column_values_to_not_match_regex",
-        "expect_column_values_to_not_match_regex_list",
-        "expect_multicolumn_sum_to_equal",
-        "expect_select_column_values_to_be_unique_within_record",
-    }
-)
-"""Expectations that judge each row separately. All other expectations need all rows."""
 
 WITH_HISTORY = frozenset(
     {
@@ -118,36 +90,17 @@ class Suite:
     digest: str
     text: str  # the whole document in canonical form
     severity: str = "error"  # of expectations without their own
-    maintain: bool | None = None  # whether to maintain measures of the view; None: if the view is large
+    maintain: bool | None = None  # False: no hidden views
     broken: QualitySuiteError | None = None  # the reason why the file is unusable; such a suite has no items
 
     def reports(self, item: dict[str, Any]) -> bool:
         """Return whether a failure of this expectation is only reported."""
         return item.get("severity", self.severity) in REPORTS
 
-    def without(self, items: Sequence[dict[str, Any]]) -> "Suite":
-        """Return the suite without some expectations."""
-        return replace(self, items=tuple(item for item in self.items if item not in items))
-
     @property
     def whole(self) -> SuitePart:
         """All expectations."""
         return SuitePart(self.view, self.items)
-
-    @property
-    def by_row(self) -> SuitePart:
-        """The expectations that only need changed rows."""
-        return SuitePart(
-            f"{self.view}.changed_rows",
-            tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)),
-        )
-
-    @property
-    def by_view(self) -> SuitePart:
-        """The expectations that need all rows."""
-        return SuitePart(
-            f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item))
-        )
 
 
 def read_suite(file: Path) -> Suite:
@@ -250,8 +203,3 @@ def _wrong_history(item: Mapping[str, Any]) -> str | None:
         return f"history of {item['type']}"
     bounds = sorted({"min_value", "max_value"} & item.get("kwargs", {}).keys())
     return f"history together with {bounds[0]}" if bounds else None
-
-
-def _judges_one_row(item: dict[str, Any]) -> bool:
-    # `mostly` is a share of all rows
-    return item["type"] in ROW_EXPECTATIONS and item.get("kwargs", {}).get("mostly", 1) == 1

@@ -1,7 +1,7 @@
 """Checks a suite against its view before anything runs: types, arguments, columns and values of its expectations.
 
-The known expectations and their arguments are the ones of the installed Great Expectations. They are read from its
-files, because importing it takes a second. Without it, types and arguments are not checked.
+The installed Great Expectations defines the known expectations and their arguments. They are read from its files,
+because importing it takes a second. Without it, types and arguments are not checked.
 
 Cost: one small file per type of expectation in the suite.
 """
@@ -83,7 +83,7 @@ def require_valid(suite: Suite, relation: Relation) -> None:
 
 
 def _require_known(suite: Suite, where: str, item: Mapping[str, Any]) -> None:
-    """Require a known type with known arguments, and none missing."""
+    """Require a known type with known arguments, none of which is missing."""
     known = _known_types()
     kind, arguments = item["type"], item.get("kwargs", {})
     if not known:
@@ -151,7 +151,7 @@ def _schemas() -> Mapping[str, Path]:
 
 @lru_cache
 def _arguments_of(kind: str) -> tuple[frozenset[str], tuple[str, ...]] | None:
-    """Return the arguments that an expectation accepts, and the ones that it requires; None if unknown."""
+    """Return the accepted and the required arguments of an expectation; None if unknown."""
     if (file := _schemas().get(kind)) is None:
         return None
     try:

@@ -18,12 +18,16 @@ from pathlib import Path
 import msgspec
 
 from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.checks import check_plan
 from tussock.jobs.catalog.definition import created_by, find, output_of, source_of
 from tussock.jobs.catalog.difference import differences
 from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
+from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.python_function import FOLDER
-from tussock.jobs.logical.errors import sql_error
-from tussock.jobs.logical.nodes import Place
+from tussock.jobs.kernels.registry import may_raise
+from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
+from tussock.jobs.logical.expression_tree import needs_spark
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Expr, Place, Plan
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -67,11 +71,21 @@ from tussock.statestore.meta.version import HummockVersion
 Script = tuple[Path, str]
 
 
-Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
-"""Derives statements from a catalog's views, each with the file that requires it.
+@dataclass(frozen=True, slots=True)
+class DerivedScript:
+    """A statement of the project's own, with the file that requires it.
 
-The second argument counts stored rows.
-"""
+    `may_be_left`: it is only faster. It is left out, with a note, if the engine cannot maintain it without Spark, or if
+    it could raise and so stop an epoch.
+    """
+
+    file: Path
+    text: str
+    may_be_left: bool = False
+
+
+Derived = Callable[[Catalog], Iterable[DerivedScript]]
+"""Derives statements from a catalog's views."""
 
 
 class StepAction(StrEnum):
@@ -196,9 +210,9 @@ class Deploying:
                     if not whole:
                         self._name(statement)
         if derived is not None and whole:
-            for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
-                with _noted(path):
-                    self._take(path, ScriptStatement(text, Place(1, 1)), own=True)
+            for own in derived(self._draft.catalog):
+                with _noted(own.file):
+                    self._take(own.file, ScriptStatement(own.text, Place(1, 1)), own=own)
         self._without_files(prune and whole, own=derived is not None and whole)
         self._resume(resume)
         self._rebuild(moved_views(self.catalog, moves, self.meta.settings.time_zone))
@@ -233,7 +247,7 @@ class Deploying:
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    def _take(self, path: Path, statement: ScriptStatement, *, own: bool = False) -> bool:
+    def _take(self, path: Path, statement: ScriptStatement, *, own: DerivedScript | None = None) -> bool:
         """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
@@ -252,7 +266,16 @@ class Deploying:
                 0,
                 f"the files of a pipeline are applied as one transaction; remove {word.value} from them",
             )
-        bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
+        try:
+            bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own is not None)
+            if own is not None and own.may_be_left:
+                require_plain(bound)
+        except UnsupportedQueryError as err:
+            if own is None or not own.may_be_left:
+                raise
+            note = f"Spark judges this rule over all rows of the view, because {err.construct}: {err.reason}"
+            self._add(Step(StepAction.NONE, _in_few_words(text), place, note=note))
+            return True
         if isinstance(bound, Query | Show | Explain):
             self._add(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
             return True
@@ -446,6 +469,33 @@ class Deploying:
         assert statement is not None
         taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
         return 0, reader_of(statement).taken_total(taken)[1]
+
+
+def require_plain(bound: Bound) -> None:
+    """Raise UnsupportedQueryError if epochs would need Spark for a view, or if a row could make it raise."""
+    assert isinstance(bound, CreateView), "only views may be left out"
+    expressions = tuple(_expressions_below(bound.plan))
+    if any(map(needs_spark, expressions)):
+        raise UnsupportedQueryError("an expression", "only Spark computes it")
+    try:
+        check_plan(bound.plan)
+    except UnsupportedExpressionError as err:
+        raise UnsupportedQueryError("an expression", str(err)) from err
+    if any(map(may_raise, expressions)) or any(call.mode == "ANSI" for call in _aggregates_below(bound.plan)):
+        raise UnsupportedQueryError("an expression", "it raises an error on some values, which would stop an epoch")
+
+
+def _aggregates_below(plan: Plan) -> Iterator[AggCall]:
+    for below in plan.inputs:
+        yield from _aggregates_below(below)
+    if isinstance(plan, Aggregate):
+        yield from plan.calls
+
+
+def _expressions_below(plan: Plan) -> Iterator[Expr]:
+    for below in plan.inputs:
+        yield from _expressions_below(below)
+    yield from plan.expressions
 
 
 @contextmanager

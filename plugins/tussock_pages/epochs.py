@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.gate import EpochQuality, pages_of, quality_of_epoch, record_etags
 from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
+from tussock.jobs.facts.quality import EpochQuality, pages_of, quality_of_epoch, record_etags
 from tussock.jobs.quality.index import RESULTS
 from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.tables import GateScope

@@ -9,8 +9,8 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.responses import FileResponse, Response
 
-from tussock.jobs.facts.gate import CheckFacts, EpochQuality, ExpectationHistory, expectations
 from tussock.jobs.facts.history import epoch_page
+from tussock.jobs.facts.quality import CheckFacts, EpochQuality, ExpectationHistory, expectations
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
 from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User, require_rows

@@ -99,7 +99,7 @@ def verdict(name: str, epoch: int) -> GateVerdict:
 
 
 def judge(name: str, epoch: int) -> QualityRecord:
-    return quality.judge_here(opened(name), epoch)
+    return quality.check_here(opened(name), epoch)
 
 
 def require_none_held_back(name: str, epoch: int) -> None:

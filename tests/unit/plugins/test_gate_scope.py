@@ -15,10 +15,12 @@ import msgspec
 import pyspark  # noqa: F401 (Great Expectations is imported once per process; one of these suites needs it with Spark)
 import pytest
 from deltalake import DeltaTable
+from tussock_steps import pipeline_of
 
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, insert
 from tests.support.jobs.plan.catalogs import counted, scan, view
+from tests.support.jobs.quality.hidden_views import apply_suites
 from tests.support.plugins import by_name as steps
 from tests.support.plugins import gate_scope as shared
 from tests.support.plugins.gate_scope import ANSWERS, BROKEN, Shop, counted_rows, sizes
@@ -34,7 +36,7 @@ from tussock.jobs.quality.record import (
     record_lines,
     stays_published,
 )
-from tussock.jobs.quality.suite import QualitySuiteError
+from tussock.jobs.quality.suite import QualitySuiteError, read_suites
 from tussock.jobs.reading.read import BackwardsError, HeldViewWarning, NeverPassedError
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
@@ -302,9 +304,10 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
             json.dumps({"expectations": found, "meta": meta})
         )
 
-    first = shop.change((0, 0, 1))
     suite("per_g", ("c1", "warning"))
     suite("keys", ("k", None), severity="info")
+    apply_suites(shop.meta, *read_suites(pipeline_of("shop").quality))
+    first = shop.change((0, 0, 1))
     record = steps.judge("shop", first)
     assert record.passed
     shop.publish(first)

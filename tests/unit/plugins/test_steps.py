@@ -306,7 +306,7 @@ def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path
 
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
-    heavy = "{'pyspark', 'great_expectations', 'tussock.jobs.quality.gate'}"
+    heavy = "{'pyspark', 'great_expectations', 'tussock.jobs.quality.epoch_check'}"
     code = f"import sys, tussock.jobs.quality.record; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.quality.gate import validate_epoch, without_spark
+from tussock.jobs.quality.epoch_check import check_epoch
 from tussock.jobs.quality.index import SuiteResult, add_results
 from tussock.jobs.quality.record import (
     SAMPLE_KEYS,
@@ -46,19 +46,6 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     file = folder / "delays.json"
     file.write_text(json.dumps({"name": "delays", "expectations": expectations, "meta": {"key": key} if key else {}}))
     return file
-
-
-def without_places(record: QualityRecord) -> QualityRecord:
-    """The record without the place in which each expectation was judged, and the reason for it."""
-    return msgspec.structs.replace(
-        record,
-        views=tuple(
-            msgspec.structs.replace(
-                view, metrics=tuple(msgspec.structs.replace(metric, place="", why="") for metric in view.metrics)
-            )
-            for view in record.views
-        ),
-    )
 
 
 def checked(gate: SuiteRuns, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
@@ -220,20 +207,6 @@ def test_a_record_survives_the_store() -> None:
     assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
 
 
-def test_expectations_by_row_are_distinguished_from_those_over_all_rows(tmp_path: Path) -> None:
-    by_row = expectation("expect_column_values_to_not_be_null", column="carrier")
-    by_view = [
-        expectation("expect_column_values_to_be_unique", column="carrier"),
-        expectation("expect_column_values_to_be_between", column="delay", min_value=0, mostly=0.9),
-        expectation("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch} WHERE delay < 0"),
-    ]
-    read = read_suite(suite(tmp_path, by_row, *by_view))
-    assert (read.by_row.items, read.by_view.items) == ((by_row,), tuple(by_view))
-    file = tmp_path / "full.json"
-    file.write_text(json.dumps({"expectations": [by_row], "meta": {"scan": "full"}}))
-    assert (read_suite(file).by_row.items, read_suite(file).by_view.items) == ((), (by_row,))
-
-
 def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +241,7 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
             return check(gate, *given)
 
         monkeypatch.setattr(SuiteRuns, "check", check_later)
-        (view,) = validate_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch, most_rows_here=0).views
+        (view,) = check_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch).views
         assert (view.rows, view.failures) == (60, ())
         assert meta.pins() == ()
         clean(meta, Retention(keep_ms=0))
@@ -288,46 +261,6 @@ def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
     return load_pipeline(folder)
 
 
-def test_row_expectations_of_a_large_view_are_checked_on_its_changed_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """Three epochs of a table view: published, one bad row added, and corrected.
-
-    Each check reads the changes since the published epoch.
-    """
-    pipeline = pipeline_whose("dear", "price", tmp_path)
-    with Session(pipeline.store, spark) as session:
-        meta = session.meta
-        session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
-        session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
-        session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
-        (first,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(
-            lambda _: spark, meta, pipeline, first.epoch, small_view_rows=10, most_rows_here=0
-        ).views
-        assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # the first check reads all rows
-        meta.publish(first.epoch)
-
-        session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
-        (second,) = advance(SparkRunner(spark), meta)
-        record = validate_epoch(lambda _: spark, meta, pipeline, second.epoch, small_view_rows=10, most_rows_here=0)
-        assert without_places(record) == without_places(
-            validate_epoch(without_spark, meta, pipeline, second.epoch, small_view_rows=10)
-        )
-        (view,) = record.views
-        assert (view.rows, view.all_rows) == (2, False)
-        assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]
-
-        session.execute("UPDATE items SET price = 8 WHERE id = 7")
-        (third,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch, small_view_rows=10).views
-        assert (view.rows, view.all_rows, view.failures) == (
-            2,
-            False,
-            (),
-        )  # 7 and 51: the epoch between was never published
-        (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch).views
-        assert (view.rows, view.all_rows) == (50, True)  # a small view is read completely
-
-
 def test_a_paused_view_is_checked_only_if_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = pipeline_whose("price", "each", tmp_path)
     with Session(pipeline.store, spark) as session:
@@ -344,14 +277,14 @@ def test_a_paused_view_is_checked_only_if_its_rows_were_never_published(spark: S
             advance(SparkRunner(spark), meta)
         abandon(meta, Detour(pause=("price",)))
         (third,) = advance(SparkRunner(spark), meta)
-        record = validate_epoch(without_spark, meta, pipeline, third.epoch)
+        record = check_epoch(lambda _: spark, meta, pipeline, third.epoch)
         assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
         assert record.paused == ()
         (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
         assert not stays_published(meta.latest(), view, third.epoch)
 
         meta.publish(second.epoch)  # manually, like `tussock epoch`
-        record = validate_epoch(without_spark, meta, pipeline, third.epoch)
+        record = check_epoch(lambda _: spark, meta, pipeline, third.epoch)
         assert (record.views, record.paused, record.passed) == ((), ("price",), True)
         with meta.reading(first.epoch) as version:
             assert not stays_published(version, view, first.epoch), "then it was not paused"

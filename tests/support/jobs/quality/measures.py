@@ -17,6 +17,15 @@ def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
     return {"type": kind, "kwargs": kwargs}
 
 
+def where(condition: Any, item: dict[str, Any]) -> dict[str, Any]:
+    """The expectation over the rows that meet a condition."""
+    parser = {"condition_parser": "spark"} if isinstance(condition, str) else {}
+    return {**item, "kwargs": {**item["kwargs"], "row_condition": condition, **parser}}
+
+
+GREATER = "expect_column_pair_values_a_to_be_greater_than_b"
+
+
 def pipeline_in(folder: Path, items: list[dict[str, Any]], view: str = "kept", **meta: Any) -> Pipeline:
     folder = folder / "pipelines/shop"
     (folder / "quality").mkdir(parents=True, exist_ok=True)
@@ -29,5 +38,9 @@ def pipeline_in(folder: Path, items: list[dict[str, Any]], view: str = "kept", *
 
 
 UNIQUE = expectation("expect_column_values_to_be_unique", column="code")
+
+
 MEAN = expectation("expect_column_mean_to_be_between", column="n", min_value=10)
+
+
 FILLED = expectation("expect_column_values_to_not_be_null", column="shop")

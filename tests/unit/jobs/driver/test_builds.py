@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Never
 
 import duckdb
 import msgspec
@@ -21,11 +20,13 @@ import pytest
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
+from tests.support.jobs.quality.hidden_views import hidden_views
 from tussock.jobs.barriers.barrier import inject
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.builds import BeingBuiltError
 from tussock.jobs.catalog.definition import UnknownRelationError, find
+from tussock.jobs.catalog.statement_log import pending_catalog
 from tussock.jobs.driver.epoch import BuildFailedError, advance, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.graph import NodeState, graph
@@ -42,7 +43,9 @@ from tussock.jobs.logical.statements import (
     Statement,
     Transaction,
 )
-from tussock.jobs.quality.gate import validate_epoch
+from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
+from tussock.jobs.quality.measures import find_measures
+from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions
@@ -242,18 +245,19 @@ def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers
     rule = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "c2", "min_value": 0}}
     (folder / "quality" / "v.json").write_bytes(msgspec.json.encode({"expectations": [rule]}))
 
-    def no_spark(reason: str) -> Never:
-        raise AssertionError(reason)
-
     def failures() -> int:
-        version = meta.latest()
-        (found,) = validate_epoch(no_spark, meta, load_pipeline(folder), version.epoch, small_view_rows=1).views
-        return len(found.failures)
+        (judged,) = check_epoch(refuse_spark, meta, load_pipeline(folder), meta.latest().epoch).views
+        return len(judged.failures)
 
+    def measures() -> list[CreateView]:
+        (relation,) = (r for r in pending_catalog(meta, meta.latest()).live() if r.name == "v")
+        return hidden_views(relation, find_measures(read_suite(folder / "quality/v.json"), relation).parts[""])
+
+    append(meta, *measures())
     epoch(meta)
     assert failures() == 0
     meta.publish(meta.latest().epoch)
-    append(meta, replacing(CreateView("v", "all", above(scan("t"), 2, -10))))
+    append(meta, replacing(CreateView("v", "all", above(scan("t"), 2, -10)), *measures()))
     next_barrier(meta)
     while meta.latest().catalog.builds:
         assert failures() == 0, "readers have the old one"

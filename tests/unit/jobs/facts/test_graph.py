@@ -8,10 +8,10 @@ import pytest
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.facts.gate import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.graph import GraphNode, NodeState, around, explained, fragments, graph, nearest, readers
 from tussock.jobs.facts.moment import moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
+from tussock.jobs.facts.quality import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.upkeep import upkeep
 from tussock.jobs.quality.record import Failure, GateVerdict, Metric
 from tussock.jobs.quality.suite import read_suite
@@ -139,9 +139,7 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
         listed = {1: ("a(column='x')",), 3: ("a(column='x')", "b()")}.get(number, ())  # a release before lists none
         metrics = tuple(Metric(text, number / 2) for text in listed)
         suite = digest if number == 4 else "another"
-        return CheckFacts(
-            number, moment(number), "v", verdict, 5, True, 2, failures, warnings, metrics=metrics, suite=suite
-        )
+        return CheckFacts(number, moment(number), "v", verdict, 5, 2, failures, warnings, metrics=metrics, suite=suite)
 
     digest = read_suite(tmp_path / "v.json").digest
     checks = [check(4, (), ()), check(3, (), (now,)), check(2, (old,), ()), check(1, (), ())]
@@ -162,7 +160,7 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
 def test_an_assertion_and_the_arrival_of_a_source_have_a_history_without_a_suite(tmp_path: Path) -> None:
     def check(number: int, view: str, *failures: Failure) -> CheckFacts:
         verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
-        return CheckFacts(number, moment(number), view, verdict, number - 1, True, 1, failures, (), of_view=False)
+        return CheckFacts(number, moment(number), view, verdict, number - 1, 1, failures, (), of_view=False)
 
     paid, arrived = "paid.sql", "source orders"
     (one,) = expectations(paid, [check(1, paid)], None)

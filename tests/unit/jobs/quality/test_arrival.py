@@ -20,7 +20,7 @@ from tussock.jobs.driver.epoch import advance
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
-from tussock.jobs.operations.quality import judge_here, verdict
+from tussock.jobs.operations.quality import check_here, verdict
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_intervals
 from tussock.jobs.quality.record import Failure, GateVerdict, ViewQuality, remedies
@@ -185,6 +185,7 @@ def test_a_file_is_awaited_until_the_deadline_and_a_range_has_two_ends(shop: Sho
 
 def test_a_file_whose_every_record_is_unreadable_is_not_published_even_without_a_rule(shop: Shop, data: Path) -> None:
     shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    shop.apply()
     files(data, 1)
     files(data, 2, records=(BAD, BAD))
     assert day(shop, 1)[0] == 0
@@ -265,6 +266,7 @@ def test_records_of_a_topic_are_corrected_by_further_records() -> None:
 
 def test_a_removed_rule_is_judged_again(shop: Shop, data: Path) -> None:
     shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    shop.apply()
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     before = toml.read_text()
     shop.configure("[arrival.events]\nmin_rows = 3\n")
@@ -280,6 +282,7 @@ def test_a_first_rule_of_a_source_judges_an_epoch_that_was_judged_without_it(sho
     folder.mkdir()
     append(shop.meta, source(folder / "{start:%Y-%m-%d}.parquet", on_error="fail"), view("ids", 0))
     shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    shop.apply()
     types = {"id": pa.int32(), "v": pa.int16(), "s": pa.string()}
     row = pa.table({name: pa.array([None], kind) for name, kind in types.items()})
     pq.write_table(row, folder / "2026-01-01.parquet")
@@ -287,7 +290,7 @@ def test_a_first_rule_of_a_source_judges_an_epoch_that_was_judged_without_it(sho
     verdicts = [verdict(PipelineStore(load_pipeline(shop.folder / "pipelines/shop"), shop.meta), shop.published)]
     shop.configure("[arrival.events]\nmin_rows = 3\n")
     at = PipelineStore(load_pipeline(shop.folder / "pipelines/shop"), shop.meta)
-    verdicts += [verdict(at, shop.published), judge_here(at, shop.published).verdict, verdict(at, shop.published)]
+    verdicts += [verdict(at, shop.published), check_here(at, shop.published).verdict, verdict(at, shop.published)]
     assert verdicts == [GateVerdict.PASSED, GateVerdict.NONE, GateVerdict.FAILED, GateVerdict.FAILED]
 
 
@@ -357,6 +360,7 @@ def test_in_view_scope_a_refused_intake_is_not_released_by_the_next_good_file(sh
         assert "reject_limit = 0: 1 unreadable records" in printed
         assert {held.epoch for held in shop.meta.latest().held} == {good}
     shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
+    shop.apply()
     assert day(shop, 3)[0] == 1, "another suite judges the published epoch again"
     code, printed = restate(shop, data, 2, GOOD, GOOD)
     assert (code, shop.meta.latest().held) == (0, ()), printed

@@ -1,7 +1,4 @@
-"""Measures of views answer suites that need all rows.
-
-Their verdicts equal Great Expectations' own over all rows in Spark.
-"""
+"""Hidden views of suites: their names, their samples, and the expectations that are left to Spark."""
 
 import re
 from pathlib import Path
@@ -14,42 +11,91 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.jobs.quality.measures import FILLED, MEAN, UNIQUE, expectation, pipeline_in
+from tests.support.jobs.quality.measures import FILLED, GREATER, MEAN, UNIQUE, expectation, pipeline_in, where
 from tests.support.names import QUICK
 from tussock.jobs.operations.deploy import measures
-from tussock.jobs.quality.measured import ViewMeasures, _cannot_be_null, _repeated
-from tussock.jobs.quality.measures import ROWS, Measures, Number, measures_of
-from tussock.jobs.quality.record import (
-    SAMPLE_KEYS,
-    Failure,
-    Metric,
-    QualityRecord,
-    ViewQuality,
-    passed_before,
+from tussock.jobs.quality.expectations import ROWS, Number, find_needs
+from tussock.jobs.quality.measured import (
+    MeasuredRows,
+    ViewMetrics,
+    _is_overflow,
+    duplicate_rows,
 )
-from tussock.jobs.quality.suite import QualitySuiteError, Suite, read_suite
+from tussock.jobs.quality.measures import find_measures, select_statements
+from tussock.jobs.quality.record import SAMPLE_KEYS
+from tussock.jobs.quality.suite import QualitySuiteError, Suite
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 
 def test_a_sum_beyond_its_type_is_left_to_spark() -> None:
-    total, nulls, most = Number("sum", ("n",)), Number("nulls", ("n",)), Number("max", ("n",))
-    numbers = {ROWS: 3, nulls: 1, total: None}
-    assert _cannot_be_null(total, numbers)
-    assert not _cannot_be_null(total, {**numbers, nulls: 3})
-    assert not _cannot_be_null(most, {**numbers, most: None})
+    total, nulls, most = (Number(kind, ("n",)) for kind in ("sum", "nulls", "max"))
+    numbers = {ROWS.column: 3, nulls.column: 1, total.column: None}
+    assert _is_overflow(total, numbers)
+    assert not _is_overflow(total, {**numbers, nulls.column: 3})
+    assert not _is_overflow(most, {**numbers, most.column: None})
 
 
 def test_a_value_that_half_of_a_large_view_holds_is_sampled_and_not_written_out() -> None:
-    found = _repeated(iter([pa.table({"c0": ["a", "b"], "rows": [10**12, 2]})]), ["code"])
-    assert (found.rows, found.sample) == (10**12 + 2, ({"code": "a"},) * SAMPLE_KEYS)
+    rows = pa.table({"c0": ["a", "b"], "rows": [10**12, 2]})
+    wrong = duplicate_rows(rows.slice(0, 0), iter([rows]), ["code"])
+    assert (wrong.count, wrong.sample.to_pylist()) == (10**12 + 2, [{"code": "a"}] * SAMPLE_KEYS)
 
 
 def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
     values = {"n": pa.table({"value": pa.array([1, 2], pa.int8()), "rows": [1, 1]})}
-    kept = ViewMeasures(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {ROWS: 2}, values, {})
+    metrics = ViewMetrics((("n", "tinyint"),), {"": MeasuredRows({ROWS: 2}, values, {}, {}, {})})
     wanted = {"value_set": [1, 300]}
-    assert kept.metric("column.distinct_values.not_in_set", {"column": "n"}, wanted) == [2]
-    assert kept.metric("column.distinct_values.missing_from_column", {"column": "n"}, wanted) == [300]
+    assert metrics.metric("column.distinct_values.not_in_set", {"column": "n"}, wanted) == [2]
+    assert metrics.metric("column.distinct_values.missing_from_column", {"column": "n"}, wanted) == [300]
+
+
+TYPES = {"id": "bigint", "list": "array<int>", "text": "string", "wide": "decimal(38,0)", "fine": "decimal(38,18)"}
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (
+            expectation("expect_column_values_to_match_regex", column="text", regex="(?i)a"),
+            "has a pattern with '(?i)', which is not among the supported elements of patterns",
+        ),
+        (expectation("expect_column_values_to_be_unique", column="list"), "column 'list' is array<int>"),
+        (expectation("expect_column_values_to_be_between", column="text", min_value="a"), "column 'text' is string"),
+        (expectation("expect_column_values_to_be_between", column="id", min_value="1"), "bound '1'"),
+        (expectation("expect_column_values_to_be_between", column="id", min_value=2**60), f"bound {2**60}"),
+        (
+            expectation("expect_column_values_to_be_between", column="id", min_value=5, max_value=1),
+            "no value is between its bounds",
+        ),
+        (expectation("expect_column_values_to_be_between", column="id"), "no bound"),
+        (
+            expectation("expect_column_values_to_be_in_set", column="id", value_set=["1"]),
+            "values of another type than bigint",
+        ),
+        (
+            expectation("expect_column_values_to_be_in_set", column="text", value_set=["a", None]),
+            "values of another type than string",
+        ),
+        (
+            where({"type": "comparison", "column": {"name": "id"}, "operator": "in", "parameter": [1]}, FILLED),
+            "row_condition {'type': 'comparison', 'column': {'name': 'id'}, 'operator': 'in', 'parameter': [1]}",
+        ),
+        (
+            expectation(GREATER, column_A="wide", column_B="fine"),
+            "columns ['wide', 'fine'] have no common decimal type",
+        ),
+        (
+            expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="text"),
+            "column 'text' is string",
+        ),
+        (
+            where("id > 1", expectation("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch}")),
+            "a query with a row_condition",
+        ),
+    ],
+)
+def test_expectations_that_may_differ_run_in_spark(item: dict[str, Any], why: str) -> None:
+    assert find_needs(item, TYPES) == why
 
 
 @pytest.mark.parametrize(
@@ -68,31 +114,7 @@ def test_an_invalid_history_is_named(tmp_path: Path, item: dict[str, Any], found
         measures(pipeline)
 
 
-def test_a_pass_of_a_suites_row_rules_is_recorded(tmp_path: Path) -> None:
-    pipeline = pipeline_in(tmp_path, [MEAN, FILLED])
-    assert pipeline.quality is not None
-    suite = read_suite(pipeline.quality.suites()[0])
-    mean, filled = (
-        "expect_column_mean_to_be_between(column='n', min_value=10)",
-        "expect_column_values_to_not_be_null(column='shop')",
-    )
-
-    def passed(*failed: str, metrics: bool = True, digest: str = suite.digest) -> bool:
-        kept = (Metric(mean, 1.0), Metric(filled, 0.0)) if metrics else ()
-        found = ViewQuality("kept", 1, 2, warnings=tuple(Failure(f, "") for f in failed), suite=digest, metrics=kept)
-        return passed_before(QualityRecord(1, (found,)), suite)
-
-    assert passed()
-    assert passed(mean)
-    assert not passed(filled)
-    assert not passed(mean, filled)
-    assert not passed(mean, metrics=False), "a record of a release before calls expectations otherwise"
-    assert passed(metrics=False)
-    assert not passed(digest="another")
-    assert not passed_before(None, suite)
-
-
-#: Names that a separator would join to the same text, and names like the measures' columns.
+#: Names that a separator would join to the same text, and names like those of the measures' columns.
 NAMES = [
     "a",
     "b",
@@ -110,6 +132,8 @@ NAMES = [
     "e\u0301",
     "nulls `a`",
 ]
+
+
 NAMES += ["a`, `b", '["a"]', "x" * 120]
 
 
@@ -132,15 +156,20 @@ def test_each_rule_has_separate_measures_with_any_names(view: str, keys: list[li
     relation = Relation(
         1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}")
     )
-    with patch("tussock.jobs.quality.measures._is_unique_by_key", return_value=False):
-        found, other = (
-            measures_of(
+    with patch("tussock.jobs.quality.measures.is_unique_by_key", return_value=False):
+        parts = [
+            find_measures(
                 Suite(name, Path("x.json"), tuple(items), None, False, "", ""),
                 msgspec.structs.replace(relation, name=name),
-            )
+            ).parts[""]
             for name in (view, "v_")
+        ]
+        names, others = (
+            [each for each, _ in select_statements(msgspec.structs.replace(relation, name=name), part)]
+            for name, part in zip((view, "v_"), parts, strict=True)
         )
-    assert len(found.views) == 1 + len(keys) + 2, "the numbers, each list, the column's own"
-    assert all(re.fullmatch(r"__quality__[a-z0-9_]+", name) and len(name) <= 100 for name in found.views)
-    assert len({number.column.casefold() for number in found.numbers}) == len(found.numbers) == 1 + len(keys) + 1
-    assert found.views.keys().isdisjoint(other.views)
+    assert len({*names}) == len(names) == 1 + len(keys) + 2, "the numbers, each list, the column's own"
+    assert all(re.fullmatch(r"__quality__[a-z0-9_]+", name) and len(name) <= 100 for name in names)
+    numbers = parts[0].numbers
+    assert len({number.column.casefold() for number in numbers}) == len(numbers) == 1 + len(keys) + 1
+    assert {*names}.isdisjoint(others)

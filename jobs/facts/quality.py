@@ -1,4 +1,4 @@
-"""Results of the quality gate per epoch, view and expectation, with failed rows and links to pages of the Data Docs."""
+"""Results of quality checks per epoch, view and expectation, with failed rows and links to pages of the Data Docs."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +13,7 @@ from tussock.jobs.quality.index import RESULTS, SuiteResult
 from tussock.jobs.quality.record import (
     Failure,
     GateVerdict,
+    Judged,
     Metric,
     QualityRecord,
     ViewQuality,
@@ -40,17 +41,19 @@ class CheckFacts(msgspec.Struct, frozen=True):
     view: str
     verdict: GateVerdict
     rows: int  # checked
-    all_rows: bool  # False: only those changed since the epoch that readers saw
     expectations: int
     failures: tuple[Failure, ...]
     warnings: tuple[Failure, ...]
     pages: tuple[str, ...] = ()  # of the Data Docs, as paths relative to their folder
     metrics: tuple[Metric, ...] = ()  # one per expectation
-    maintained: int = 0  # expectations answered from state that epochs keep for the view
-    scanned: int = 0  # expectations for which all rows of a large view were read
-    suite: str = ""  # digest of the suite's file; empty in records of earlier releases
+    suite: str = ""  # digest of the suite's file
     of_view: bool = True  # False: of an assertion or a source
     seen: bool = False  # it failed, and readers had seen its rows at this epoch before it was judged
+
+    @property
+    def by_spark(self) -> int:
+        """The number of expectations that Spark judged over all rows."""
+        return sum(metric.place == Judged.SPARK for metric in self.metrics)
 
     @property
     def suite_version(self) -> str:
@@ -140,8 +143,8 @@ def expectations(
 
     An assertion has one expectation, and a source has one per rule that ever failed, or else one.
 
-    Expectations in the file come first, in its order, then others that these checks evaluated. Records of earlier
-    releases do not list their expectations: those of a suite with the file's digest passed unless they failed, and all
+    Expectations in the file come first, in its order, then others that these checks evaluated. A record without
+    numbers does not list its expectations: those of a suite with the file's digest passed unless they failed, and all
     others count as not evaluated.
 
     Args:
@@ -214,14 +217,11 @@ def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...], seen: bool) ->
         view.view,
         view.verdict,
         view.rows,
-        view.all_rows,
         view.expectations,
         view.failures,
         view.warnings,
         pages,
         view.metrics,
-        view.maintained,
-        view.scanned,
         view.suite,
         of_view=view.holds is msgspec.UNSET,
         seen=seen,
