@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -293,11 +294,16 @@ _TELLING = frozenset(
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments in a form that ignores the order of sets."""
-    return {
-        name: sorted(value, key=repr) if isinstance(value, list | tuple | set | frozenset) else value
-        for name, value in arguments.items()
-    }
+    """Return arguments in a form that ignores the order of sets. GX passes a date as an instant."""
+    return {name: _plain_value(value) for name, value in arguments.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.date().isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    return sorted(value, key=repr) if isinstance(value, list | tuple | set | frozenset) else value
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Hidden views of suites: their names, their samples, and the expectations that are left to Spark."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.jobs.quality.measures import FILLED, GREATER, MEAN, UNIQUE, expectation, pipeline_in, where
+from tests.support.jobs.quality.measures import FILLED, GREATER, ITEMS, MEAN, UNIQUE, expectation, pipeline_in, where
 from tests.support.names import QUICK
 from tussock.jobs.operations.deploy import measures
 from tussock.jobs.quality.expectations import ROWS, Number, find_needs
 from tussock.jobs.quality.measured import (
     MeasuredRows,
     ViewMetrics,
+    WrongRows,
     _is_overflow,
     duplicate_rows,
 )
-from tussock.jobs.quality.measures import find_measures, select_statements
+from tussock.jobs.quality.measures import Measures, find_measures, select_statements
 from tussock.jobs.quality.record import SAMPLE_KEYS
-from tussock.jobs.quality.suite import QualitySuiteError, Suite
+from tussock.jobs.quality.rows import RowsOfMetrics
+from tussock.jobs.quality.suite import QualitySuiteError, Suite, read_suite
+from tussock.jobs.quality.suite_runs import SuiteRuns
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.types import arrow_type
 
 
 def test_a_sum_beyond_its_type_is_left_to_spark() -> None:
@@ -173,3 +178,35 @@ def test_each_rule_has_separate_measures_with_any_names(view: str, keys: list[li
     numbers = parts[0].numbers
     assert len({number.column.casefold() for number in numbers}) == len(numbers) == 1 + len(keys) + 1
     assert {*names}.isdisjoint(others)
+
+
+COLUMNS = {"id": "int", "shop": "string", "at": "date", "n": "int", "amount": "double"}
+COLUMNS |= {"price": "decimal(10,2)", "code": "string"}
+
+
+def empty_rows(measures: Measures) -> MeasuredRows:
+    """The contents of measures over no rows."""
+    no_rows = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in COLUMNS.items()})
+    wrong = WrongRows(0, no_rows)
+    values = {c: pa.table({"value": no_rows[c], "rows": pa.array([], pa.int64())}) for c in measures.values}
+    return MeasuredRows(
+        {number: None if number.kind in ("max", "min", "mean", "sum", "stdev") else 0 for number in measures.numbers},
+        values,
+        dict.fromkeys(measures.duplicates, wrong),
+        {number: (rule, wrong) for number, rule in measures.rules.items()},
+        dict.fromkeys(measures.queries, wrong),
+    )
+
+
+def test_great_expectations_requests_no_metric_that_hidden_views_lack(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps({"expectations": ITEMS}))
+    suite = read_suite(file)
+    columns = tuple(ColumnSpec(name, kind) for name, kind in COLUMNS.items())
+    found = find_measures(suite, Relation(1, "kept", RelationKind.VIEW, columns, msgspec.Raw(b"{}")))
+    assert found.by_spark == {}
+    metrics = ViewMetrics(tuple(COLUMNS.items()), {c: empty_rows(part) for c, part in found.parts.items()})
+    with SuiteRuns(None, spark=False) as runs:
+        result = runs.check(suite, suite.whole, RowsOfMetrics(metrics), 1 << 16, ["id"])
+    assert [failure for failure in result.failures if "error" in failure.observed] == []
+    assert len(result.metrics) == len(ITEMS)
