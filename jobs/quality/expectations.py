@@ -545,7 +545,6 @@ _SET = frozenset({"column", "value_set"})
 _PAIR = frozenset({"column_A", "column_B", "ignore_row_if"})
 _LIST = frozenset({"column_list", "ignore_row_if"})
 _SPAN = ("min_value", "max_value", "strict_min", "strict_max")
-_DISTINCT = _aggregate("distinct", "count(DISTINCT {})", _HASHED)
 
 EXPECTATIONS: Mapping[str, tuple[frozenset[str], _Judge]] = {
     "expect_table_row_count_to_be_between": (_BOUNDS - _COLUMN, _row_count),
@@ -557,8 +556,14 @@ EXPECTATIONS: Mapping[str, tuple[frozenset[str], _Judge]] = {
     "expect_column_mean_to_be_between": (_BOUNDS, _aggregate("mean", "try_avg({})", _WIDE)),
     "expect_column_sum_to_be_between": (_BOUNDS, _aggregate("sum", "try_sum({})", _NUMBERS)),
     "expect_column_stdev_to_be_between": (_BOUNDS, _aggregate("stdev", "stddev_samp({})", _NUMBERS)),
-    "expect_column_unique_value_count_to_be_between": (_BOUNDS, _DISTINCT),
-    "expect_column_proportion_of_unique_values_to_be_between": (_BOUNDS, _DISTINCT),
+    "expect_column_unique_value_count_to_be_between": (
+        _BOUNDS,
+        _aggregate("distinct", "count(DISTINCT {})", _HASHED),
+    ),
+    "expect_column_proportion_of_unique_values_to_be_between": (
+        _BOUNDS,
+        _aggregate("distinct", "count(DISTINCT {})", _HASHED),
+    ),
     "expect_column_proportion_of_non_null_values_to_be_between": (_BOUNDS, _share_of_values),
     "expect_column_median_to_be_between": (_BOUNDS, _median),
     "expect_column_quantile_values_to_be_between": (
