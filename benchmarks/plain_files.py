@@ -21,8 +21,10 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Comparison, Series, table_of
 from tests.support.jobs.sources.pinned import pinned
-from tests.support.jobs.sources.plain_texts import plain_reader, source_of
+from tests.support.jobs.sources.plain_texts import engine_of, source_of
+from tests.support.zone_rules import ruled_by_python
 from tussock import Session
+from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.session import build_spark, epoch_session
@@ -98,14 +100,15 @@ def _read(spark: SparkSession, side: str, paths: Sequence[Path]) -> float:
     """Seconds to read the rows of files: one after another as plain files, two at a time by Spark."""
     columns = [(name, kind) for name, kind in (column.split() for column in COLUMNS.split(", "))]
     source = source_of("csv", columns, {"header": "true", **SIDES[side]})
-    reader, plain = reader_of(source), plain_reader(source)
+    reader, engine = reader_of(source), engine_of(source)
     document = document_of([pinned(path, n) for n, path in enumerate(paths)])
     began = time.perf_counter()
-    divided = plain.divided(source, document, "UTC")
-    rows = sum(plain.read(source, part, range(len(columns))).rows.num_rows for part in divided.parts)
+    zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
+    by_spark = engine.reasons_for_spark(source, document, zones)
+    divided = engine.divide(source, document, by_spark, 1, zones)
+    rows = sum(engine.read(source, part, range(len(columns))).rows.num_rows for part in divided.parts)
     assert (divided.rest is None) == (rows > 0), "a side reads other files"
     if divided.rest is not None:
-        assert reader.needs_spark
         reader.frame(spark, source, divided.rest, range(len(columns))).agg({"part": "count"}).collect()
     return time.perf_counter() - began
 

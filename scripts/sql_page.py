@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
-from tussock.jobs.sources import delta, files, kafka, legacy_calendar, parquet, spark_files, text_files
+from tussock.jobs.sources import delta, files, kafka, parquet, parquet_footer, spark_files, text_files
 from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
@@ -138,21 +138,22 @@ def _formats() -> Iterator[str]:
     for name, reader in READERS.items():
         if isinstance(reader, delta.DeltaTables):
             options = _codes(o for o in delta.OPTIONS if o != "path")
-            yield from _format(name, "the engine, split at row groups", "declared, or the table's", options)
+            by = "the engine, split at row groups, or by Spark"
+            yield from _format(name, by, "declared, or the table's", options)
             continue
         if isinstance(reader, kafka.KafkaTopics):
             yield from _format(name, "Spark", "as in Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
             continue
         own = isinstance(reader, parquet.ParquetFiles)
-        by = "Spark" if reader.needs_spark else "the engine, split at row groups"
-        if reader.needs_spark and reader.plain is not None:
-            by = "the engine if a file is plain, else by Spark"
+        by = "Spark" if reader.engine is None else "the engine if a file is plain, else by Spark"
+        if own:
+            by = "the engine, split at row groups, or by Spark"
         texts = isinstance(reader, spark_files.SparkFiles) and reader.corrupt_records
         columns = "declared" if texts else "declared, or the first file's"
         columns = "one string" if isinstance(reader, text_files.TextFiles) else columns
         spark_options = f"https://spark.apache.org/docs/latest/sql-data-sources-{name}.html"
         options = (
-            _codes((*legacy_calendar.OPTIONS.values(), "timeZone"))
+            _codes((*parquet_footer.OPTIONS.values(), "timeZone"))
             if own
             else f"[as in Spark's reader]({spark_options})"
         )

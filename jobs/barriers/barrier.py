@@ -23,7 +23,7 @@ from tussock.jobs.catalog.statement_log import replay
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.base import Asked, Pins, TimeZones
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
@@ -216,7 +216,7 @@ class Pinning:
         left = self.max_epoch_bytes
         for relation in catalog.live():
             if relation.kind is RelationKind.SOURCE:
-                pinned = self.pin(relation, left)
+                pinned = self.pin(relation, left, catalog)
                 pins = sources[relation.id] = pinned.pins
                 holds[relation.id] = pinned.holds
                 if left is not None:
@@ -236,17 +236,20 @@ class Pinning:
             moment=self.moment.at,
             by_intervals=self.moment.by_intervals,
             passed_over=self.moment.passed_over,
+            by_spark={r: dict(pins.by_spark) for r, pins in sources.items() if pins.by_spark},
         )
 
     def building(self, catalog: Catalog, epoch: int) -> Catalog:
         """Return the catalog with the progress of builds after this epoch."""
         return Building(self.meta, self.base, self.max_epoch_bytes).on(catalog, epoch)
 
-    def pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
-        """Return the pins of a source; a failing source is held."""
-        if (found := self.pinned.get((source.id, max_bytes))) is None:
-            found = self.pinned[source.id, max_bytes] = self._pin(source, max_bytes)
-        return found
+    def pin(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
+        """Return the pins of a source, with the reader of each file; a failing source is held."""
+        if (pinned := self.pinned.get((source.id, max_bytes))) is None:
+            pinned = self._pin(source, max_bytes)
+            pins = with_reasons_for_spark(statement_of(source), pinned.pins, time_zones(self.meta, catalog))
+            pinned = self.pinned[source.id, max_bytes] = replace(pinned, pins=pins)
+        return pinned
 
     def _pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
@@ -275,6 +278,22 @@ class Pinned:
 
     pins: Pins
     holds: tuple[Hold, ...] = ()
+
+
+def time_zones(meta: MetaStore, catalog: Catalog) -> TimeZones:
+    """Return the time zones by which files are read."""
+    return TimeZones(catalog.zone(meta.settings.time_zone), catalog.zone)
+
+
+def with_reasons_for_spark(source: CreateSource, pins: Pins, zones: TimeZones) -> Pins:
+    """Return the pins with the files of the epoch that Spark reads. Cost: see `reasons_for_spark`."""
+    if pins.read is None or (engine := reader_of(source).engine) is None:
+        return pins
+    try:
+        reasons = engine.reasons_for_spark(source, pins.read, zones)
+    except (InputError, SourceAwayError):  # its reader meets the error again, where it holds the source
+        return pins
+    return replace(pins, by_spark={**pins.by_spark, **reasons})
 
 
 def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:

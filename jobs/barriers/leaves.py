@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.barriers.barrier import keeper_of, relation_in
+from tussock.jobs.barriers.barrier import keeper_of, relation_in, time_zones
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.move_source import moves_in
@@ -15,7 +15,7 @@ from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.schedule.schedule import Feed, Scheduled
-from tussock.jobs.sources.base import Divided, Pins, RowPlace, SparkReader
+from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.files import in_new_folder
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines
@@ -42,24 +42,17 @@ class SparkRead:
         return self.scheduled.source.statement
 
     @property
-    def reader(self) -> SparkReader:
+    def reader(self) -> SourceReader:
         """The source's reader."""
-        reader = reader_of(self.source)
-        assert reader.needs_spark, "actors read the other sources"
-        return reader
+        return reader_of(self.source)
 
 
 @dataclass(slots=True)
 class LeafCells:
-    """The input cells of leaves and of fragments without input.
-
-    Args:
-        not_plain: sources whose files Spark reads although they seem to be plain, each with the reason.
-    """
+    """The input cells of leaves and of fragments without input."""
 
     meta: MetaStore
     plan: EpochPlan
-    not_plain: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[SealedBatch, ...] = field(init=False)  # the taken files of this epoch
     _readers: Mapping[int, Sequence[Feed]] = field(init=False)  # by producer
     _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)  # by leaf: new and older input
@@ -115,14 +108,11 @@ class LeafCells:
         if document is None:
             return Divided()
         with SourceFileError.met_in(statement.name):
-            if not reader.needs_spark:
-                return Divided(reader.parts(statement, document, self.plan.unit_count))
-            if reader.plain is None:
+            if (engine := reader.engine) is None:
                 return Divided((), document)
-            if (why := self.not_plain.get(statement.name)) is not None:
-                return Divided((), document, why)
-            zone_of = self.plan.catalog.zone
-            return reader.plain.divided(statement, document, zone_of(self.meta.settings.time_zone), zone_of)
+            by_spark = self.plan.barrier.by_spark.get(scheduled.relation_id, {})
+            zones = time_zones(self.meta, self.plan.catalog)
+            return engine.divide(statement, document, by_spark, self.plan.unit_count, zones)
 
     def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
@@ -167,10 +157,12 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
         if (statement := source_of(relation)) is None:
             continue
         (table,) = relation.state_tables
-        pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
+        by_spark = barrier.by_spark.get(relation.id, {})
+        pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id), by_spark)
         if moves := moves_in(relation_in(base.version.catalog, relation.id), relation):
             # Its pins are empty, unless a person superseded the barrier.
-            pins = Pins(*(None if d is None else in_new_folder(d, moves) for d in (pins.read, pins.unread)))
+            read, unread = (None if d is None else in_new_folder(d, moves) for d in (pins.read, pins.unread))
+            pins = Pins(read, unread, by_spark)
         rows = reader_of(statement).taken_rows(table, pins, barrier.epoch)
         if moves:
             taken = open_table(meta.objects, base.version, table, buffer=base.buffer)

@@ -12,10 +12,11 @@ from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.driver.summary import EpochSummary, barrier_text
 from tussock.jobs.driver.train import Train
 from tussock.jobs.settings.tables import EpochSettings, OnError
+from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import finish_build, give_up_build, hold, pause, take_corrected
+from tussock.jobs.trouble.supersede import finish_build, give_up_build, hold, leave_to_spark, pause, take_corrected
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
@@ -138,8 +139,8 @@ def _ran(
     corrected: set[tuple[str, str]],
     on_error: OnError,
 ) -> bool:
-    """Run an epoch. False if it was superseded by a barrier that holds a source, takes a corrected file, or pauses or
-    changes a view.
+    """Run an epoch. False if it was superseded by a barrier that holds a source, takes a corrected file, leaves a file
+    to Spark, or pauses or changes a view.
 
     Args:
         met: items that failed an epoch of this run before, by source and name.
@@ -155,6 +156,9 @@ def _ran(
         if (source, err.path) in met:
             resting.add(source)
         met.add((source, err.path))
+        return False
+    except OnlySparkReadsError as err:
+        leave_to_spark(train.meta, barrier, err)
         return False
     except InputError as err:
         if take_corrected(train.meta, barrier, corrected):

@@ -1,7 +1,7 @@
 """Runs the levels of one epoch: from its plan to the answers of its actors."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,7 +14,6 @@ from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun
 from tussock.jobs.schedule.schedule import Schedule
-from tussock.jobs.sources.plain import NotPlainFileError
 from tussock.jobs.trouble.row_names import named_error
 from tussock.jobs.trouble.ways_around import ways_around
 from tussock.jobs.wire.cell import Mail, addresses_of, tables_read_by
@@ -74,31 +73,10 @@ def run_levels(
             SSTs of its version lack.
         progress: receives a line now and then during long work.
 
-    Raises: InputError branches if an input blocks the epoch; errors of the object store. Nothing was flushed then.
-
-    Cost: at most one more run per source of text files, if a file proves not to be plain after its beginning.
+    Raises: InputError branches if an input blocks the epoch, OnlySparkReadsError among them; errors of the object
+        store. Nothing was flushed then.
     """
-    not_plain: dict[str, str] = {}
-    while True:
-        try:
-            return _run_levels(runner, meta, plan, held, progress, not_plain)
-        except NotPlainFileError as err:
-            if err.source in not_plain:
-                raise
-            log.info("%s", err)
-            not_plain[err.source] = f"{err.path} is not plain: {err.reason}"
-
-
-def _run_levels(
-    runner: LevelRunner,
-    meta: MetaStore,
-    plan: EpochPlan,
-    held: Sequence[SealedTables],
-    progress: Progress,
-    not_plain: Mapping[str, str],
-) -> Ran:
-    """Run the levels once. `not_plain`: see LeafCells. Raises: as `run_levels`; NotPlainFileError."""
-    leaf = LeafCells(meta, plan, not_plain)
+    leaf = LeafCells(meta, plan)
     own, reads = list(leaf.batches()), leaf.spark_reads()
     if not own and not reads:
         return Ran()

@@ -27,6 +27,7 @@ from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.jobs.wire.measured import MeasurementSum, Report
 from tussock.jobs.workers.pool import WorkerPool, pool_runs, worker_pool
 from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.extras import MissingExtraError, missing_extra
 from tussock.statestore.meta.work import HowFar
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress, no_progress
@@ -47,15 +48,21 @@ class NeedsSparkError(InputError):
 
     Args:
         sources: each with a reason in parentheses, if Spark does not read all files of its format.
+        install: the command that installs Spark, if it is not installed here.
     """
 
-    def __init__(self, sources: Sequence[str], views: Sequence[str] = ()) -> None:
-        super().__init__(list(sources), list(views))
-        self.sources, self.views = sources, views
+    def __init__(self, sources: Sequence[str], views: Sequence[str] = (), install: str = "") -> None:
+        super().__init__(list(sources), list(views), install)
+        self.sources, self.views, self.install = sources, views, install
 
     def __str__(self) -> str:
         files = [f"can read files of {', '.join(self.sources)}"] if self.sources else []
         views = [f"can compute some expressions of {', '.join(self.views)} (EXPLAIN lists them)"] if self.views else []
+        if self.install:
+            return (
+                f"only Spark {', and '.join(files + views)}, and Spark is not installed here. Nothing of this epoch "
+                f"was committed. Install it, then run the epoch again: {self.install}"
+            )
         return (
             f"only Spark {', and '.join(files + views)}, and this session runs epochs without Spark. Nothing of this "
             'epoch was committed. Run it in a Session(…, runner="auto"), or with `tussock epoch`.'
@@ -257,6 +264,11 @@ class AutoRunner:
             found = self._spark.run(levels)
         except SparkWantedError:
             raise SparkWantedError(why) from None
+        except (MissingExtraError, ModuleNotFoundError) as err:
+            missing = missing_extra("pyspark")
+            if missing is None or not (levels.reads or levels.by_spark):
+                raise
+            raise NeedsSparkError(_read_by_spark(levels.reads), levels.by_spark, missing.command) from err
         levels.measured.ran += f", because {why}"
         return found
 

@@ -18,6 +18,7 @@ from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.catalog import Hold, Relation
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.table.storage_table import StorageTable
 
 
 class HoldFacts(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ class SourceFacts(msgspec.Struct, frozen=True):
     held: tuple[HoldFacts, ...] = ()
     rejects: int | None = None  # unreadable records in the source's table of rejects; None if it has no such table
     changed: bool = False  # `trouble` is that a taken file has changed
+    read_by: str = "the engine"  # who reads its files: `Spark (reason)`, or the engine and Spark
+    by_spark_files: int = 0  # taken files that Spark reads although the engine reads others
 
 
 def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
@@ -109,7 +112,23 @@ def _source(
         tuple(map(_hold, relation.holds)),
         rejects,
         changed,
+        *_read_by(statement, table),
     )
+
+
+def _read_by(source: CreateSource, taken: StorageTable) -> tuple[str, int]:
+    """Return who reads a source's files, and the number of taken files that Spark reads beside the engine.
+
+    Cost: a scan of two narrow columns.
+    """
+    reader = reader_of(source)
+    if reader.engine is None:
+        return f"Spark (the format {source.format})", 0
+    if (why := reader.engine.never(source)) is not None:
+        return f"Spark ({why})", 0
+    count, why = reader.taken_by_spark(taken)
+    files = "1 file" if count == 1 else f"{count:,} files, of which the last one"
+    return (f"the engine, and Spark {files} ({why})" if count else "the engine"), count
 
 
 def _hold(hold: Hold) -> HoldFacts:

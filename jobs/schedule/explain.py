@@ -75,28 +75,21 @@ def _where(planned: Sequence[Scheduled]) -> str:
         for name, source in sorted(by_source.items())
         if (reason := _why_spark_reads(source)) is not None
     ]
-    maybe = sorted(name for name, source in by_source.items() if _may_be_plain(source))
+    maybe = sorted(name for name, source in by_source.items() if _why_spark_reads(source) is None)
     by_spark = [s for s in planned if any(_by_spark(feed) for feed in s.feeds)]
     if by_spark:
         why.append(f"compute expressions of {', '.join(sorted({s.shown for s in by_spark}))}")
     stages = 1 + len({s.level for s in by_spark})
     needs = f"needs Spark to {', and to '.join(why)}" if why else "needs no Spark"
     if maybe:
-        needs += f", {'and' if why else 'except'} to read files of {', '.join(maybe)} that are not plain"
+        needs += f", {'and' if why else 'except'} to read files of {', '.join(maybe)} that only it can read"
     return f"an epoch {needs}; on Spark, its levels are {'one stage' if stages == 1 else f'{stages} stages'}"
 
 
 def _why_spark_reads(source: CreateSource) -> str | None:
     """Why Spark reads all files of a source, empty if it does for all of the format; None if it does not."""
-    reader = reader_of(source)
-    if not reader.needs_spark:
-        return None
-    return "" if reader.plain is None else reader.plain.never(source)
-
-
-def _may_be_plain(source: CreateSource) -> bool:
-    reader = reader_of(source)
-    return reader.needs_spark and reader.plain is not None and reader.plain.never(source) is None
+    engine = reader_of(source).engine
+    return "" if engine is None else engine.never(source)
 
 
 def _by_spark(feed: Feed) -> list[int]:

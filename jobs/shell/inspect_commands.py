@@ -163,6 +163,8 @@ def _sources(chosen: argparse.Namespace) -> None:
     for source in found:
         for hold in source.held:
             print(to_run(chosen, f"{source.source} has been held since epoch {hold.since}: {hold.reason}"))
+        if source.read_by != "the engine":
+            print(f"{source.source} is read by {source.read_by}")
         if source.rejects:
             print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
 

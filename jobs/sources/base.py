@@ -2,16 +2,16 @@
 
     SourceDescriber            at CREATE SOURCE: check the statement, infer the columns and the identity of rows
     SourcePinner               at the barrier: pin the epoch's input, as a document of the reader's own type
-    ActorReader, SparkReader   in the epoch: actors, or Spark, turn pinned input into rows with weights
+    EngineReader, SourceReader  in the epoch: actors, or Spark, turn pinned input into rows with weights
     SourceHistory              afterwards: record the taken input in a state table of the source
 
 A reader has no state: each call passes everything it needs. `registry.py` finds the reader of a format.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -69,6 +69,7 @@ class Pins:
 
     read: msgspec.Raw | None = None  # the epoch reads it
     unread: msgspec.Raw | None = None  # it counts as taken without being read
+    by_spark: Mapping[str, str] = field(default_factory=dict)  # why Spark reads a file, by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +242,14 @@ class SourcePinner(Protocol):
 
 
 class InputReader(Protocol):
-    """The methods that ActorReader and SparkReader have in common."""
+    """The methods that read pinned input."""
 
     lists_deletes: ClassVar[bool]  # its input lists deleted rows, so it may contradict the taken rows
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """Return the document with the current locations of its items, which may differ from the pinned ones.
 
-        `parts`, `frame` and `translate` get the result.
+        `divide`, `frame` and `translate` get the result.
         """
 
     def by_spark(
@@ -288,6 +289,12 @@ class SourceHistory(Protocol):
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         """Return the number of taken items and their bytes."""
 
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        """Return the number of taken files that Spark reads beside the engine, and why it reads the last one.
+
+        0 and an empty text if no file has such a record.
+        """
+
     def kept(self, taken: StorageTable) -> Collection[str]:
         """Return the names of the store's objects that keep bytes of taken input."""
 
@@ -308,22 +315,17 @@ class SourceHistory(Protocol):
         """
 
 
-class ActorReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
-    """A kind of source that actors read."""
+@dataclass(frozen=True, slots=True)
+class TimeZones:
+    """The time zones by which files are read, by their recorded rules.
 
-    needs_spark: ClassVar[Literal[False]]
+    Args:
+        of_store: for times without a zone.
+        named: returns the zone that an option names.
+    """
 
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """Cut pinned input into parts for actors, JSON each. Units get them in turn, in this order."""
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        """Return the name of the item that a part of `parts` belongs to."""
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """Read these declared columns of one part, in a task.
-
-        Deterministic. Raises InputErrors that name the item and the record.
-        """
+    of_store: RuledZone
+    named: Callable[[str], RuledZone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,44 +343,53 @@ class Divided:
     why: str = ""
 
 
-class PlainReader(Protocol):
-    """Reads the files of a text format that Spark's reader would surely read as the same rows (plain.py)."""
+class EngineReader(Protocol):
+    """Reads the files of a format that actors read as Spark's reader would; Spark reads the others.
 
-    needs_spark: ClassVar[Literal[False]]
+    The barrier decides it for each file (`reasons_for_spark`), by the beginning or the footer of the file.
+    """
 
     def never(self, source: CreateSource) -> str | None:
-        """Return why no file of the source is plain, by its options and types; None if files may be. Does no I/O."""
+        """Return why Spark reads all files of the source, by its options and types; None if not. Does no I/O."""
 
-    def divided(
-        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        """Return the files of pinned input that Spark reads, each with the reason.
+
+        An unreadable file is not among them: its reader reports it.
+
+        Cost: one read per file of its footer, or of its first 256 KB; 16 at a time.
+        """
+
+    def divide(
+        self,
+        source: CreateSource,
+        document: msgspec.Raw,
+        by_spark: Mapping[str, str],
+        units: int,
+        zones: TimeZones,
     ) -> Divided:
-        """Divide pinned input.
+        """Divide pinned input between `units` actors and Spark.
 
         Args:
-            time_zone: of the store.
-            zone_of: returns the zone that an option names, by its recorded rules.
-
-        Cost: one read of 256 KB per file.
+            by_spark: the barrier's record of files that Spark reads. Taken files have their own.
         """
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """Return the name of the file that a part belongs to."""
+        """Return the name of the item that a part belongs to."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """Read these columns of one file, in a task.
+        """Read these declared columns of one part, in a task.
 
-        Deterministic. Raises NotPlainFileError, and InputErrors that name the file.
+        Deterministic. Raises OnlySparkReadsError, and InputErrors that name the item and the record.
         """
 
 
-class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
-    """A kind of source that Spark reads."""
-
-    needs_spark: ClassVar[Literal[True]]
+class SourceReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Protocol):
+    """A kind of source. Actors read the input that `engine` accepts, and Spark reads the rest."""
 
     @property
-    def plain(self) -> PlainReader | None:
-        """The reader of the files that need no Spark; None if Spark reads all files of the format."""
+    def engine(self) -> EngineReader | None:
+        """The reader of the input that needs no Spark; None if Spark reads all input of the format."""
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
@@ -395,6 +406,3 @@ class SparkReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pro
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """Translate an error that Spark raised over `frame`; None if it is not an error of this source."""
-
-
-SourceReader = ActorReader | SparkReader

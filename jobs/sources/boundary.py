@@ -11,10 +11,10 @@ classes:
 Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns only readers inside this boundary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -23,13 +23,12 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import Divided, PlainReader, ReadPart, SourceReader
+from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, SourceReader, TimeZones
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
-from tussock.statestore.zones import RuledZone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,31 +63,39 @@ class SourceTroubleError(SourceFileError):
 _AT_CREATION = ("describe",)
 
 
-class BoundedPlain:
-    """A reader of plain files inside the boundary."""
+class BoundedEngine:
+    """A reader of the engine inside the boundary."""
 
-    needs_spark: ClassVar[Literal[False]] = False
-
-    def __init__(self, reader: PlainReader) -> None:
+    def __init__(self, reader: EngineReader) -> None:
         self._reader = reader
 
     def never(self, source: CreateSource) -> str | None:
-        """See PlainReader."""
+        """See EngineReader."""
         return self._reader.never(source)
 
-    def divided(
-        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
-    ) -> Divided:
-        """See PlainReader."""
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        """See EngineReader."""
         with boundary(source):
-            return self._reader.divided(source, document, time_zone, zone_of)
+            return self._reader.reasons_for_spark(source, document, zones)
+
+    def divide(
+        self,
+        source: CreateSource,
+        document: msgspec.Raw,
+        by_spark: Mapping[str, str],
+        units: int,
+        zones: TimeZones,
+    ) -> Divided:
+        """See EngineReader."""
+        with boundary(source):
+            return self._reader.divide(source, document, by_spark, units, zones)
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """See PlainReader."""
+        """See EngineReader."""
         return self._reader.item_of(part)
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See PlainReader. Errors name the file."""
+        """See EngineReader. Errors name the file."""
         with boundary(source, self._reader.item_of(part)):
             return self._reader.read(source, part, columns)
 
@@ -109,23 +116,14 @@ class BoundedReader:
         _guarded(self._reader.check, waits=False)(source)
 
     @property
-    def plain(self) -> PlainReader | None:
-        """See SparkReader. Inside the boundary too."""
-        assert self._reader.needs_spark, "actors read all files of this format"
-        return None if self._reader.plain is None else BoundedPlain(self._reader.plain)
-
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """See ActorReader."""
-        assert not self._reader.needs_spark, "Spark reads in `frame`"
-        reader = self._reader
-        with boundary(source):
-            return [p for as_of, some in _alike(reader, source, document) for p in reader.parts(as_of, some, units)]
+    def engine(self) -> EngineReader | None:
+        """See SourceReader. Inside the boundary too."""
+        return None if self._reader.engine is None else BoundedEngine(self._reader.engine)
 
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SparkReader."""
-        assert self._reader.needs_spark, "actors read in `read`"
+        """See SourceReader."""
         reader = self._reader
         with boundary(source):
             return _union(reader.frame(spark, as_of, some, columns) for as_of, some in _alike(reader, source, document))
@@ -140,12 +138,6 @@ class BoundedReader:
                 for as_of, some in _alike(self._reader, source, document)
             )
 
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See ActorReader. Errors name the part's item."""
-        assert not self._reader.needs_spark, "Spark reads in `frame`"
-        with boundary(source, self._reader.item_of(part)):
-            return self._reader.read(_read_as(self._reader, source, part), part, columns)
-
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._reader, name)
         return _guarded(found, waits=name not in _AT_CREATION) if callable(found) else found
@@ -156,10 +148,6 @@ def _alike(
 ) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
     """The parts of a document, each with the source as of the time when it was first read."""
     return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
-
-
-def _read_as(reader: SourceReader, source: CreateSource, part: msgspec.Raw) -> CreateSource:
-    return reader.read_as(source, part) if isinstance(reader, FileSource) else source
 
 
 def _with_present_columns(

@@ -30,7 +30,7 @@ class CsvFiles(SparkTexts):
     """CSV files. Names in a header are compared with the declared columns (csv_header.py)."""
 
     format: ClassVar[str] = "csv"
-    plain = PlainCsv()
+    engine = PlainCsv()
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)
     why_missing: ClassVar[str] = (
         "expected 'error': columns of a csv file are matched by position, and a record that is too short does not parse"

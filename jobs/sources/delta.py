@@ -8,30 +8,22 @@ A row is identified by the columns of the option `key`. Without the option, all 
 are counted (RowDigest, NumberCopies).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, make_chunk
-from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.delta.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
 from tussock.jobs.delta.delta_log import (
-    CHANGE_TYPE,
     CLONE_OF,
     DeltaCommit,
     DeltaPlace,
     DeltaSnapshot,
-    Piece,
     commits_after,
-    mask_at,
-    partition_column,
     summed,
 )
 from tussock.jobs.delta.delta_vectors import LOG
@@ -42,15 +34,15 @@ from tussock.jobs.sources.base import (
     Asked,
     ByColumns,
     ByValue,
+    EngineReader,
     Identity,
     Item,
     OptionEffect,
     PinChanges,
     Pins,
-    ReadPart,
     RowPlace,
 )
-from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.char_padding import widths_of
 from tussock.jobs.sources.credentials import FILES_LOGIN
 from tussock.jobs.sources.delta_by_spark import rows_by_spark
 from tussock.jobs.sources.delta_errors import (
@@ -63,32 +55,37 @@ from tussock.jobs.sources.delta_errors import (
     UnskippableVersionError,
     UnsupportedDeltaFeatureError,
 )
+from tussock.jobs.sources.delta_files import (
+    DeltaEngine,
+    PinnedVersions,
+    file_of,
+    files_of_pieces,
+    item_of_versions,
+    other_tables,
+    pinned_pieces,
+    place_of_table,
+    reasons_of_files,
+    rest_by_spark,
+    translated_error,
+    versions_of,
+)
 from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
 from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
-from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
     check_path,
     has_interval,
-    open_file,
-    server_options,
-    split_bucket,
     without_query,
 )
-from tussock.jobs.sources.pairing import Misfit, misfit, picked
-from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
-from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.row_ids import ROW_ID_NAME
-from tussock.jobs.sources.variants import canonical_variants
-from tussock.statestore.decoding import decoder_of
+from tussock.jobs.sources.pairing import Misfit, misfit
+from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
-from tussock.statestore.nested import is_nested, relabelled
-from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError
+from tussock.statestore.nested import is_nested
 from tussock.statestore.table.storage_table import StorageTable
-from tussock.statestore.types import arrow_type, holds_variant
+from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,34 +96,10 @@ Positions = npt.NDArray[np.int64]
 _INSERTS = pa.array(["insert", "update_postimage"])
 
 
-class PinnedVersions(msgspec.Struct, frozen=True):
-    """The versions of a table that an epoch reads: all rows of `last`, or the changes of `after` + 1 to `last`."""
-
-    place: str  # the table's folder
-    table: str  # its id
-    last: int
-    nbytes: int  # of the files to read
-    after: int | None = None  # None: all rows
-
-
-class DeltaPart(msgspec.Struct, frozen=True):
-    """The unit of reading for an actor: some row groups of a file."""
-
-    item: str  # its name in the barrier
-    table: str  # the table's id
-    split: Split
-    piece: Piece
-    columns: tuple[Mapped, ...]  # of the version that wrote the file
-
-
-_versions = decoder_of(PinnedVersions)
-_part = decoder_of(DeltaPart)
-
-
 class DeltaTables:
-    """Delta tables, read without Spark."""
+    """Delta tables. The engine reads their log, and their files as those of Parquet sources."""
 
-    needs_spark: ClassVar[Literal[False]] = False
+    engine: EngineReader | None = DeltaEngine()
     login: ClassVar[str] = FILES_LOGIN
     lists_deletes: ClassVar[bool] = True
 
@@ -164,7 +137,7 @@ class DeltaTables:
                     value,
                     f"a delta source has no such option; its options are {', '.join(OPTIONS)}",
                 )
-        for folder in _others(source):
+        for folder in other_tables(source):
             if not folder.startswith(("/", "s3://")):
                 reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
                 raise BadOptionError(source.name, CLONE_OF, source.options[CLONE_OF], reason)
@@ -172,7 +145,7 @@ class DeltaTables:
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        if (found := _place(source).snapshot()) is None and any(
+        if (found := place_of_table(source).snapshot()) is None and any(
             c in without_query(source.options["path"]) for c in "*["
         ):
             raise BadPathError(
@@ -212,7 +185,7 @@ class DeltaTables:
             self._refuse_skip(source, asked.skip)
         if asked.only_skipped:
             return Pins()
-        before, place = newest_taken(taken), _place(source)
+        before, place = newest_taken(taken), place_of_table(source)
         snapshot = self._readable(source, place.snapshot())
         if before is None:
             _require_schema(source, snapshot.columns, snapshot.version)
@@ -231,22 +204,28 @@ class DeltaTables:
                 sum(p.size for p in pieces),
                 before.version,
             )
-        if (gone := _first_gone(place, pieces)) is not None:
-            raise DeltaHistoryGoneError(source.name, place.root, -1 if before is None else before.version, gone)
-        return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
+        files, gone = files_of_pieces(place, source, pieces)
+        if gone:
+            raise DeltaHistoryGoneError(source.name, place.root, -1 if before is None else before.version, gone[0])
+        by_spark = reasons_of_files(source, snapshot.columns, pieces, files)
+        return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)), by_spark=by_spark)
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         before = newest_taken(taken)
-        snapshot = self._readable(source, _place(source).snapshot())
+        snapshot = self._readable(source, place_of_table(source).snapshot())
         if before is None:
             nbytes = sum(p.size for p in snapshot.pieces())
-            return (_item(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
+            return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
         commits = self._new_commits(source, before, snapshot)
         nbytes = sum(c.nbytes for c in commits)
         return (
-            (_item(PinnedVersions(snapshot.place.root, before.table, snapshot.version, nbytes, before.version)),)
+            (
+                item_of_versions(
+                    PinnedVersions(snapshot.place.root, before.table, snapshot.version, nbytes, before.version)
+                ),
+            )
             if commits
             else ()
         )
@@ -256,6 +235,9 @@ class DeltaTables:
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
+
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return 0, ""
 
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         items = self.taken_items(taken)
@@ -275,7 +257,7 @@ class DeltaTables:
         return held
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
-        return () if document is None else (_item(_versions.decode(document)),)
+        return () if document is None else (item_of_versions(versions_of(document)),)
 
     def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
         """Return none: versions of a table never change."""
@@ -290,67 +272,24 @@ class DeltaTables:
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """See ActorReader. Large files come first.
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
+        """See SourceReader: the files in `only`."""
+        return rest_by_spark(spark, source, document, columns)
 
-        Cost: the log of the pinned versions, one HEAD request per file, and the footers of large files.
-        """
-        pinned, place = _versions.decode(document), _place(source)
-        item = _item(pinned).name
-        columns, pieces = self._pinned_pieces(source, place, pinned)
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, sum(p.size for p in pieces) // units))
-
-        def cut(piece: Piece) -> list[DeltaPart]:
-            path, info = _file_of(place, source, item, piece)
-            fields = _stored_fields(source, columns, range(len(source.fields)), piece)
-            with _read_errors(item):
-                found = splits(PinnedFile(path, info.size, info.etag, 0), fields, target, _reading(source))
-            return [DeltaPart(item, pinned.table, split, piece, columns) for split in found]
-
-        with ThreadPoolExecutor(16) as pool:
-            found = [part for parts in pool.map(cut, pieces) for part in parts]
-        found.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
-        return [msgspec.Raw(msgspec.json.encode(p)) for p in found]
-
-    def _pinned_pieces(
-        self, source: CreateSource, place: DeltaPlace, pinned: PinnedVersions
-    ) -> tuple[tuple[Mapped, ...], list[Piece]]:
-        """Return the column mapping of the pinned versions and the pieces to read. Raises DeltaReadError."""
-        item = _item(pinned).name
-        if (snapshot := place.snapshot(pinned.last)) is None or snapshot.id != pinned.table:
-            raise DeltaReadError(
-                item,
-                f"version {pinned.last} of the Delta table {place.root} is gone: "
-                "its log was cleaned up, or it was dropped.",
-            )
-        if pinned.after is None:
-            return snapshot.columns, snapshot.pieces()
-        commits = commits_after(place, pinned.after, pinned.last)
-        for n, commit in enumerate(commits):
-            if commit is None:
-                raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
-        return snapshot.columns, summed([c for c in commits if c is not None])
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        return _part.decode(part).item
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        found = _part.decode(part)
-        with _read_errors(found.item):
-            return ReadPart(_read(source, found, columns))
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """See SourceReader. Returns an error of the pinned item, as for an actor."""
+        return translated_error(error, source, document)
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader. Raises DeltaReadError. Cost: one HEAD request per file, and `rows_by_spark`."""
-        pinned, place = _versions.decode(document), _place(source)
-        item = _item(pinned).name
+        pinned, place = versions_of(document), place_of_table(source)
+        item = item_of_versions(pinned).name
         with ThreadPoolExecutor(16) as pool:
-            list(
-                pool.map(
-                    lambda piece: _file_of(place, source, item, piece), self._pinned_pieces(source, place, pinned)[1]
-                )
-            )
+            list(pool.map(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1]))
         if (snapshot := place.snapshot(pinned.last)) is None:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot)
@@ -366,7 +305,7 @@ class DeltaTables:
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         if pins.read is None:
             return None
-        pinned = _versions.decode(pins.read)
+        pinned = versions_of(pins.read)
         return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes), epoch)
 
     def kept(self, taken: StorageTable) -> Collection[str]:
@@ -388,7 +327,7 @@ class DeltaTables:
     def _readable(self, source: CreateSource, snapshot: DeltaSnapshot | None) -> DeltaSnapshot:
         """Require a snapshot that this reader supports. Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
         if snapshot is None:
-            raise MissingDeltaTableError(source.name, _place(source).root)
+            raise MissingDeltaTableError(source.name, place_of_table(source).root)
         if (feature := snapshot.unknown_feature()) is not None:
             raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
         return snapshot
@@ -431,111 +370,14 @@ class DeltaTables:
 
     @staticmethod
     def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
-        own = f"{_place(source).root} "
+        own = f"{place_of_table(source).root} "
         for name in skip:
             if name.startswith((f"{own}from version ", f"{own}version ")):
                 raise UnskippableVersionError(source.name, name)
 
 
-def _file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) -> tuple[str, ObjectInfo]:
-    """Return the path of a file of the table, and its size and ETag. Raises DeltaReadError. Cost: one HEAD request."""
-    path = place.file(piece.path)
-    store, name = open_file(path, source.options)
-    try:
-        return path, store.head(name)
-    except ObjectNotFoundError as err:
-        raise DeltaReadError(item, f"file {path} is gone, removed by VACUUM or by hand.") from err
-
-
-def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.Table:
-    """Return a part's rows as a chunk."""
-    piece, place = part.piece, _place(source)
-    stored = {c.name.lower(): c for c in part.columns}
-    from_file = [c for c in columns if not stored[source.fields[c].name.lower()].is_partition]
-    fields = _stored_fields(source, part.columns, from_file, piece)
-    rows = read_split(part.split, range(len(fields)), fields, _reading(source)).rows
-    positions = rows[ROW_ID_NAME].to_numpy()
-    if piece.weights:
-        weights = np.zeros(rows.num_rows, np.int64)
-        for weight, version in piece.weights:
-            weights += weight * _there(place, part.table, piece.path, version, positions)
-    else:
-        weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
-    declared = [arrow_type(field.type) for field in source.fields]
-    found: dict[int, pa.ChunkedArray] = {c: relabelled(rows.column(i), declared[c]) for i, c in enumerate(from_file)}
-    for c in columns:
-        if c not in found:
-            column = stored[source.fields[c].name.lower()]
-            if piece.partition is None:
-                raise LookupError(f"the log contains no partition values for the removed file {piece.path}")
-            text = piece.partition.get(column.stored, piece.partition.get(column.name))
-            found[c] = partition_column(text, declared[c], rows.num_rows)
-        if (column := stored[source.fields[c].name.lower()]).char_note:
-            found[c] = padded(found[c], column.char_note, arrow_type(column.type))
-        if holds_variant(declared[c]):
-            chunks = [picked(chunk, declared[c], canonical_variants) for chunk in found[c].chunks]
-            found[c] = relabelled(pa.chunked_array(chunks, chunks[0].type if chunks else declared[c]), declared[c])
-    chunk = make_chunk([found[c] for c in columns], pa.array(weights))
-    return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
-
-
-def _there(place: DeltaPlace, table: str, path: str, version: int | None, positions: Positions) -> Positions:
-    """Return 1 for each row of a file that is live under its deletion vector at a version, else 0.
-
-    Raises LookupError.
-    """
-    kept = np.ones(len(positions), np.int64)
-    if version is None:
-        return kept
-    mask = mask_at(place, table, version, path)
-    inside = positions < len(mask)
-    kept[inside] = mask[positions[inside]]
-    return kept
-
-
-def _stored_fields(
-    source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int], piece: Piece
-) -> tuple[Field, ...]:
-    """Return the columns to read from a file, by their names in it.
-
-    Partition columns are not in the file. Files of a change feed also have a column with the kind of change.
-    """
-    stored = {c.name.lower(): c for c in columns}
-    fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
-    found = tuple(Field(s.stored, s.stored_as(field.type)) for field, s in fields if not s.is_partition)
-    return found if piece.weights else (*found, Field(CHANGE_TYPE, "string"))
-
-
-@contextmanager
-def _read_errors(item: str) -> Iterator[None]:
-    """Turn the errors of one file into errors of the pinned item, because a hold names the item."""
-    try:
-        yield
-    except DeltaReadError:
-        raise
-    except SourceFileError as err:
-        raise DeltaReadError(item, f"{str(err).partition('. ')[0]}.") from err
-    except (LookupError, pa.ArrowInvalid) as err:
-        raise DeltaReadError(item, f"it cannot be read: {err}.") from err
-
-
 def _key_columns(source: CreateSource) -> tuple[str, ...]:
     return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
-
-
-def _place(source: CreateSource) -> DeltaPlace:
-    path = source.options["path"]
-    return DeltaPlace(*split_bucket(path), server_options(path, source.options), _others(source))
-
-
-def _others(source: CreateSource) -> tuple[str, ...]:
-    """Return the folders of other tables, whose files the table may name."""
-    return tuple(folder.strip() for folder in source.options.get(CLONE_OF, "").split(",") if folder.strip())
-
-
-def _reading(source: CreateSource) -> Mapping[str, str]:
-    """Return the options for the Parquet reader: a column added after a file was written is NULL in the file's rows."""
-    return {**server_options(source.options["path"], source.options), MISSING: "null"}
 
 
 def _fields(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
@@ -599,7 +441,7 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
             place = misplaced
         else:
             continue
-        raise DeltaSchemaChangedError(source.name, _place(source).root, version, *place)
+        raise DeltaSchemaChangedError(source.name, place_of_table(source).root, version, *place)
 
 
 def _fitting(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[DeltaCommit]:
@@ -613,25 +455,3 @@ def _fitting(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[Delt
 def _id_after(before: str, commits: Sequence[DeltaCommit]) -> str:
     """Return the table's id after these commits: CREATE OR REPLACE assigns a new one."""
     return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.of("metaData"))), before)
-
-
-def _first_gone(place: DeltaPlace, pieces: Sequence[Piece]) -> str | None:
-    def gone(piece: Piece) -> str | None:
-        path = place.file(piece.path)
-        store, name = open_file(path, place.options)
-        try:
-            store.head(name)
-        except ObjectNotFoundError:
-            return path
-        return None
-
-    with ThreadPoolExecutor(16) as pool:
-        return next((path for path in pool.map(gone, pieces) if path is not None), None)
-
-
-def _item_name(place: str, first: int) -> str:
-    return f"{place} from version {first}"
-
-
-def _item(pinned: PinnedVersions) -> Item:
-    return Item(_item_name(pinned.place, 0 if pinned.after is None else pinned.after + 1), pinned.nbytes, pinned.table)

@@ -220,6 +220,41 @@ class UnreadableFileError(SourceFileError):
         )
 
 
+class OnlySparkReadsError(InputError):
+    """An actor met something that only Spark reads, in a file that the barrier had given to the engine.
+
+    The same run supersedes the barrier by one that leaves the file to Spark.
+    """
+
+    source: str
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"only Spark can read file {self.path} of source {self.source!r}: {self.reason}. Nothing of this epoch was "
+            "committed, and the next epoch leaves the file to Spark."
+        )
+
+
+class LegacyZoneError(SourceFileError):
+    """A file has times in Spark's legacy calendar without their zone, and Spark's Java has another one."""
+
+    source: str
+    path: str
+    wanted: str
+    zone: str
+
+    def __str__(self) -> str:
+        return (
+            f"file {self.path} has times in Spark's legacy calendar, and does not name their time zone. The source "
+            f"expects {self.wanted}, but Spark reads them in the zone of its Java, {self.zone}. Start Spark with "
+            f"-Duser.timezone={self.wanted} in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions. If "
+            f"the times are of {self.zone}, run ALTER SOURCE {self.source} SET OPTIONS (timeZone '{self.zone}'). "
+            f"{ways_on(self.path)}."
+        )
+
+
 class SchemaMismatchError(SourceFileError):
     """A file lacks a column, or has it in a type that cannot be read as the declared type."""
 

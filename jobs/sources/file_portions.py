@@ -113,7 +113,7 @@ def renumbered(file: PinnedFile, numbers: Mapping[int, int]) -> PinnedFile:
     if portions is not None:
         taken = tuple(Portion(numbers[p.number]) if p.number in numbers else p for p in portions.taken)
         portions = msgspec.structs.replace(portions, taken=taken)
-    return msgspec.structs.replace(file, number=numbers[file.number], ingested=0, portions=portions)
+    return msgspec.structs.replace(file, number=numbers[file.number], ingested=0, portions=portions, by_spark="")
 
 
 def with_moment(file: PinnedFile) -> PinnedFile:

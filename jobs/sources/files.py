@@ -35,7 +35,6 @@ from tussock.jobs.sources.errors import (
     PartitionFoldersError,
 )
 from tussock.jobs.sources.etags import has_content_of
-from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.file_portions import (
     FileRecords,
     ended,
@@ -71,6 +70,7 @@ from tussock.jobs.sources.taken import (
     compare,
     pinned_now,
     recorded_files,
+    taken_by_spark,
     taken_files,
     taken_rows,
     taken_schema,
@@ -115,6 +115,27 @@ def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:
 def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
     """Return the document that pins these files."""
     return msgspec.Raw(msgspec.json.encode(files))
+
+
+def files_to_decide(document: msgspec.Raw) -> list[PinnedFile]:
+    """Return the new files of a barrier. Files that are taken back and further portions were decided before."""
+    return [f for f in files_of(document) if f.weight > 0 and not is_further(f)]
+
+
+def divided_files(
+    document: msgspec.Raw, by_spark: Mapping[str, str]
+) -> tuple[list[PinnedFile], msgspec.Raw | None, str]:
+    """Return the files for actors, the document of those that Spark reads, and why it reads the first one.
+
+    Args:
+        by_spark: the barrier's record of files that Spark reads. Taken files have their own.
+    """
+    files = files_of(document)
+    reasons = [by_spark.get(file.path) or file.by_spark for file in files]
+    plain = [file for file, reason in zip(files, reasons, strict=True) if not reason]
+    rest = [file for file, reason in zip(files, reasons, strict=True) if reason]
+    why = next((f"{file.path}: {reason}" for file, reason in zip(files, reasons, strict=True) if reason), "")
+    return plain, document_of(rest) if rest else None, why
 
 
 def in_new_folder(document: msgspec.Raw, moves: Sequence[tuple[str, str]]) -> msgspec.Raw:
@@ -181,10 +202,6 @@ class FileSource:
         for file in files_of(document):
             found.setdefault(source.era_of(file.number), []).append(file)
         return [(source.as_of(files[0].number), document_of(files)) for files in found.values()]
-
-    def read_as(self, source: CreateSource, part: msgspec.Raw) -> CreateSource:
-        """Return the source with the options and columns by which the file of a part is read."""
-        return source.as_of(file_of_part(part).number) if source.option_changes or source.column_changes else source
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
@@ -363,6 +380,9 @@ class FileSource:
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         return taken_total(taken)
 
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return taken_by_spark(taken)
+
     def revise(
         self,
         source: CreateSource,
@@ -447,7 +467,8 @@ class FileSource:
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         files = (*files_of(pins.read), *files_of(pins.unread))
-        return taken_rows(schema, files, epoch) if files else None
+        decided = [msgspec.structs.replace(f, by_spark=pins.by_spark.get(f.path) or f.by_spark) for f in files]
+        return taken_rows(schema, decided, epoch) if files else None
 
     def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
         return document_of(as_recorded(schema, files_of(document), epoch))

@@ -15,7 +15,7 @@ class JsonFiles(SparkTexts):
     """JSON files (one object per line, or `multiLine`)."""
 
     format: ClassVar[str] = "json"
-    plain = PlainJson()
+    engine = PlainJson()
     options_class: ClassVar[str] = "catalyst.json.JSONOptions"
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:

@@ -14,7 +14,7 @@ the rows.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
@@ -30,12 +30,12 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import (
     Asked,
     ByPosition,
+    EngineReader,
     Identity,
     Item,
     OptionEffect,
     PinChanges,
     Pins,
-    PlainReader,
     RowPlace,
 )
 from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
@@ -110,12 +110,11 @@ _pinned = decoder_of(tuple[PinnedOffsets, ...])
 class KafkaTopics:
     """Kafka topics, read by Spark."""
 
-    needs_spark: ClassVar[Literal[True]] = True
     login: ClassVar[str] = (
         "Write ${env:NAME} for a variable of the environment, ${file:/path/to.properties:key} for a key of a "
         "properties file, or ${directory:/path:file} for a file. The driver and the executors need it"
     )
-    plain: PlainReader | None = None
+    engine: EngineReader | None = None
     lists_deletes: ClassVar[bool] = False
 
     def append_only(self, source: CreateSource) -> bool:
@@ -210,6 +209,9 @@ class KafkaTopics:
             Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first
         )
 
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return 0, ""
+
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         return len(self.taken_items(taken)), 0
 
@@ -245,7 +247,7 @@ class KafkaTopics:
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SparkReader. Raises LostOffsetsError if records are missing. Cost: three requests; reading is lazy."""
+        """See SourceReader. Raises LostOffsetsError if records are missing. Cost: three requests; reading is lazy."""
         require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document)]
         now = partitions_now(source, again=True)

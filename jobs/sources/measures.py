@@ -16,8 +16,10 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tussock.jobs.sources.file_portions import LEAST_PORTION_BYTES, ROW_BYTES, FileRecords
+from tussock.jobs.sources.parquet_footer import footer_of
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
 
 _BLOCK_BYTES = 1 << 20
@@ -239,11 +241,9 @@ _PLAIN = {"PLAIN", "RLE", "BIT_PACKED", "BIT-PACKED"}  # encodings with which te
 
 def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords a Parquet file. Cost: its footer; one read of the columns whose texts share a dictionary."""
-    from tussock.jobs.sources.parquet_file import opened_file
-
+    meta = footer_of(file, options)
     with opened(file, options) as found:
-        reader = opened_file(pa.PythonFile(found, mode="r")).file
-        meta, unknown, prefixed = reader.metadata, set[str](), set[str]()
+        unknown, prefixed = set[str](), set[str]()
         nbytes, encoded = 0, 0
         for place in range(meta.num_columns):
             column = meta.schema.column(place)
@@ -259,7 +259,7 @@ def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords
         rows = min(1 << 16, _BATCH_BYTES * max(meta.num_rows, 1) // max(encoded, 1))
         for paths, batch, dictionaries in ((unknown, rows, sorted(unknown)), (prefixed, _FEW_ROWS, [])):
             if paths:
-                more, most = _texts(found, paths, max(batch, 1), dictionaries)
+                more, most = _texts(found, meta, paths, max(batch, 1), dictionaries)
                 nbytes, largest = nbytes + more, max(largest, most)
         return FileRecords(max(meta.num_rows, 1), nbytes, largest)
 
@@ -279,18 +279,18 @@ def _chunk_bytes(chunk: Any, kind: str, length: int) -> int | None:
     return int(max(chunk.total_uncompressed_size, values * sum(texts) // 2) + 4 * values)
 
 
-def _texts(file: BinaryIO, paths: Collection[str], batch: int, dictionaries: Sequence[str]) -> tuple[int, int]:
+def _texts(
+    file: BinaryIO, footer: pq.FileMetaData, paths: Collection[str], batch: int, dictionaries: Sequence[str]
+) -> tuple[int, int]:
     """Return the decoded bytes of columns, and the bytes of their largest text.
 
     Args:
         batch: rows to read at once.
         dictionaries: columns that stay in dictionaries.
     """
-    from tussock.jobs.sources.parquet_file import opened_file
-
     names = sorted({path.split(".")[0] for path in paths})
     nbytes = largest = 0
-    found = opened_file(pa.PythonFile(file, mode="r"), read_dictionary=dictionaries).file
+    found = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer, read_dictionary=dictionaries)
     for part in found.iter_batches(batch_size=batch, columns=names, use_threads=False):
         for column in part.columns:
             more, most = _decoded_bytes(column)

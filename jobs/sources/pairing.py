@@ -74,8 +74,8 @@ def picked(
     Args:
         variants: converts the groups that contain variants to VARIANT.
 
-    Requires: `misfit` returns None. Raises: pa.ArrowInvalid for a damaged variant. Cost: lists are not copied; variants
-    stored in parts are assembled one by one.
+    Requires: `misfit` returns None. Raises: pa.ArrowInvalid for a damaged variant, NotPlain for a shredded one. Cost:
+    lists are not copied.
     """
     kinds = pa.types
     if kinds.is_null(array.type):

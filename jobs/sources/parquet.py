@@ -1,5 +1,7 @@
 """Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
 
+Spark reads the files that only its own reader turns into Spark's rows (parquet_footer.py).
+
 Columns, and struct fields at any depth, are found by name, ignoring case, as in Spark. `pairing.py` defines which types
 read as the declared ones. Any other type is a SchemaMismatchError, even if Spark would wrap values silently (int read
 as smallint). A missing declared column or field is an error too, unless the source has the option `missing 'null'`:
@@ -11,37 +13,54 @@ and rows with a value that does not fit become rejects, as do rows with strings 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import ReadPart
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, TimeZones
 from tussock.jobs.sources.boundary import boundary
-from tussock.jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
-from tussock.jobs.sources.far_int96 import far_years_as_spark
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    LegacyZoneError,
+    OnlySparkReadsError,
+    SchemaMismatchError,
+    TooFineTimeError,
+    UnreadableFileError,
+)
 from tussock.jobs.sources.file_portions import FileRecords
-from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
+from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, divided_files, files_of, files_to_decide
 from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
 from tussock.jobs.sources.kept import hadoop_options
-from tussock.jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from tussock.jobs.sources.listing import open_file
 from tussock.jobs.sources.measures import measure_parquet
 from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
 from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
-from tussock.jobs.sources.parquet_file import OpenedFile, opened_file
+from tussock.jobs.sources.parquet_footer import (
+    MODES,
+    OPTIONS,
+    footer_of,
+    has_optional_keys,
+    needs_zone,
+    opened_bytes,
+    reason_for_spark,
+)
 from tussock.jobs.sources.parquet_schema import parquet_fields
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, verify_pin
+from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.rejects import (
     ON_ERROR,
     QUARANTINE,
@@ -54,7 +73,19 @@ from tussock.jobs.sources.rejects import (
     reason_where,
 )
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.jobs.sources.spark_files import (
+    SparkFiles,
+    inferred_fields,
+    is_text,
+    read_by_spark,
+    rows_of_portion,
+    spark_errors,
+    with_facts,
+)
+from tussock.jobs.sources.spark_paths import spark_paths_of
 from tussock.jobs.sources.text import as_text, bad_texts, require_text
+from tussock.jobs.spark.jvm_errors import is_of_machine
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError, did_you_mean
 from tussock.statestore.nested import is_nested, rebuilt, relabelled
@@ -66,6 +97,8 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES = 64 << 20
 _OPTIONS = (*OWN_OPTIONS, "timeZone")
+_BATCH_ROWS = 1 << 16
+_FAR_MICROS = 10_000_000_000_000_000  # from 1970: the year 2286
 _MOST_PIECES = 4  # of a row group: each piece decodes the rows before it too
 MIN_SPLIT_BYTES = 1 << 20  # for smaller parts, opening the file costs more than reading it
 
@@ -98,10 +131,74 @@ class SplitRows:
 _split = decoder_of(Split)
 
 
-class ParquetFiles(FileSource):
-    """Parquet files, split for actors at row groups, and within large ones."""
+class ParquetEngine:
+    """Reads Parquet files in actors, split at row groups, and within large ones."""
 
-    needs_spark: ClassVar[Literal[False]] = False
+    def never(self, source: CreateSource) -> str | None:
+        """See EngineReader. Only a file decides."""
+        return None
+
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        """See EngineReader."""
+        files = files_to_decide(document)
+        with ThreadPoolExecutor(16) as pool:
+            reasons = list(pool.map(lambda file: _reason_for_spark(source.as_of(file.number), file), files))
+        return {file.path: reason for file, reason in zip(files, reasons, strict=True) if reason is not None}
+
+    def divide(
+        self,
+        source: CreateSource,
+        document: msgspec.Raw,
+        by_spark: Mapping[str, str],
+        units: int,
+        zones: TimeZones,
+    ) -> Divided:
+        """See EngineReader. Large files come first.
+
+        Files above the split size are cut. The size shrinks until every unit gets a part. Cost: the footer of each file
+        that is cut.
+        """
+        files, rest, why = divided_files(document, by_spark)
+        share = sum(f.size if f.portions is None else f.cost for f in files) // units
+        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
+        cut: list[Split] = []
+        for f in files:
+            as_of = source.as_of(f.number)
+            with boundary(source, f.path):
+                cut += splits(f, as_of.fields[: as_of.width_of(f.number)], target, as_of.options)
+        cut.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
+        return Divided([msgspec.Raw(msgspec.json.encode(s)) for s in cut], rest, why)
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """See EngineReader."""
+        return _split.decode(part).file.path
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
+        """See EngineReader."""
+        split = _split.decode(part)
+        as_of = source.as_of(split.file.number)
+        try:
+            read = read_split(split, columns, as_of.fields, as_of.options, as_of.width_of(split.file.number))
+        except NotPlain as err:
+            raise OnlySparkReadsError(source.name, split.file.path, str(err)) from err
+        return parted(chunk_of(read.rows, split.file.weight), read.undeclared)
+
+
+def _reason_for_spark(source: CreateSource, file: PinnedFile) -> str | None:
+    """Return why Spark reads a file; None if the engine does. An error of the file is met again by its reader."""
+    try:
+        footer = footer_of(file, source.options)
+    except (pa.ArrowException, OSError, TussockError):
+        return None
+    return reason_for_spark(footer, source.fields[: source.width_of(file.number)], source.options)
+
+
+class ParquetFiles(SparkFiles):
+    """Parquet files. Actors read them, except those that only Spark reads (parquet_footer.py)."""
+
+    format: ClassVar[str] = "parquet"
+    engine: EngineReader | None = ParquetEngine()
+    options_class: ClassVar[str] = "execution.datasources.parquet.ParquetOptions"
     missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
     why_missing: ClassVar[str] = (
         "expected 'error' (hold a file that lacks a declared column) or 'null' (the column is NULL in its rows)"
@@ -111,7 +208,7 @@ class ParquetFiles(FileSource):
         return tuple(HiddenColumn)
 
     def check(self, source: CreateSource) -> None:
-        super().check(source)
+        FileSource.check(self, source)
         for option, value in source.options.items():
             if option.lower() in OPTIONS and value.upper() not in MODES:
                 raise BadOptionError(source.name, option, value, f"expected {' or '.join(MODES)}")
@@ -133,41 +230,51 @@ class ParquetFiles(FileSource):
         file = self.require_file(source, first)
         store, name = open_file(file.path, source.options)
         with pa.PythonFile(RangeFile(store, name, file.size), mode="r") as opened:
-            return parquet_fields(opened, file.path)
+            try:
+                optional = has_optional_keys(pq.read_metadata(opened))
+            except (pa.ArrowException, OSError):
+                optional = False  # `parquet_fields` reports the file
+            return inferred_fields(self, source, file, spark()) if optional else parquet_fields(opened, file.path)
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
         """See FileSource."""
         return measure_parquet(file, source.options)
 
-    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
-        """See ActorReader. Large files come first.
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
+        """See SparkFiles; also raises SchemaMismatchError and LegacyZoneError. Cost: two footers per file."""
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda file: self._require_types(spark, source, file), files_of(document)))
+        return super().frame(spark, source, document, columns)
 
-        Files above the split size are cut. The size shrinks until every unit gets a part. Cost: the footer of each file
-        that is cut.
+    def _require_types(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> None:
+        """Require the types of a file to read as the declared ones, as Spark sees them: it wraps some values silently.
+
+        Wider types are not read value by value, as the engine does if the source quarantines.
         """
-        files = files_of(document)
-        share = sum(f.size if f.portions is None else f.cost for f in files) // units
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
-        found: list[Split] = []
-        for f in files:
-            with boundary(source, f.path):
-                found += splits(f, source.fields[: source.width_of(f.number)], target, source.options)
-        found.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
-        return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
-
-    def item_of(self, part: msgspec.Raw) -> str:
-        return _split.decode(part).file.path
-
-    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        split = _split.decode(part)
-        found = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
-        return parted(chunk_of(found.rows, split.file.weight), found.undeclared)
+        fields = source.fields[: source.width_of(file.number)]
+        verify_pin(file, source.options)
+        require_zone(spark, source, file, fields)
+        addresses = spark_paths_of(spark, [file], source.options)
+        try:
+            java = self.load(spark, self.reader_options(source), [file], addresses)._jdf.schema()
+            declared = {field.name.lower() for field in fields}
+            schema = pa.schema(
+                (f.name(), arrow_type(name_of_type(f.dataType())))
+                for f in java.fields()
+                if f.name().lower() in declared
+            )
+        except spark_errors() as err:
+            if is_of_machine(err):
+                raise
+            raise UnreadableFileError(file.path, self.format, cause_of(err)) from err
+        options = {name: value for name, value in source.options.items() if name != ON_ERROR}
+        _require_columns(file, schema, fields, range(len(fields)), options)
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
-        from tussock.jobs.sources.spark_files import read_by_spark
-
         options = {k: v for k, v in source.options.items() if k.lower() in OPTIONS}
         files = files_of(document)
         if not quarantines(source):
@@ -176,6 +283,19 @@ class ParquetFiles(FileSource):
             lambda before, after: before.unionAll(after),
             [_fitting_rows(session, source, options, file, hidden) for file in files],
         )
+
+
+def require_zone(spark: "SparkSession", source: CreateSource, file: PinnedFile, fields: Sequence[Field]) -> None:
+    """Require that Spark's Java has the time zone of a file's legacy times, if the file does not name one.
+
+    Raises LegacyZoneError.
+    """
+    if not needs_zone(footer_of(file, source.options), fields, source.options):
+        return
+    wanted, jvm = source.options.get("timeZone", "UTC"), cast(Any, spark._jvm)
+    zone = jvm.java.util.TimeZone.getDefault()
+    if not zone.hasSameRules(jvm.java.util.TimeZone.getTimeZone(wanted)):
+        raise LegacyZoneError(source.name, file.path, wanted, str(zone.getID()))
 
 
 def _fitting_rows(
@@ -190,9 +310,6 @@ def _fitting_rows(
     Each file is read separately, because files differ in their types.
     """
     from pyspark.sql.types import NumericType
-
-    from tussock.jobs.sources.spark_files import is_text, rows_of_portion, with_facts
-    from tussock.jobs.sources.spark_paths import spark_paths_of
 
     verify_pin(file, source.options)
     addresses = spark_paths_of(session, [file], source.options)
@@ -231,8 +348,8 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
         return [Split(file)]
     verify_pin(file, options)
     with _open(file, options) as opened:
-        meta = opened.file.metadata
-        _require_columns(file, opened.schema, fields, range(len(fields)), options)
+        meta = opened.metadata
+        _require_columns(file, opened.schema_arrow, fields, range(len(fields)), options)
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
         starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
@@ -295,13 +412,14 @@ def read_split(
         ChangedFileError: size or ETag differ from the pin, before or after the read.
         SchemaMismatchError: a column is missing or reads as another type.
         UnreadableFileError: not a Parquet file, cut short or damaged.
+        NotPlain: only Spark reads the file.
 
     Cost: two HEAD requests, the footer, and one coalesced read of the columns' chunks. Memory: the decoded columns.
     """
     file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
     verify_pin(file, options)
-    with _open(file, options) as opened:
-        schema, reader = opened.schema, opened.file
+    with _open(file, options) as reader:
+        schema = reader.schema_arrow
         wanted = tuple(columns)
         is_wanted = frozenset(wanted).__contains__
         width = len(fields) if width is None else width
@@ -314,8 +432,7 @@ def read_split(
         if rows is None:
             rows = sum(reader.metadata.row_group(g).num_rows for g in groups) - split.skipped
         try:
-            table = opened.read(groups, [n for n, _ in found if n is not None], split.skipped, split.rows)
-            legacy = legacy_zones(reader.metadata.metadata, options)
+            table = _read_rows(reader, groups, [n for n, _ in found if n is not None], split.skipped, split.rows)
             int96 = {
                 c.path
                 for c in (reader.schema.column(i) for i in range(len(reader.schema)))
@@ -326,10 +443,9 @@ def read_split(
                 if name is None:
                     typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
                     continue
-                zone = legacy.int96 if name in int96 else legacy.datetime
                 column, field = table[name], fields[c]
                 if name in int96:
-                    column = far_years_as_spark(column, partial(_in_seconds, split, options, groups, name))
+                    _require_near_years(name, column)
                 if quarantine and not _reads_as(column.type, field.type, options):
                     values, bad = narrowed(column, arrow_type(field.type))
                     typed.append(values)
@@ -346,7 +462,7 @@ def read_split(
                     reasons.append(
                         reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond")
                     )
-                typed.append(_as_declared(column, field.type, zone))
+                typed.append(_as_declared(column, field.type))
                 if "string" in field.type and not quarantine:
                     require_text(file.path, field.name, typed[-1], split.first_row + 1)
                 elif "string" in field.type and (bad := bad_texts(typed[-1])).any():
@@ -370,28 +486,59 @@ def read_split(
     return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
 
 
-def _in_seconds(split: Split, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
-    """Read an INT96 column in seconds."""
-    with _open(split.file, options, "s") as opened:
-        return opened.read(groups, [name], split.skipped, split.rows)[name]
+def _require_near_years(name: str, column: pa.ChunkedArray) -> None:
+    """Require times of an INT96 column that Arrow reads as Spark does. Raises NotPlain.
+
+    An INT96 contains a Julian day and the nanoseconds of that day. Spark counts days below zero, and overflows in far
+    years. Arrow treats both parts as unsigned.
+    """
+    bounds = pc.min_max(column.cast(pa.int64())).as_py()
+    if bounds["min"] is not None and max(-bounds["min"], bounds["max"]) > _FAR_MICROS:
+        raise NotPlain(f"column {name!r} has times of far years in INT96")
 
 
 @contextmanager
-def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") -> Iterator[OpenedFile]:
-    store, name = open_pinned(file, options)
+def _open(file: PinnedFile, options: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
     try:
-        source = (
-            pa.OSFile(local)
-            if (local := file.local_path)
-            else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
-        )
-        opened = opened_file(
-            source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False
+        opened = pq.ParquetFile(
+            opened_bytes(file, options),
+            metadata=footer_of(file, options),
+            pre_buffer=True,
+            coerce_int96_timestamp_unit="us",
+            arrow_extensions_enabled=False,
         )
     except (pa.ArrowException, OSError) as err:
         raise _unreadable(file, err, options) from err
-    with opened.file:
+    with opened:
         yield opened
+
+
+def _read_rows(
+    file: pq.ParquetFile, groups: Sequence[int], names: Sequence[str], first: int = 0, count: int | None = None
+) -> pa.Table:
+    """Read some columns of some row groups.
+
+    Args:
+        first, count: a non-empty range of the groups' rows, if there are columns; None: all from `first` on. Rows
+            before it are decoded too.
+    """
+    if (count is None and not first) or not names:
+        return file.read_row_groups(list(groups), columns=list(names), use_threads=False)
+    # Rows before the first one are decoded too: no more of them at once than are wanted.
+    most = _BATCH_ROWS if count is None else min(_BATCH_ROWS, count)
+    batches = file.iter_batches(most, row_groups=list(groups), columns=list(names), use_threads=False)
+    return pa.Table.from_batches(_rows_in_range(batches, first, count))
+
+
+def _rows_in_range(batches: Iterator[pa.RecordBatch], first: int, count: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield a range of rows. Stops reading at its end."""
+    for batch in batches:
+        part = batch.slice(first, count)
+        first = max(0, first - len(batch))
+        if len(part):
+            yield part
+        if count is not None and (count := count - len(part)) == 0:
+            return
 
 
 def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
@@ -449,7 +596,7 @@ def _reads_as(found: pa.DataType, declared: str, options: Mapping[str, str]) -> 
     return misfit(found, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
 
 
-def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None) -> pa.ChunkedArray:
+def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
     """Convert a column to exactly the declared type. The caller checks strings and digits below the microsecond."""
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
@@ -457,25 +604,20 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.nulls(len(column), target)], target)
     if is_nested(target):
-        return pa.chunked_array([_nested_as_declared(chunk, target, legacy_zone) for chunk in column.chunks], target)
+        return pa.chunked_array([_nested_as_declared(chunk, target) for chunk in column.chunks], target)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and target != pa.int64():
         column = pc.floor_temporal(column, unit="microsecond")
     if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    if legacy_zone is not None and pa.types.is_date(column.type):
-        column = rebased(column, legacy_zone)
     if pa.types.is_string(target):
         column = as_text(column)
     elif pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
-    column = relabelled(column, target)
-    if legacy_zone is not None and declared == "timestamp":  # Spark leaves local times, which have no zone
-        column = rebased(column, legacy_zone)
-    return column
+    return relabelled(column, target)
 
 
-def _nested_as_declared(array: pa.Array, target: pa.DataType, legacy_zone: str | None) -> pa.Array:
+def _nested_as_declared(array: pa.Array, target: pa.DataType) -> pa.Array:
     def leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
-        return one_array(_as_declared(pa.chunked_array([values]), type_name(kind), legacy_zone))
+        return one_array(_as_declared(pa.chunked_array([values]), type_name(kind)))
 
     return rebuilt(array, target, leaf)

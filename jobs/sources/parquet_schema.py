@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.sources.parquet_file import leaf_count, opened_file
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.types import (
     INTERVALS,
@@ -88,13 +87,13 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     Raises: UnreadableSchemaError.
     """
     try:
-        opened = opened_file(file, arrow_extensions_enabled=False)
+        opened = pq.ParquetFile(file, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
-    columns, noted = opened.file.schema, _noted_by_spark(opened.schema)
+    columns, noted = opened.schema, _noted_by_spark(opened.schema_arrow)
     leaves = _Leaves(columns, _variants(columns))
     return tuple(
-        Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema)
+        Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
     )
 
 
@@ -160,6 +159,13 @@ class _Leaves:
             return array_name(self._spark_type(kind.value_type))
         self._at += 1
         return _leaf_type(kind, self._columns[self._at - 1])
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """Return the number of a file's columns that a column of this type occupies."""
+    if pa.types.is_dictionary(kind):
+        return leaf_count(kind.value_type)
+    return sum(leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def _leaf_type(kind: pa.DataType, leaf: pq.ColumnSchema) -> str:

@@ -60,6 +60,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     served: str = ""  # in a task: the address under which the driver serves the bytes (object_gateway.py)
     cost: int = 0  # bytes that an epoch counts for it, or for each portion (file_portions.py); 0: not measured
     portions: Portions | None = None  # of a file that is taken in portions; `number` is that of one of them
+    by_spark: str = ""  # of a taken file: why Spark read it; empty: the engine did
 
     @property
     def epoch_cost(self) -> int:

@@ -3,19 +3,17 @@
 A file is plain if a scan proves that Spark's reader parses it to the same rows; docs/design/plain-files.md has the
 rules. Any other file is read by Spark, as a whole.
 
-    never      the options or columns of a source are not on the tested list: Spark reads all its files
-    divided    the driver scans the beginning of each file, and leaves to Spark what is not plain there
-    read       an actor parses a file. What is not plain further down is a NotPlainFileError: the driver runs the
-               levels again, with the source's files read by Spark
-
-The proof is a part of the read, so it costs no second pass and is not stored.
+    never                the options or columns of a source are not on the tested list: Spark reads all its files
+    reasons_for_spark    the barrier scans the beginning of each new file, and leaves to Spark what is not plain there
+    read                 an actor parses a file. A file that is not plain further down is an OnlySparkReadsError: a
+                         superseding barrier leaves it to Spark
 """
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Literal, cast
+from typing import BinaryIO, cast
 
 import msgspec
 import numpy as np
@@ -23,14 +21,15 @@ import pyarrow as pa
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Divided, ReadPart
-from tussock.jobs.sources.files import OWN_OPTIONS, document_of, files_of
+from tussock.jobs.sources.base import Divided, ReadPart, TimeZones
+from tussock.jobs.sources.errors import OnlySparkReadsError
+from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
 from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone
 from tussock.jobs.sources.rejects import chunk_of, parted
 from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
 from tussock.statestore.decoding import decoder_of
-from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.errors import TussockError
 from tussock.statestore.types import arrow_type
 from tussock.statestore.zones import RuledZone, digest_of, is_utc
 
@@ -55,17 +54,6 @@ TEXT_OPTIONS: Mapping[str, Collection[str]] = {
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class NotPlainFileError(InputError):
-    """A file is not plain in a part that the driver had not scanned. The driver runs the epoch again with Spark."""
-
-    source: str
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"file {self.path} of source {self.source!r} is not plain: {self.reason}. Spark reads it."
-
-
 class PlainPart(msgspec.Struct, frozen=True):
     """A file for one actor, and the time zone of its times without an offset, by its recorded rules."""
 
@@ -79,10 +67,8 @@ _part = decoder_of(PlainPart)
 class PlainTexts:
     """Reads the plain files of a text format."""
 
-    needs_spark: ClassVar[Literal[False]] = False
-
     def never(self, source: CreateSource) -> str | None:
-        """See PlainReader."""
+        """See EngineReader."""
         for name, value in format_options(source.options).items():
             if not self.is_plain_option(name, value):
                 return f"option {name} {value!r} is not on the list of plain options"
@@ -122,35 +108,33 @@ class PlainTexts:
         """Parse lines: the columns `wanted` of `fields`, ascending, typed as declared. Raises NotPlain."""
         raise NotImplementedError
 
-    def divided(
-        self, source: CreateSource, document: msgspec.Raw, time_zone: RuledZone, zone_of: Callable[[str], RuledZone]
-    ) -> Divided:
-        """See PlainReader."""
-
-        def zone_of_file(file: PinnedFile) -> RuledZone:
-            named = format_options(source.as_of(file.number).options).get("timezone")
-            return time_zone if named is None else zone_of(named)
-
-        files = files_of(document)
-        parts = [PlainPart(file, zone_of_file(file)) for file in files]
+    def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
+        """See EngineReader."""
+        parts = [PlainPart(file, _zone_of(source, file, zones)) for file in files_to_decide(document)]
         with ThreadPoolExecutor(16) as pool:
             reasons = list(pool.map(lambda part: self._reason(source, part), parts))
-        plain = [part for part, reason in zip(parts, reasons, strict=True) if reason is None]
-        plain.sort(key=lambda part: (-part.file.size, part.file.number))
-        others = [file for file, reason in zip(files, reasons, strict=True) if reason is not None]
-        why = next((f"{f.path} is not plain: {r}" for f, r in zip(files, reasons, strict=True) if r is not None), "")
-        return Divided(
-            tuple(msgspec.Raw(msgspec.json.encode(part)) for part in plain),
-            document_of(others) if others else None,
-            why,
-        )
+        return {part.file.path: reason for part, reason in zip(parts, reasons, strict=True) if reason is not None}
+
+    def divide(
+        self,
+        source: CreateSource,
+        document: msgspec.Raw,
+        by_spark: Mapping[str, str],
+        units: int,
+        zones: TimeZones,
+    ) -> Divided:
+        """See EngineReader. Large files come first."""
+        plain, rest, why = divided_files(document, by_spark)
+        parts = [PlainPart(file, _zone_of(source, file, zones)) for file in plain]
+        parts.sort(key=lambda part: (-part.file.size, part.file.number))
+        return Divided(tuple(msgspec.Raw(msgspec.json.encode(part)) for part in parts), rest, why)
 
     def item_of(self, part: msgspec.Raw) -> str:
-        """See PlainReader."""
+        """See EngineReader."""
         return _part.decode(part).file.path
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
-        """See PlainReader."""
+        """See EngineReader."""
         of = _part.decode(part)
         source = source.as_of(of.file.number)
         verify_pin(of.file, source.options)
@@ -158,7 +142,7 @@ class PlainTexts:
             rows = self._rows(source, of, columns)
         except NotPlain as err:
             verify_pin(of.file, source.options)  # the scan may have met a file in the middle of a change
-            raise NotPlainFileError(source.name, of.file.path, str(err)) from err
+            raise OnlySparkReadsError(source.name, of.file.path, str(err)) from err
         verify_pin(of.file, source.options)
         return parted(chunk_of(rows, of.file.weight))
 
@@ -231,6 +215,12 @@ class PlainTexts:
             first = False
             block = block.removeprefix(BYTE_ORDER_MARK)  # Hadoop's reader of lines omits one at a file's begin
             yield block[self.records_start(source, file, block) :]
+
+
+def _zone_of(source: CreateSource, file: PinnedFile, zones: TimeZones) -> RuledZone:
+    """Return the zone of a file's times without an offset."""
+    name = format_options(source.as_of(file.number).options).get("timezone")
+    return zones.of_store if name is None else zones.named(name)
 
 
 def _form(source: CreateSource, part: PlainPart) -> TextForm:

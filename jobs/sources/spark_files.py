@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 import msgspec
@@ -24,7 +24,7 @@ from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.object_ticket import with_object_names
-from tussock.jobs.sources.base import PlainReader
+from tussock.jobs.sources.base import EngineReader
 from tussock.jobs.sources.errors import (
     BadOptionError,
     MissingSparkModuleError,
@@ -36,7 +36,7 @@ from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, packer
 from tussock.jobs.sources.file_facts import fact, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
-from tussock.jobs.sources.listing import open_file, server_options
+from tussock.jobs.sources.listing import ListedFile, open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.rejects import quarantines
@@ -74,8 +74,7 @@ TIME_ZONE = "timeZone"  # an option of Spark's text readers: the zone of times w
 class SparkFiles(FileSource):
     """Files that Spark's reader of the data source `format` reads. One task reads a whole file."""
 
-    needs_spark: ClassVar[Literal[True]] = True
-    plain: PlainReader | None = None
+    engine: EngineReader | None = None
     missing_columns: ClassVar[tuple[str, ...]] = ("null",)
     why_missing: ClassVar[str] = (
         "expected 'null': Spark's reader fills a column that a file lacks with NULL, as does this source by default"
@@ -114,7 +113,7 @@ class SparkFiles(FileSource):
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SparkReader: pinned files as chunks, OUTPUT_DDL.
+        """See SourceReader: pinned files as chunks, OUTPUT_DDL.
 
         One task reads one file or a few small ones. The chunks of a file are in order.
 
@@ -442,18 +441,23 @@ class SparkTypedFiles(SparkFiles):
         first = self.first_file(source)
         if source.fields:
             return source.fields
-        file = self.require_file(source, first)
-        session, store_and_name = spark(), open_file(file.path, source.options)
-        try:
-            found = (
-                session.read.format(self.format)
-                .options(**self.reader_options(source))
-                .load(spark_path(session, file.path, *store_and_name))
-                ._jdf.schema()
-            )
-        except spark_errors() as err:
-            raise UnreadableSchemaError(file.path, self.format, cause_of(err)) from err
-        return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
+        return inferred_fields(self, source, self.require_file(source, first), session=spark())
+
+
+def inferred_fields(
+    reader: SparkFiles, source: CreateSource, file: ListedFile, session: "SparkSession"
+) -> tuple[Field, ...]:
+    """Return the columns that Spark infers from a file. Raises UnreadableSchemaError."""
+    try:
+        schema = (
+            session.read.format(reader.format)
+            .options(**reader.reader_options(source))
+            .load(spark_path(session, file.path, *open_file(file.path, source.options)))
+            ._jdf.schema()
+        )
+    except spark_errors() as err:
+        raise UnreadableSchemaError(file.path, reader.format, cause_of(err)) from err
+    return tuple(Field(f.name(), name_of_type(f.dataType())) for f in schema.fields())
 
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":

@@ -1,7 +1,8 @@
 """The taken files of a source: one row per file in a state table of the source, written in the epoch that reads it.
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string |
-    unread boolean | accepted string | modified bigint | ingested bigint | cost bigint | portions string
+    unread boolean | accepted string | modified bigint | ingested bigint | cost bigint | portions string |
+    by_spark string
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
@@ -43,8 +44,9 @@ _COLUMNS = (
     ("ingested", "bigint"),
     ("cost", "bigint"),
     ("portions", "string"),
+    ("by_spark", "string"),
 )
-_SIZE, _NUMBER = 1, len(_FIRST) - 1
+_SIZE, _NUMBER, _BY_SPARK = 1, len(_FIRST) - 1, len(_COLUMNS) - 1
 
 _THREADS = 8  # that hash local files
 _FILES_PER_TASK = 64
@@ -201,6 +203,20 @@ def taken_total(taken: StorageTable) -> tuple[int, int]:
     return sum(map(len, parts)), sum(pc.sum(part).as_py() or 0 for part in parts)
 
 
+def taken_by_spark(taken: StorageTable) -> tuple[int, str]:
+    """Return the number of taken files that Spark reads, and the last of them with the reason.
+
+    Cost: a scan of two narrow columns.
+    """
+    parts = taken.scan(columns=(_NUMBER, _BY_SPARK))
+    left = [part.filter(pc.not_equal(part["by_spark"], "")) for part in parts]
+    count = sum(map(len, left))
+    if not count:
+        return 0, ""
+    last = max((row["number"], row["by_spark"]) for part in left for row in part.to_pylist())
+    return count, last[1]
+
+
 def as_recorded(schema: TableSchema, files: Sequence[PinnedFile], epoch: int) -> list[PinnedFile]:
     """Return the files with the facts that the table records, or has recorded, about them.
 
@@ -255,6 +271,7 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
         "ingested": [f.ingested for f in files],
         "cost": [f.cost for f in files],
         "portions": ["" if f.portions is None else _portions_text(f) for f in files],
+        "by_spark": [f.by_spark for f in files],
     }
     columns = {c.name: pa.array(values[c.name], arrow_type(c.type)) for c in schema.columns}
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
@@ -321,6 +338,7 @@ def _files(rows: pa.Table) -> list[PinnedFile]:
             cost=r.get("cost", 0),
             portions=_portions.decode(text) if (text := r.get("portions")) else None,
             modified=r.get("modified", 0),
+            by_spark=r.get("by_spark", ""),
             ingested=r.get("ingested") or time_of_epoch(r["epoch"]),
         )
         for r in rows.to_pylist()

@@ -307,10 +307,10 @@ class Unit:
         def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
             found = list[ReadPart]()
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
-                actors = reader.plain if reader.needs_spark else reader
-                assert actors is not None, "Spark reads all input of this source"
+                engine = reader.engine
+                assert engine is not None, "Spark reads all input of this source"
                 for part in _parts.decode(chunk):
-                    one = actors.read(statement, part, source.columns)
+                    one = engine.read(statement, part, source.columns)
                     if source.hidden:
                         one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
                     found.append(one)

@@ -17,6 +17,7 @@ from tussock.jobs.barriers.barrier import (
     keeper_of,
     statement_of,
     taken_table,
+    time_zones,
     with_first_files,
 )
 from tussock.jobs.barriers.detour import Detour
@@ -28,9 +29,8 @@ from tussock.jobs.catalog.statement_log import replay
 from tussock.jobs.chunks.chunk import WEIGHT, decode
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import Asked, Item, Pins, Restated, SparkReader
-from tussock.jobs.sources.errors import CannotRestateError
-from tussock.jobs.sources.plain import NotPlainFileError
+from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.errors import CannotRestateError, OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import parted
 from tussock.statestore.errors import InputError
@@ -111,7 +111,7 @@ class Restating:
 
     @property
     def _pins(self) -> Pins:
-        return self._pinning.pin(self._pinning.source, None).pins
+        return self._pinning.pin(self._pinning.source, None, self._pinning.version.catalog).pins
 
     def rows(self, spark: "Callable[[], SparkSession]") -> tuple[int, int]:
         """Return the number of removed and of added rows.
@@ -123,26 +123,23 @@ class Restating:
         statement = statement_of(self._pinning.source)
         reader = reader_of(statement)
         document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
-        if reader.needs_spark:
-            read = self._rows_of_texts(spark, statement, reader, document)
-        else:
-            read = (reader.read(statement, part, ()).rows for part in reader.parts(statement, document, 1))
+        read = self._chunks(spark, statement, document)
         goes = comes = 0
         for weights in (rows[WEIGHT].to_numpy() for rows in read):
             goes, comes = goes + int((weights < 0).sum()), comes + int((weights > 0).sum())
         return goes, comes
 
-    def _rows_of_texts(
-        self, spark: "Callable[[], SparkSession]", statement: CreateSource, reader: SparkReader, document: msgspec.Raw
+    def _chunks(
+        self, spark: "Callable[[], SparkSession]", statement: CreateSource, document: msgspec.Raw
     ) -> Iterator[pa.Table]:
-        """Yield chunks of rows without values: of plain files, and of the others by Spark."""
-        catalog, rest = self._pinning.base.version.catalog, document
-        time_zone = catalog.zone(self._pinning.meta.settings.time_zone)
-        if (plain := reader.plain) is not None:
-            divided = plain.divided(statement, document, time_zone, catalog.zone)
+        """Yield chunks of rows without values, read by the engine, and by Spark what the pins leave to it."""
+        catalog, reader, rest = self._pinning.base.version.catalog, reader_of(statement), document
+        zones = time_zones(self._pinning.meta, catalog)
+        if (engine := reader.engine) is not None:
+            divided = engine.divide(statement, document, self._pins.by_spark, 1, zones)
             try:
-                yield from [plain.read(statement, part, ()).rows for part in divided.parts]
-            except NotPlainFileError:
+                yield from [engine.read(statement, part, ()).rows for part in divided.parts]
+            except OnlySparkReadsError:
                 pass
             else:
                 if divided.rest is None:
@@ -150,7 +147,7 @@ class Restating:
                 rest = divided.rest
         from tussock.jobs.spark.session import epoch_session
 
-        found = reader.frame(epoch_session(spark(), time_zone), statement, rest, ()).toArrow()
+        found = reader.frame(epoch_session(spark(), zones.of_store), statement, rest, ()).toArrow()
         if failures := found["failure"].drop_null().to_pylist():
             raise first_failure(failures)
         chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -16,7 +16,9 @@ from tussock.jobs.barriers.barrier import (
     rejected,
     statement_of,
     taken_table,
+    time_zones,
     with_first_files,
+    with_reasons_for_spark,
 )
 from tussock.jobs.barriers.builds import AsInBarrier
 from tussock.jobs.barriers.detour import Detour, dropped
@@ -28,6 +30,7 @@ from tussock.jobs.catalog.statement_log import replay, skip_arguments, statement
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import computed_after
 from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
@@ -226,6 +229,7 @@ def _superseded(
     reasons: Mapping[str, str] | None = None,
     finished: str = "",
     given_up: str = "",
+    by_spark: Mapping[int, Mapping[str, str]] = {},
 ) -> bool:
     """Supersede `failed`; return False if it is no longer the open barrier."""
     version = meta.latest()
@@ -233,7 +237,14 @@ def _superseded(
     if barrier is None or barrier.epoch != failed.epoch:
         return False
     superseding = _Superseding(
-        meta, version, barrier, detour, reasons=reasons or {}, finished=finished, given_up=given_up
+        meta,
+        version,
+        barrier,
+        detour,
+        reasons=reasons or {},
+        finished=finished,
+        given_up=given_up,
+        by_spark=by_spark,
     )
     meta.supersede_barrier(barrier, superseding.plan)
     return True
@@ -280,6 +291,21 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
     return True
 
 
+def leave_to_spark(meta: MetaStore, failed: Barrier, error: OnlySparkReadsError) -> None:
+    """Supersede a barrier whose epoch met a file that only Spark reads with one that leaves the file to Spark.
+
+    The file may be new, or taken by an earlier epoch of which no view read it.
+
+    No effect if `failed` is no longer the open barrier. Raises: `error` if the barrier leaves the file to Spark
+    already; LostRaceError if it was committed or superseded meanwhile.
+    """
+    (source,) = (r.id for r in (failed.catalog or meta.latest().catalog).live() if r.name == error.source)
+    if error.path in failed.by_spark.get(source, {}):
+        raise error
+    if _superseded(meta, failed, by_spark={source: {error.path: error.reason}}):
+        log.info("source %s: Spark reads %s: %s", error.source, error.path, error.reason)
+
+
 @dataclass(frozen=True, slots=True)
 class _Superseding:
     """Decides the barrier that replaces an open one."""
@@ -293,6 +319,7 @@ class _Superseding:
     finished: str = ""  # a view whose build finishes in this epoch
     given_up: str = ""  # a view whose build is given up
     gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # items that leave, by source in the held barrier
+    by_spark: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # files left to Spark, by source in it
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -322,6 +349,7 @@ class _Superseding:
             moment=held.moment,
             by_intervals=held.by_intervals,
             passed_over=held.passed_over,
+            by_spark={r: dict(pins.by_spark) for r, pins in sources.items() if pins.by_spark},
         )
 
     def require_known(self) -> None:
@@ -391,11 +419,16 @@ class _Superseding:
         if read is not None and (gone := self.gone.get(source.id)):
             read = reader_of(statement).part_of(read, set(names_of(source, read)) - set(gone))
         before = Pins(read, barrier.unread.get(source.id))
+        decided = {**barrier.by_spark.get(source.id, {}), **self.by_spark.get(source.id, {})}
         taken = taken_table(self.meta, Base(self.version), source)
         keeper = keeper_of(self.meta, Base(self.version))
-        return reader_of(statement).revise(
-            statement, before, taken, self.detour.skip_files, self.detour.repin_files, keeper
-        )
+        reader, repin = reader_of(statement), self.detour.repin_files
+        pins = reader.revise(statement, before, taken, self.detour.skip_files, repin, keeper)
+        if pins.read is not None and (part := reader.part_of(pins.read, repin)) is not None:
+            zones = time_zones(self.meta, self._held_catalog)
+            anew = with_reasons_for_spark(statement, Pins(part), zones).by_spark
+            decided = {**{name: why for name, why in decided.items() if name not in repin}, **anew}
+        return replace(pins, by_spark=decided)
 
     def _holds(self, source: Relation) -> tuple[Hold, ...]:
         """Return a source's holds in the superseded barrier, without files that the user decided, plus the new hold."""
@@ -446,7 +479,9 @@ class _PinningSkipped(Pinning):
             if r.kind is RelationKind.SOURCE
         ]
         found = {
-            name for source in sources for name in names_of(source, self.pin(source, self.max_epoch_bytes).pins.unread)
+            name
+            for source in sources
+            for name in names_of(source, self.pin(source, self.max_epoch_bytes, catalog).pins.unread)
         }
         held = {h.file for source in sources for h in source.holds}
         if unheld := [path for path in self.detour.repin_files if path not in held]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tussock import __version__
+from tussock.jobs.barriers.barrier import time_zones
 from tussock.jobs.catalog.definition import created_by, find, follows_moment, source_of
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner
@@ -222,7 +223,11 @@ class ViewTests:
         if document is None:
             return []
         located = reader.located(source, document, Keeper(at.meta.objects, version.epoch))
-        if reader.needs_spark:
+        engine = reader.engine
+        divided = (
+            None if engine is None else engine.divide(source, located, {}, 1, time_zones(at.meta, version.catalog))
+        )
+        if engine is None or divided is None or divided.rest is not None:
             from tussock.jobs.spark.collected import collected
             from tussock.jobs.spark.session import sql_session
 
@@ -231,8 +236,8 @@ class ViewTests:
 
         def rows() -> Iterator[Row]:
             columns = range(len(source.fields))
-            for part in reader.parts(source, located, 1):
-                read = reader.read(source, part, columns).rows
+            for part in divided.parts:
+                read = engine.read(source, part, columns).rows
                 wide = with_hidden(read, file_of_part(part), hidden) if hidden else read
                 yield from plain_rows(wide.select(list(range(len(columns) + len(hidden)))))
 

@@ -49,6 +49,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()  # inputs that `tussock barrier abandon` skipped, as text for people
     # By source id, like `splits`: inputs that count as taken and are not read.
     unread: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict, name="skipped_files")
+    by_spark: dict[int, dict[str, str]] = {}  # by source id and file: why Spark reads it; the engine reads the others
     skipped_entries: tuple[int, ...] = ()  # log positions that are not replayed
     # Unix microseconds: the value of now() in views, at least the previous version's. 0: the previous version's.
     moment: int = 0

@@ -485,6 +485,7 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         run={"interval": "2024-01-01/2024-01-02"},
         skipped=("file /data/b.parquet",),
         unread={5: document_of([PinnedFile("/data/b.parquet", 1, "1-1", 2)])},
+        by_spark={5: {"/data/c.parquet": "its variants are shredded"}},
         skipped_entries=(6, 7),
         prev_epoch=1,
         epoch=LAST,

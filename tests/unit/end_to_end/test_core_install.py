@@ -6,11 +6,15 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, open_store
 from tests.unit.end_to_end.test_session_without_spark import created
 from tests.unit.project.test_dependencies import declared, distributions_of, modules_of
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.session import Session
 from tussock.statestore.extras import EXTRAS, MissingExtraError
 from tussock.statestore.meta.store import MetaStore
@@ -214,6 +218,29 @@ def test_each_public_name_of_a_session_needs_the_core_or_names_the_extra(store: 
             assert (kind, said.endswith(f'pip install "tussock[{extra}]"')) == ("MissingExtraError", True), (
                 f"{name}: {kind}: {said}"
             )
+
+
+A_FILE_OF_SPARK = """
+    found = answer(lambda: Session(store, runner="auto").flush())
+    print(json.dumps({"said": found}))
+"""
+
+
+def test_an_epoch_that_needs_spark_for_a_file_names_the_file_the_reason_and_the_extra(store: Path) -> None:
+    (store.parent / "files").mkdir()
+    path = store.parent / "files" / "1.parquet"
+    variant = pa.array([{"metadata": b"\x01\x00\x00", "value": None, "typed_value": 1}])
+    pq.write_table(pa.table({"v": variant.cast(SHREDDED)}), path)
+    fields = (Field("v", "variant"),)
+    source = CreateSource("s", "parquet", fields, {"path": str(path.parent)})
+    append(open_store(store, "maker"), source, CreateView("all_v", "…", Scan("s", (0,), fields)))
+    kind, said = in_the_core(store, A_FILE_OF_SPARK)["said"]  # type: ignore[misc]
+    assert kind == "NeedsSparkError"
+    assert f"files of s ({path}: its variants are shredded), and Spark is not installed here" in said
+    assert said.endswith('pip install "tussock[spark]"')
+
+
+SHREDDED = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int64()})
 
 
 def test_each_module_that_the_core_does_not_bring_is_named_with_its_extra() -> None:

@@ -613,6 +613,10 @@ ELSEWHERE = {
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
     "InheritedError": ("needs a process that forks", "tests/unit/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
+    "LegacyZoneError": (
+        "Spark reads the file; the commands are those of UnreadableFileError",
+        "tests/spark/jobs/sources/test_legacy_calendar.py",
+    ),
     "LostOffsetsError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
     "NeedsSparkError": ("the remedy starts Spark", "tests/spark/jobs/driver/test_runner.py"),
     "NoEpochYetError": (
@@ -681,7 +685,7 @@ NOT_RUN = {
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
         WorkerDiskFullError WorkerFailedError WorkerLostError""",
     "Something must be installed or configured": """
-        MissingCalendarError MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
+        MissingExtraError MissingSparkModuleError NeedsHadoopAwsError NoPipelinesFolderError
         NotInstalledError
         SparkReleaseError UnknownZoneError""",
     "The remedy is a copy of the damaged object": """
@@ -693,8 +697,8 @@ NOT_RUN = {
         EpochMovedError LogMovedError LostRaceError TasksOpenError ZoneRecordedError""",
     "The remedy starts Spark, or clears a task of Airflow": """
         MissingRecordError SparkNeededError SparkWantedError""",
-    "The driver catches it and reads the file by Spark": """
-        NotPlainFileError""",
+    "The run catches it, and supersedes its barrier": """
+        OnlySparkReadsError""",
     "A defect of Tussock, to be reported": """
         ChangeError KernelError KeyRangeError SparkTypeError TableSchemaError UnorderedRowsError
         WrongColumnsError WrongRowsError""",

@@ -344,7 +344,7 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
         CreateView("v", "…", counted),
     )
     version = session.meta.latest()
-    with pytest.raises(NeedsSparkError, match=r"only Spark can read files of s \(.*1.csv is not plain: column 'a'"):
+    with pytest.raises(NeedsSparkError, match=r"only Spark can read files of s \(.*1.csv: column 'a'"):
         Session(str(folder), create=False, runner="local").flush()
     assert session.meta.latest() == version
     abandon(session.meta, Detour(skip_files=(str(tmp_path / "files" / "1.csv"),)))

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,13 +17,14 @@ from pyspark.sql import SparkSession
 from tests.support.jobs.sources.delta_by_hand import add, commit, features, table_of
 from tests.support.jobs.sources.nested_fields import NULL, delta_rows, pinned_table
 from tests.support.jobs.sources.pinned import pinned
+from tests.support.jobs.sources.plain_texts import as_decided
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.session import Session
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from tussock.jobs.sources.parquet import Split, read_split
-from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.parquet import ParquetFiles, Split, read_split
 from tussock.statestore.types import arrow_type, type_name
 
 #: Declared type: narrower types in a file.
@@ -397,10 +399,14 @@ def test_lists_and_maps_of_every_shape_are_found_and_read_as_spark_reads_them(
         path = tmp_path / f"{n}.parquet"
         write_shape(spark, path, schema, rows)
         theirs = spark.read.parquet(str(path))
-        with path.open("rb") as file:
-            fields = parquet_fields(file, name)
+        source = CreateSource("s", "parquet", (), {"path": str(path)})
+        fields = ParquetFiles().describe(source, lambda: spark)
         assert [(f.name, f.type) for f in fields] == theirs.dtypes, name
-        ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).rows.drop_columns("_row_id")
+        source = msgspec.structs.replace(source, fields=fields)
+        reason, ours = as_decided(spark, source, pinned(path))
+        assert (reason == "the keys of a map are optional") == ("map" in name), name
+        assert isinstance(ours, pa.Table), ours
+        ours = ours.select(range(len(fields))).rename_columns([f.name for f in fields])
         ours.validate(full=True)
         assert as_text(ours) == as_text(theirs.toArrow()), name
 
@@ -409,7 +415,10 @@ def test_lists_and_maps_of_every_shape_are_found_and_read_as_spark_reads_them(
 def test_a_key_that_is_null_is_an_error_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     schema, _ = SHAPES["a map with optional keys"]
     write_shape(spark, path := tmp_path / "x.parquet", schema, [[("m", [("key_value", [("value", 1)])])]])
-    with pytest.raises(UnreadableFileError, match="a map has a key that is NULL"):
-        read_split(Split(pinned(path)), (0,), [Field("m", "map<string,int>")], {})
+    source = CreateSource("s", "parquet", (Field("m", "map<string,int>"),), {"path": str(path)})
+    with pytest.raises(Py4JJavaError) as met:
+        as_decided(spark, source, pinned(path))
+    error = ParquetFiles().translate(met.value, source, document_of([pinned(path)]))
+    assert isinstance(error, UnreadableFileError)
     with pytest.raises(Py4JJavaError):
         spark.read.parquet(str(path)).toArrow()

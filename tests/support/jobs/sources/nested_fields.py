@@ -3,9 +3,12 @@
 import msgspec
 import pyarrow as pa
 
+from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.delta.delta_log import DeltaPlace
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.delta_files import DeltaEngine, PinnedVersions
 from tussock.jobs.sources.listing import split_bucket
 
 NULL = {"missing": "null"}
@@ -16,7 +19,6 @@ def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
     (item,) = reader.waiting(source, None)
     snapshot = DeltaPlace(*split_bucket(source.options["path"]), {}).snapshot()
     assert snapshot is not None
-    from tussock.jobs.sources.delta import PinnedVersions
 
     return source, msgspec.Raw(
         msgspec.json.encode(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, item.nbytes))
@@ -25,7 +27,9 @@ def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
 
 def delta_rows(source: CreateSource) -> pa.Table:
     """All rows of a table, as the epoch reads them."""
-    reader, (_, pinned_) = DeltaTables(), pinned_table(source)
-    parts = [reader.read(source, part, range(len(source.fields))) for part in reader.parts(source, pinned_, 1)]
+    engine, (_, pinned_) = DeltaEngine(), pinned_table(source)
+    zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
+    divided = engine.divide(source, pinned_, {}, 1, zones)
+    parts = [engine.read(source, part, range(len(source.fields))) for part in divided.parts]
     rows = pa.concat_tables([part.rows.select(range(len(source.fields))) for part in parts])
     return rows.rename_columns([field.name for field in source.fields])

@@ -13,10 +13,10 @@ from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.base import PlainReader
+from tussock.jobs.sources.base import EngineReader, TimeZones
+from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import document_of, files_of
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.plain import NotPlainFileError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import REJECT
 from tussock.statestore.nested import bits_of
@@ -43,37 +43,37 @@ def written(folder: Path, contents: Sequence[bytes], suffix: str) -> list[Pinned
     return files
 
 
-def plain_reader(source: CreateSource) -> PlainReader:
-    """The reader of plain files."""
-    reader = reader_of(source)
-    assert reader.needs_spark
-    assert reader.plain is not None
-    return reader.plain
+def engine_of(source: CreateSource) -> EngineReader:
+    """The engine's reader of the source's files."""
+    engine = reader_of(source).engine
+    assert engine is not None
+    return engine
 
 
 def as_plain(source: CreateSource, files: Sequence[PinnedFile], zone: str = "UTC") -> dict[int, pa.Table | str]:
     """By file: its rows as a plain file, or why it is not plain."""
-    reader, found = plain_reader(source), dict[int, pa.Table | str]()
+    engine, answers = engine_of(source), dict[int, pa.Table | str]()
+    zones = TimeZones(ruled_by_python(zone), ruled_by_python)
     for file in files:
-        divided = reader.divided(source, document_of([file]), ruled_by_python(zone), ruled_by_python)
-        if divided.rest is not None:
-            found[file.number] = divided.why
+        document = document_of([file])
+        reasons = engine.reasons_for_spark(source, document, zones)
+        if reasons:
+            answers[file.number] = reasons[file.path]
             continue
         try:
-            (part,) = divided.parts
-            read = reader.read(source, part, range(len(source.fields)))
-        except NotPlainFileError as err:
-            found[file.number] = err.reason
+            (part,) = engine.divide(source, document, reasons, 1, zones).parts
+            read = engine.read(source, part, range(len(source.fields)))
+        except OnlySparkReadsError as err:
+            answers[file.number] = err.reason
         else:
             assert read.rejects is None
-            found[file.number] = read.rows
-    return found
+            answers[file.number] = read.rows
+    return answers
 
 
 def as_spark(spark: SparkSession, source: CreateSource, files: Sequence[PinnedFile]) -> dict[int, pa.Table | str]:
     """By file: its rows by Spark's reader, or why one of them is unreadable. The session has the store's time zone."""
     reader = reader_of(source)
-    assert reader.needs_spark
     cells = reader.frame(spark, source, document_of(files), range(len(source.fields))).toArrow()
     found = dict[int, pa.Table | str]()
     for number in (f.number for f in files):
@@ -90,6 +90,14 @@ def as_spark(spark: SparkSession, source: CreateSource, files: Sequence[PinnedFi
             tables = [c.drop_columns([REJECT]) if REJECT in c.column_names else c for c in chunks]
             found[number] = pa.concat_tables(tables)
     return found
+
+
+def as_decided(spark: SparkSession, source: CreateSource, file: PinnedFile) -> tuple[str, pa.Table | str]:
+    """Why Spark reads a file, empty if the engine does, and the rows by the reader that the barrier decides."""
+    answer = as_plain(source, [file])[file.number]
+    if isinstance(answer, pa.Table):
+        return "", answer
+    return answer, as_spark(spark, source, [file])[file.number]
 
 
 def differences(

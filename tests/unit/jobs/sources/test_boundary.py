@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
 from tussock.jobs.sinks.delta_state import translated
-from tussock.jobs.sources.base import SourceReader
+from tussock.jobs.sources.base import SourceReader, TimeZones
 from tussock.jobs.sources.boundary import SourceTroubleError, boundary, bounded
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 from tussock.jobs.sources.registry import READERS
@@ -73,8 +73,6 @@ METHODS = (
     "wants",
     "revise",
     "located",
-    "parts",
-    "read",
     "frame",
     "by_spark",
     "translate",
@@ -86,7 +84,6 @@ def source(name: str, format: str, path: object = "/nowhere") -> CreateSource:
 
 
 def methods_of(reader: SourceReader) -> list[str]:
-    """Actors and Spark call different methods."""
     return [method for method in METHODS if hasattr(reader, method)]
 
 
@@ -117,32 +114,31 @@ def test_every_error_of_every_method_becomes_one_of_the_source(format: str) -> N
             with pytest.raises(SourceTroubleError) as raised:
                 call(raising(READERS[format], error), method, source("s", format))
             assert (raised.value.source, raised.value.format) == ("s", format)
-            assert raised.value.path == ("a file" if method == "read" else "")
+            assert raised.value.path == ""
             assert "\n" not in str(raised.value)
             str(raised.value).encode()
 
 
-@pytest.mark.parametrize("format", ["csv", "json"])
-def test_an_error_while_a_plain_file_is_read_becomes_one_of_the_source(format: str) -> None:
+@pytest.mark.parametrize("format", [format for format, reader in READERS.items() if reader.engine is not None])
+def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
     reader = READERS[format]
-    assert reader.needs_spark
-    assert reader.plain is not None
     for error in OF_LIBRARIES:
 
         def fail(*args: object, error: Exception = error) -> None:
             raise error
 
-        plain = type(
-            "RaisingPlain", (type(reader.plain),), {"read": fail, "divided": fail, "item_of": lambda *_: "a file"}
-        )
-        whole = bounded(type("WithPlain", (type(reader),), {"plain": plain()})())
-        assert whole.needs_spark
-        assert whole.plain is not None
+        failing = {"read": fail, "divide": fail, "reasons_for_spark": fail, "item_of": lambda *_: "a file"}
+        engine = type("RaisingEngine", (type(reader.engine),), failing)
+        whole = bounded(type("WithEngine", (type(reader),), {"engine": engine()})()).engine
+        assert whole is not None
+        zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
         with pytest.raises(SourceTroubleError) as raised:
-            whole.plain.read(source("s", format), RAW, ())
+            whole.read(source("s", format), RAW, ())
         assert raised.value.path == "a file"
         with pytest.raises(SourceTroubleError):
-            whole.plain.divided(source("s", format), RAW, ruled_by_python("UTC"), ruled_by_python)
+            whole.divide(source("s", format), RAW, {}, 1, zones)
+        with pytest.raises(SourceTroubleError):
+            whole.reasons_for_spark(source("s", format), RAW, zones)
 
 
 def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_table(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append
 from tests.support.jobs.sources.pinned import pinned
-from tests.support.jobs.sources.plain_texts import as_plain, plain_reader, source_of, written
+from tests.support.jobs.sources.plain_texts import as_plain, engine_of, source_of, written
 from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.logical.nodes import Field, Scan
@@ -20,6 +20,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView, EarlierOpt
 from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.session import Session
 from tussock.jobs.sources import csv_header, plain
+from tussock.jobs.sources.base import TimeZones
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.files import document_of
 
@@ -230,7 +231,7 @@ def test_options_and_types_off_the_list_leave_all_files_to_spark(
     options: Mapping[str, str], kind: str, reason: str | None
 ) -> None:
     source = source_of("csv", [("a", kind)], options)
-    never = plain_reader(source).never(source)
+    never = engine_of(source).never(source)
     assert never is None if reason is None else reason in (never or "")
 
 
@@ -275,10 +276,11 @@ def test_a_header_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_changed_file_is_an_error_of_the_file(tmp_path: Path) -> None:
     source = source_of("csv", _TWO, {})
     (file,) = written(tmp_path, [b"x,1\n"], "csv")
-    (part,) = plain_reader(source).divided(source, document_of([file]), ruled_by_python("UTC"), ruled_by_python).parts
+    zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
+    (part,) = engine_of(source).divide(source, document_of([file]), {}, 1, zones).parts
     (tmp_path / "0.csv").write_bytes(b"x,+1\n")
     with pytest.raises(ChangedFileError):
-        plain_reader(source).read(source, part, [0, 1])
+        engine_of(source).read(source, part, [0, 1])
 
 
 # --- epochs ---------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ def test_epochs_over_plain_files_need_no_spark(tmp_path: Path) -> None:
     assert session.read("s__rejects").num_rows == 0
     catalog = session.meta.latest().catalog
     view = next(r for r in catalog.live() if r.name == "v")
-    assert "needs no Spark, except to read files of s that are not plain;" in explain_relation(catalog, view)
+    assert "needs no Spark, except to read files of s that only it can read;" in explain_relation(catalog, view)
 
 
 def test_a_file_that_is_not_plain_after_its_beginning_needs_spark(tmp_path: Path) -> None:
@@ -317,7 +319,7 @@ def test_a_file_that_is_not_plain_after_its_beginning_needs_spark(tmp_path: Path
     session.flush()
     before = session.meta.latest()
     (tmp_path / "files/1.csv").write_text("x,1\n" * 100_000 + "x,+1\n")
-    with pytest.raises(NeedsSparkError, match=r"of s \(\S+/1.csv is not plain: column 'n' has a value"):
+    with pytest.raises(NeedsSparkError, match=r"of s \(\S+/1.csv: column 'n' has a value"):
         session.flush()
     assert session.meta.latest() == before
 

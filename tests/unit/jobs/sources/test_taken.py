@@ -164,6 +164,7 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "ingested": 7_000,
             "cost": 0,
             "portions": "",
+            "by_spark": "",
         },
         {
             "path": "/data/é",
@@ -178,6 +179,7 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "ingested": 7_000,
             "cost": 0,
             "portions": "",
+            "by_spark": "",
         },
     ]
 
