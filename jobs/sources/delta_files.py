@@ -41,7 +41,7 @@ from tussock.jobs.sources.files import MISSING, document_of
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket
 from tussock.jobs.sources.pairing import picked
 from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, ParquetFiles, Split, read_split, splits
-from tussock.jobs.sources.parquet_footer import footer_of, reason_for_spark
+from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.row_ids import position_of
@@ -117,7 +117,7 @@ class DeltaEngine:
         def cut(piece: Piece) -> list[DeltaPart] | tuple[str, str]:
             file = file_of(place, source, item, piece)
             fields = _stored_fields(source, columns, range(len(source.fields)), piece)
-            reason = by_spark.get(file.path) or _reason_for_spark(source, file, fields)
+            reason = by_spark.get(file.path) or reason_of_file(file, fields, _reading(source))
             if reason is not None:
                 return file.path, reason
             with _read_errors(item):
@@ -306,19 +306,12 @@ def reasons_of_files(
 
     def reason(both: tuple[Piece, PinnedFile]) -> str | None:
         piece, file = both
-        return _reason_for_spark(source, file, _stored_fields(source, columns, range(len(source.fields)), piece))
+        fields = _stored_fields(source, columns, range(len(source.fields)), piece)
+        return reason_of_file(file, fields, _reading(source))
 
     with ThreadPoolExecutor(16) as pool:
         reasons = pool.map(reason, zip(pieces, files, strict=True))
         return {file.path: why for file, why in zip(files, reasons, strict=True) if why is not None}
-
-
-def _reason_for_spark(source: CreateSource, file: PinnedFile, fields: Sequence[Field]) -> str | None:
-    """Return why Spark reads a file; None if the engine does. An error of the file is met again by its reader."""
-    try:
-        return reason_for_spark(footer_of(file, _reading(source)), fields, {})
-    except (pa.ArrowException, OSError, TussockError):
-        return None
 
 
 # --- the files that Spark reads ---------------------------------------------------------------------------------------

@@ -53,12 +53,12 @@ from tussock.jobs.sources.parquet_footer import (
     MODES,
     OPTIONS,
     footer_of,
-    has_optional_keys,
+    is_of_optional_keys,
     needs_zone,
     opened_bytes,
-    reason_for_spark,
+    reason_of_file,
 )
-from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.parquet_schema import UnreadableSchemaError, parquet_fields
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, verify_pin
 from tussock.jobs.sources.plain_values import NotPlain
 from tussock.jobs.sources.rejects import (
@@ -185,12 +185,7 @@ class ParquetEngine:
 
 
 def _reason_for_spark(source: CreateSource, file: PinnedFile) -> str | None:
-    """Return why Spark reads a file; None if the engine does. An error of the file is met again by its reader."""
-    try:
-        footer = footer_of(file, source.options)
-    except (pa.ArrowException, OSError, TussockError):
-        return None
-    return reason_for_spark(footer, source.fields[: source.width_of(file.number)], source.options)
+    return reason_of_file(file, source.fields[: source.width_of(file.number)], source.options)
 
 
 class ParquetFiles(SparkFiles):
@@ -231,10 +226,11 @@ class ParquetFiles(SparkFiles):
         store, name = open_file(file.path, source.options)
         with pa.PythonFile(RangeFile(store, name, file.size), mode="r") as opened:
             try:
-                optional = has_optional_keys(pq.read_metadata(opened))
-            except (pa.ArrowException, OSError):
-                optional = False  # `parquet_fields` reports the file
-            return inferred_fields(self, source, file, spark()) if optional else parquet_fields(opened, file.path)
+                return parquet_fields(opened, file.path)
+            except UnreadableSchemaError as err:
+                if not is_of_optional_keys(err):
+                    raise
+                return inferred_fields(self, source, file, spark())
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
         """See FileSource."""
@@ -290,7 +286,7 @@ def require_zone(spark: "SparkSession", source: CreateSource, file: PinnedFile, 
 
     Raises LegacyZoneError.
     """
-    if not needs_zone(footer_of(file, source.options), fields, source.options):
+    if not needs_zone(file, fields, source.options):
         return
     wanted, jvm = source.options.get("timeZone", "UTC"), cast(Any, spark._jvm)
     zone = jvm.java.util.TimeZone.getDefault()

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
+from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import new_lock
 
 #: Spark's names of options, compared without case.
@@ -65,15 +66,31 @@ def opened_bytes(file: PinnedFile, options: Mapping[str, str]) -> pa.NativeFile:
     return pa.PythonFile(RangeFile(store, name, file.size), mode="r")
 
 
+def reason_of_file(file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> str | None:
+    """Return why Spark reads a file; None if the engine does. An error of the file is met again by its reader.
+
+    Arguments and cost: as `footer_of` and `reason_for_spark`.
+    """
+    try:
+        return reason_for_spark(footer_of(file, options), fields, options)
+    except pa.ArrowInvalid as err:
+        return "the keys of a map are optional" if is_of_optional_keys(err) else None
+    except (pa.ArrowException, OSError, TussockError):
+        return None
+
+
+def is_of_optional_keys(error: Exception) -> bool:
+    """Return whether Arrow rejects a file, even its footer, for a map whose keys may be NULL."""
+    return _OPTIONAL_KEYS in str(error)
+
+
 def reason_for_spark(footer: pq.FileMetaData, fields: Sequence[Field], options: Mapping[str, str]) -> str | None:
-    """Return why Spark reads a file; None if the engine does.
+    """Return why Spark reads a file that Arrow can open; None if the engine does.
 
     Args:
         fields: the declared columns that the source reads from the file, by their names in it.
         options: of the source.
     """
-    if has_optional_keys(footer):
-        return "the keys of a map are optional"
     variants = {field.name.lower() for field in fields if "variant" in field.type}
     if any(_TYPED in parts and parts[0].lower() in variants for parts in _paths(footer)):
         return "its variants are shredded"
@@ -82,19 +99,15 @@ def reason_for_spark(footer: pq.FileMetaData, fields: Sequence[Field], options: 
     return None
 
 
-def has_optional_keys(footer: pq.FileMetaData) -> bool:
-    """Return whether Arrow rejects the file for a map whose keys may be NULL."""
+def needs_zone(file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> bool:
+    """Return whether a file has legacy times and does not name their zone. Spark then uses the zone of its Java.
+
+    False if Arrow cannot open the file. Arguments: as `reason_of_file`.
+    """
     try:
-        footer.schema.to_arrow_schema()
-    except pa.ArrowInvalid as err:
-        return _OPTIONAL_KEYS in str(err)
-    except pa.ArrowException:
+        footer = footer_of(file, options)
+    except pa.ArrowInvalid:
         return False
-    return False
-
-
-def needs_zone(footer: pq.FileMetaData, fields: Sequence[Field], options: Mapping[str, str]) -> bool:
-    """Return whether a file has legacy times and does not name their zone. Spark then uses the zone of its Java."""
     if ZONE_KEY in (footer.metadata or {}):
         return False
     return any(kind != "DATE" for kind in _legacy_columns(footer, fields, options))

@@ -110,7 +110,7 @@ def test_rows_with_variants_come_and_go_in_a_delta_table(spark: SparkSession, tm
         [("s", "struct<l:array<variant>>"), ("v", "variant")], features("variantType", "variantShredding")
     )
     commit(place, 0, *declared, added(place, "whole.parquet"))
-    with Session(str(tmp_path / "store"), spark, runner="local") as session:
+    with Session(str(tmp_path / "store"), spark, runner="auto") as session:
         session.execute(
             f"CREATE SOURCE s USING delta OPTIONS (path '{place}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s"
         )
