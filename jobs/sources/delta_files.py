@@ -352,7 +352,7 @@ def _rows_of_table(
                             raise first_failure([failure])
                         rows = decode([row["chunk"]])
                         for chunk in encode(_chunk_of(source, part, columns, rows)):
-                            yield pa.record_batch([[row["part"]], [chunk], [None]], schema=OUTPUT)
+                            yield pa.record_batch([[row["part"]], [memoryview(chunk)], [None]], schema=OUTPUT)
                 except TussockError as err:
                     failed = encode_failure(err, source.name, 0)
                     yield pa.record_batch([[row["part"]], [None], [failed]], schema=OUTPUT)
