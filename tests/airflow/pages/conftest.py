@@ -13,4 +13,4 @@ def pages_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     from tussock_pages import stores  # imports Airflow, which needs the home that serving.py makes
 
     monkeypatch.setattr(stores, "FRESH_S", 0.0)
-    monkeypatch.setattr(stores, "OLD_PATIENCE_S", 10.0)
+    monkeypatch.setattr(stores, "OLD_PATIENCE_S", 2.0)
