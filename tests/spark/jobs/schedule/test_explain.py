@@ -1,6 +1,6 @@
 """EXPLAIN of the flights pipeline, bound by Spark from the files its user wrote.
 
-`pytest tests/unit/jobs/schedule/test_explain.py --update-cases` rewrites the case file; read the difference as code.
+`pytest tests/spark/jobs/schedule/test_explain.py --update-cases` rewrites the case file; read the difference as code.
 """
 
 from pathlib import Path
