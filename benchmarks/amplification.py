@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.amplification import read_amplification, written_bytes
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.hummock.ingest import batch_ingest
@@ -90,27 +90,27 @@ def run_load(
         values[changed] = random.random(len(changed))
         _run_epoch(meta, changed, values[changed], every)
         if every:
-            live = sum(sst.size for sst in meta.latest().levels[0])
-        meta.retain(1)
+            live = sum(sst.size for sst in meta.read_latest().levels[0])
+        meta.apply_retention(1)
         started = time.perf_counter()
-        compact(meta, options)
+        compact_store(meta, options)
         seconds += time.perf_counter() - started
-        version = meta.latest()
+        version = meta.read_latest()
         stored = sum(sst.size for level in version.levels for sst in level)
         runs, space = max(runs, read_amplification(version)), max(space, stored / live)
         shape = " ".join(
             f"L{level}:{sum(s.size for s in ssts):,}/{len(ssts)}" for level, ssts in enumerate(version.levels) if ssts
         )
         progress(f"epoch {number}: {shape}, {read_amplification(version)} runs, {stored / live:.2f}x")
-    version = meta.latest()
+    version = meta.read_latest()
     flushed, compacted = written_bytes(meta, 1 << 30)
-    rows = pa.concat_tables(HummockStore(objects, version).iter(_TABLE, None, None, version.epoch)).sort_by("k")
+    rows = pa.concat_tables(HummockStore(objects, version).iter_rows(_TABLE, None, None, version.epoch)).sort_by("k")
     right = rows["total"].to_numpy().tolist() == values.tolist()
     return Figures(runs, space, (flushed + compacted) / flushed, stored, live, flushed, compacted, seconds, right)
 
 
 def _run_epoch(meta: MetaStore, changed: npt.NDArray[np.int64], totals: npt.NDArray[np.float64], first: bool) -> None:
-    version = meta.latest()
+    version = meta.read_latest()
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
     catalog = (
         Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
@@ -133,7 +133,7 @@ def _run_epoch(meta: MetaStore, changed: npt.NDArray[np.int64], totals: npt.NDAr
     ssts = batch_ingest(
         meta.objects, [SealedBatch(_TABLE, rows.take(order))], barrier.epoch, data_prefix(barrier.epoch)
     )
-    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, tuple(ssts))))
     meta.publish(barrier.epoch)
 
 

@@ -17,8 +17,8 @@ from tussock import Session
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.compaction import compact, compact_with_spark
-from tussock.jobs.upkeep.vacuum import apply_retention, sweep
+from tussock.jobs.upkeep.compaction import compact_store, compact_with_spark
+from tussock.jobs.upkeep.vacuum import apply_retention, sweep_store
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
 
@@ -111,12 +111,12 @@ class BidStore:
     @property
     def stored_bytes(self) -> int:
         """Bytes of all SSTs."""
-        return sum(sst.size for level in self.meta.latest().levels for sst in level)
+        return sum(sst.size for level in self.meta.read_latest().levels for sst in level)
 
     @property
     def l0_runs(self) -> int:
         """SSTs that epochs have written since the last compaction."""
-        return len(self.meta.latest().levels[0])
+        return len(self.meta.read_latest().levels[0])
 
     def write_change(self) -> None:
         """Make the next change durable, for the next epoch.
@@ -137,12 +137,12 @@ class BidStore:
     def tidy(self) -> None:
         """Do the work of the upkeep DAG in this process: retention, due compactions, vacuum."""
         apply_retention(self.meta, Retention(1, 0))
-        compact(self.meta)
-        sweep(self.meta)
+        compact_store(self.meta)
+        sweep_store(self.meta)
 
     def read_through(self) -> int:
         """Read all SSTs once, so that they are in the page cache if they fit. Returns the number of bytes."""
-        return sum(self._read(sst) for level in self.meta.latest().levels for sst in level)
+        return sum(self._read(sst) for level in self.meta.read_latest().levels for sst in level)
 
     def expected_bids(self) -> DataFrame:
         """The table's expected rows after all changes, computed by Spark from the numbers alone."""
@@ -212,7 +212,7 @@ class BidStore:
             )
         apply_retention(self.meta, Retention(1, 0))
         compact_with_spark(self.spark, self.meta, full=True)
-        sweep(self.meta)
+        sweep_store(self.meta)
         progress(
             f"{sizes.rows:,} bids: compacted, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB"
         )
@@ -225,12 +225,12 @@ class BidStore:
 
     def _require_whole(self) -> None:
         """Check that every SST exists with its recorded size, and that each bid exists once."""
-        for level in self.meta.latest().levels:
+        for level in self.meta.read_latest().levels:
             for sst in level:
                 if (found := self.meta.objects.head(sst.name)).size != sst.size:
                     raise UnusableStoreError(self.meta.objects.uri, f"{found.size} bytes of {sst.name}", f"{sst.size}")
-        version = self.meta.latest()
-        bids = stored_table(next(r for r in version.catalog.live() if r.name == "bids"))
+        version = self.meta.read_latest()
+        bids = stored_table(next(r for r in version.catalog.live_relations() if r.name == "bids"))
         rows = sum(int(part.num_rows) for part in open_table(self.meta.objects, version, bids).scan(columns=(0,)))
         if rows != self.sizes.rows:
             raise UnusableStoreError(self.meta.objects.uri, f"{rows:,} bids", f"{self.sizes.rows:,}")

@@ -25,7 +25,7 @@ from benchmarks.nexmark.workload import Events, Query, Sizes, queries
 from tussock import Session
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.spark.session import build_spark
-from tussock.jobs.texts.table import aligned
+from tussock.jobs.texts.table import align_cells
 
 INTERVAL_S = 0.001  # of CPU time; the kernel may use longer steps
 COLD_EPOCHS = 2  # of each kind
@@ -168,7 +168,7 @@ def table_of(columns: Mapping[str, Mapping[str, float]]) -> str:
     lines = [("part", *columns)]
     lines += [(part, *(f"{column[part]:.1f}" for column in columns.values())) for part in (*PARTS, OTHER)]
     lines.append(("all", *(f"{sum(column.values()):.1f}" for column in columns.values())))
-    return aligned(lines, [False, *[True] * len(columns)])
+    return align_cells(lines, [False, *[True] * len(columns)])
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ import pyarrow.parquet as pq
 from benchmarks.cpu import cpu_seconds_between, tree_usage
 from tussock import Session
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import status
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_round, run_here
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
 
@@ -114,7 +114,7 @@ def views(session: Session, folder: Path, n: int, timed: Timed) -> None:
     with timed("epoch of one row"):
         session.flush()
     with timed("status"):
-        status(session.meta, datetime.now(UTC))
+        read_status(session.meta, datetime.now(UTC))
 
 
 def chained_views(session: Session, folder: Path, n: int, timed: Timed) -> None:
@@ -252,13 +252,13 @@ def epochs(session: Session, folder: Path, n: int, timed: Timed) -> None:
     with timed("open and read"), Session(str(folder / "store"), runner="local") as other:
         other.read("per_k")
     with timed("changes since the first"):
-        session.changes("t", session.meta.latest().epochs[1])
+        session.changes("t", session.meta.read_latest().epochs[1])
     with timed("status"):
-        status(session.meta, datetime.now(UTC))
+        read_status(session.meta, datetime.now(UTC))
     with timed("compaction"):
         compact_round(session.meta, CompactionOptions(), run_here(session.meta.objects))
     with timed("vacuum"):
-        clean(session.meta, Retention())
+        clean_store(session.meta, Retention())
 
 
 def ssts(session: Session, folder: Path, n: int, timed: Timed) -> None:
@@ -283,10 +283,12 @@ def ssts(session: Session, folder: Path, n: int, timed: Timed) -> None:
             _rows(other, 3)
             other.flush()
         with timed("what is due"):
-            pick_compactions(meta.latest(), CompactionOptions(target_bytes=small), frozenset(), 1, meta.latest().epoch)
+            pick_compactions(
+                meta.read_latest(), CompactionOptions(target_bytes=small), frozenset(), 1, meta.read_latest().epoch
+            )
         with timed("vacuum"):
-            clean(meta, Retention())
-        print(f"{n}: {sum(map(len, meta.latest().levels))} SSTs", file=sys.stderr)
+            clean_store(meta, Retention())
+        print(f"{n}: {sum(map(len, meta.read_latest().levels))} SSTs", file=sys.stderr)
 
 
 KINDS = (

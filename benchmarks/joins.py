@@ -65,8 +65,8 @@ class _Join:
         store = HummockStore(self.objects, self.version, self.cache)
         tables = [StateTable(schema, store, self.version.epoch, VNODES) for schema in self.schemas]
         started = time.process_time()
-        self.node.executor(tables, Actor(self.kernel, range(VNODES), VNODES)).apply(left, right)
-        sealed = [batch for table in tables if (batch := table.seal()) is not None]
+        self.node.make_executor(tables, Actor(self.kernel, range(VNODES), VNODES)).apply(left, right)
+        sealed = [batch for table in tables if (batch := table.seal_changes()) is not None]
         seconds = time.process_time() - started
         epoch = self.version.epoch + 1
         infos = batch_ingest(self.objects, sealed, epoch, f"data/{epoch:016x}")

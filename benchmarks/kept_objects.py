@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.store import MetaStore
@@ -48,14 +48,14 @@ def run_minutes(objects: ObjectStore, epochs: int, progress: Callable[[Kept], ob
     for number in range(epochs):
         now[0] += _MINUTE_MS
         position = meta.append_log(f"benchmark/{number}", b'{"insert":"a row of a table"}', is_new=True)
-        version = meta.latest()
+        version = meta.read_latest()
         barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=position + 1))
-        meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, ())))
+        meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, ())))
         meta.publish(barrier.epoch)
         last = number == epochs - 1
         if number % _HOUR == _HOUR - 1 or last:
             started = time.perf_counter()
-            clean(meta, Retention())
+            clean_store(meta, Retention())
             if number % _DAY == _DAY - 1 or last:
                 listed = list(objects.list(""))
                 kinds = Counter(_kind(one.name) for one in listed)

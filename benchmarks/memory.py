@@ -99,7 +99,7 @@ def make_state(
     most = min(500_000, RUNS * _BATCH_BYTES // payload)
     group = max(1, min(vnodes, most // rows_per_vnode))  # vnodes per batch
     for run in range(RUNS):
-        version = meta.latest()
+        version = meta.read_latest()
         barrier = meta.inject_barrier(
             version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog if run == 0 else None)
         )
@@ -120,10 +120,10 @@ def make_state(
             ssts += batch_ingest(
                 objects, [SealedBatch(_TABLE, pa.table(rows))], barrier.epoch, data_prefix(barrier.epoch)
             )
-        meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
+        meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, tuple(ssts))))
         meta.publish(barrier.epoch)
         progress(f"run {run + 1} of {RUNS}: {sum(sst.size for sst in ssts):,} bytes")
-    meta.retain(1)
+    meta.apply_retention(1)
 
 
 def _payloads(count: int, size: int, nested: bool, random: np.random.Generator) -> pa.Array:
@@ -138,9 +138,9 @@ def _payloads(count: int, size: int, nested: bool, random: np.random.Generator) 
 def scan_state(uri: str) -> tuple[int, int, int]:
     """(rows, sum of their numbers, sum of their runs) of a full scan."""
     objects = open_object_store(uri)
-    version = MetaStore(objects, "scan", lambda: 0).latest()
+    version = MetaStore(objects, "scan", lambda: 0).read_latest()
     rows = numbers = runs = 0
-    for part in HummockStore(objects, version).iter(_TABLE, None, None, version.epoch):
+    for part in HummockStore(objects, version).iter_rows(_TABLE, None, None, version.epoch):
         rows, numbers, runs = (
             rows + part.num_rows,
             numbers + pc.sum(part["n"]).as_py(),
@@ -213,7 +213,7 @@ def measure(
 
 
 def _bytes_in(objects: ObjectStore) -> int:
-    version = MetaStore(objects, "reader", lambda: 0).latest()
+    version = MetaStore(objects, "reader", lambda: 0).read_latest()
     return sum(sst.size for level in version.levels for sst in level)
 
 

@@ -30,8 +30,8 @@ from benchmarks.report import Figure, write_json
 from tussock import Session
 from tussock.jobs.driver.runner import NeedsSparkError
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.compaction import compact, compact_with_spark
-from tussock.jobs.upkeep.vacuum import apply_retention, sweep
+from tussock.jobs.upkeep.compaction import compact_store, compact_with_spark
+from tussock.jobs.upkeep.vacuum import apply_retention, sweep_store
 from tussock.statestore.errors import InputError
 
 RESULTS = Path(__file__).parent / "results"
@@ -234,7 +234,7 @@ class Facts:
                 session.flush()
         apply_retention(session.meta, Retention(1, 0))
         compact_with_spark(self.spark, session.meta, full=True)
-        sweep(session.meta)
+        sweep_store(session.meta)
 
     def _keep(self, name: str, rows: pa.Table, number: int) -> None:
         """Write the same rows as Parquet, for Spark."""
@@ -258,8 +258,8 @@ class Facts:
     def _tidy(self) -> None:
         """Do the work of the upkeep DAG in this process."""
         apply_retention(self.session.meta, Retention(1, 0))
-        compact(self.session.meta)
-        sweep(self.session.meta)
+        compact_store(self.session.meta)
+        sweep_store(self.session.meta)
 
     def _load_seconds(self, operator: Operator, spark: SparkSession | None) -> float:
         """Seconds of the view's first epoch over files; NaN if `spark` is None and the view needs it."""

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from tussock import Session
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.operations.deploy import measures
+from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
 from tussock.jobs.quality.record import QualityRecord
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 
 BUDGET = 1.3  # growth of the suite's seconds from the smallest size to the largest
 CHANGED = 1_000
@@ -96,15 +96,15 @@ def _measured(rows: int, runs: int) -> Measured:
     with tempfile.TemporaryDirectory(prefix="tussock-quality-") as folder:
         pipeline = _pipeline(Path(folder) / "pipelines/shop", {})
         with Session(pipeline.store, runner="local") as session:
-            session.apply(pipeline.scripts())
+            session.apply(pipeline.read_scripts())
             for first in range(0, rows, BATCH):
                 session.insert("orders", _orders(random, np.arange(first, min(rows, first + BATCH))))
                 session.flush()
-            compact(session.meta)
+            compact_store(session.meta)
             before = [_epoch(session, random, rows)[0] for _ in range(runs + 1)][1:]
-            session.apply(pipeline.scripts(), derived=measures(_pipeline(pipeline.folder, {})))
+            session.apply(pipeline.read_scripts(), derived=derive_measures(_pipeline(pipeline.folder, {})))
             session.flush()
-            compact(session.meta)
+            compact_store(session.meta)
             epochs, gates = [], []
             for run in range(runs + 2):  # the first two warm up
                 seconds, epoch = _epoch(session, random, rows)
@@ -127,7 +127,7 @@ def _measured(rows: int, runs: int) -> Measured:
 def _epoch(session: Session, random: np.random.Generator, rows: int) -> tuple[float, int]:
     session.insert("orders", _orders(random, random.choice(rows, CHANGED, replace=False)))
     start = time.perf_counter()
-    (run,) = advance(LocalRunner(), session.meta)
+    (run,) = advance_store(LocalRunner(), session.meta)
     return time.perf_counter() - start, run.epoch
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from tussock import Session
-from tussock.jobs.texts.table import aligned
-from tussock.jobs.upkeep.rebalance import measure, move, plan, verify
+from tussock.jobs.texts.table import align_cells
+from tussock.jobs.upkeep.rebalance import measure_loads, move_vnodes, plan_rebalance, verify_rebalance
 
 ROUTE = (3, 8, 2)  # from 2
 VIEWS = {
@@ -75,18 +75,18 @@ def _measured(folder: Path, rows: int, changed: int, epochs: int) -> list[Figure
         _load(session, judge, orders)
         for before, after in zip((2, *ROUTE), ROUTE, strict=False):
             ordinary = [_epoch(session, judge, random, rows, changed) for _ in range(epochs)]
-            planned = plan(measure(session.meta), after)
+            planned = plan_rebalance(measure_loads(session.meta), after)
             began = time.perf_counter()
-            move(session.meta, planned)
+            move_vnodes(session.meta, planned)
             move_s = time.perf_counter() - began
             seconds, size = _epoch(session, judge, random, rows, changed)
-            verify(session.meta, planned)
+            verify_rebalance(session.meta, planned)
             _check(session, judge)
             found.append(
                 Figures(
                     f"{before} -> {after}",
-                    planned.moved,
-                    planned.moved * sum(s.bytes for s in planned.before) // len(planned.planned.units),
+                    planned.moved_vnodes,
+                    planned.moved_vnodes * sum(s.bytes for s in planned.before) // len(planned.planned.units),
                     move_s,
                     seconds,
                     statistics.median(s for s, _ in ordinary),
@@ -125,7 +125,7 @@ def _epoch(
     began = time.perf_counter()
     summary = session.flush()
     seconds = time.perf_counter() - began
-    sealed = session.meta.sealed(summary.epoch)
+    sealed = session.meta.read_manifest(summary.epoch)
     assert sealed is not None
     return seconds, sum(sst.size for sst in sealed.ssts)
 
@@ -177,4 +177,4 @@ def _table(found: list[Figures]) -> str:
         )
         for one in found
     ]
-    return aligned([head, *rows], [False, *[True] * 9])
+    return align_cells([head, *rows], [False, *[True] * 9])

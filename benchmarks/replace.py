@@ -90,13 +90,13 @@ def main(arguments: list[str]) -> int:
 def _steps(session: Session, max_bytes: int | None) -> list[float]:
     """Seconds of each epoch until the view is replaced. Until then readers see the old one."""
     before, seconds = session.read("large").num_rows, []
-    while not seconds or session.meta.latest().catalog.builds:
+    while not seconds or session.meta.read_latest().catalog.builds:
         if max_bytes:
             session.insert("orders", pa.table([[len(seconds)], [1], [0.9]], names=["id", "shop", "amount"]))
         started = time.perf_counter()
         session.flush(max_epoch_bytes=max_bytes)
         seconds.append(time.perf_counter() - started)
-        if session.meta.latest().catalog.builds:
+        if session.meta.read_latest().catalog.builds:
             assert abs(session.read("large").num_rows - before) <= len(seconds), "readers see the old view"
     return seconds
 

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
             began = time.perf_counter()
             session.restate("sales", Restated(str(corrected)))
             took = time.perf_counter() - began
-            sealed = session.meta.sealed(session.meta.latest().epoch)
+            sealed = session.meta.read_manifest(session.meta.read_latest().epoch)
             rows_in = sealed.rows["sales"].rows_in  # type: ignore[union-attr, index]
             session.execute("; ".join(f"DROP MATERIALIZED VIEW {name}" for name in VIEWS))
             session.flush()

@@ -35,23 +35,23 @@ import pyarrow as pa
 from benchmarks.growth import exponent_of
 from benchmarks.memory import rss_anon
 from benchmarks.report import machine
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
 from tussock.jobs.barriers.leaves import taken_batches
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import status
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Statement
-from tussock.jobs.upkeep.compaction import due
-from tussock.statestore.decoding import decoded
+from tussock.jobs.upkeep.compaction import due_picks
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.hummock.compaction_picker import BOTTOM
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.hummock.version import part_of, sections_at
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.compaction import CompactionPlan
-from tussock.statestore.meta.levels import between, hull_of
+from tussock.statestore.meta.levels import hull_of, ssts_between
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import (
     DATA,
@@ -109,7 +109,9 @@ class SimulatedStore(LocalObjectStore):
 
 def ssts_of(version: HummockVersion, n: int) -> tuple[tuple[SstInfo, ...], ...]:
     """Levels of `n` SSTs. Below L0 they are sorted and disjoint: a table's keys are divided among its SSTs."""
-    tables = [t.table_id for r in version.catalog.stored() for t in r.state_tables if r.kind is RelationKind.TABLE]
+    tables = [
+        t.table_id for r in version.catalog.stored_relations() for t in r.state_tables if r.kind is RelationKind.TABLE
+    ]
     levels: list[tuple[SstInfo, ...]] = [()] * (BOTTOM + 1)
     runs = [[_sst(table, 0, 1, version.epoch, f"l0-{run}") for table in tables[:FLUSHED]] for run in range(L0_RUNS)]
     levels[0] = tuple(sst for run in runs for sst in run) if n > 1 else ()
@@ -151,7 +153,7 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
     empty = rss_anon(os.getpid())
     reader = MetaStore(objects, "reader", _clock)
     with _timed(costs, "open the store"):
-        version = reader.latest()
+        version = reader.read_latest()
     costs[_MEMORY] = rss_anon(os.getpid()) - empty
     costs["bytes read to open it"] = _stored_bytes(objects, SNAPSHOTS, ROOTS)
     with _timed(costs, "find the SSTs of ten tables"):
@@ -159,38 +161,38 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
             list(sections_at(version, table))
     with _timed(costs, "send five tables to a worker"):
         task = msgspec.json.encode(part_of(version, range(11, 16)))
-        decoded(task, VersionPart)
+        decode_json(task, VersionPart)
     costs["bytes sent to a worker"] = len(task)
     with _timed(costs, "read all pages"):
         assert sum(1 for level in version.levels for _ in level) >= n - 1
     costs[f"{_MEMORY}, with all pages"] = rss_anon(os.getpid()) - empty
     costs["bytes of all pages"] = _stored_bytes(objects, PAGES)
-    meta.latest()
+    meta.read_latest()
     meta.append_log("benchmark/insert", msgspec.json.encode(CreateTable("one_more", _FIELDS, (0,))))
     with _timed(costs, "inject a barrier and plan its epoch"):
-        barrier = inject(meta)
+        barrier = inject_barrier(meta)
         assert barrier is not None
-        plan_epoch(meta, Base(meta.latest()), barrier).input_size()
+        plan_epoch(meta, Base(meta.read_latest()), barrier).input_size()
     made = [_committed(meta, barrier)]
-    while meta.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+    while meta.read_latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
         made.append(_committed(meta, _barrier(meta)))
     costs["commit an epoch"] = statistics.median(made)
     costs["commit an epoch, with a snapshot"] = _committed(meta, _barrier(meta))
     with _timed(costs, "pick compactions"):
-        due(meta)
-    if (plan := _downwards(meta.latest())) is not None:
+        due_picks(meta)
+    if (plan := _downwards(meta.read_latest())) is not None:
         with _timed(costs, "open and commit a compaction"):
             opened = meta.open_compaction(plan)
-            meta.commit_compaction(opened, _outputs(meta.latest(), opened))
+            meta.commit_compaction(opened, _outputs(meta.read_latest(), opened))
         before = _stored_bytes(objects, PAGES)
-        while meta.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+        while meta.read_latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
             _committed(meta, _barrier(meta))
         costs["commit an epoch, with a snapshot after it"] = _committed(meta, _barrier(meta))
         costs["bytes of pages that it writes"] = _stored_bytes(objects, PAGES) - before
     with _timed(costs, "vacuum, dry run"):
-        vacuum(meta, dry_run=True)
+        vacuum_store(meta, dry_run=True)
     with _timed(costs, "status"):
-        status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
+        read_status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
     return costs
 
 
@@ -208,20 +210,20 @@ def measure_files(folder: Path, n: int) -> dict[str, float]:
     costs: dict[str, float] = {}
     empty = rss_anon(os.getpid())
     with _timed(costs, "list the files and inject a barrier"):
-        barrier = inject(meta)
+        barrier = inject_barrier(meta)
     assert barrier is not None
     costs["bytes of a barrier"] = objects.head(barrier_name(barrier.prev_epoch, barrier.attempt)).size
     with _timed(costs, "read the barrier"):
         found = MetaStore(objects, "reader", _clock).barrier_after(barrier.prev_epoch)
     assert found == barrier
     with _timed(costs, "plan its epoch"):
-        plan = plan_epoch(meta, Base(meta.latest()), barrier)
+        plan = plan_epoch(meta, Base(meta.read_latest()), barrier)
         plan.input_size()
     with _timed(costs, "write the rows of taken files"):
         list(taken_batches(meta, plan))
     costs[_MEMORY] = rss_anon(os.getpid()) - empty
     with _timed(costs, "status with an open barrier"):
-        status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
+        read_status(meta, datetime.fromtimestamp(_clock() / 1000, UTC))
     return costs
 
 
@@ -237,17 +239,17 @@ def _new_store(folder: Path, n: int) -> tuple[MetaStore, SimulatedStore]:
     meta = MetaStore(objects, "benchmark", _clock)
     for number, statement in enumerate(_statements(folder)):
         meta.append_log(f"benchmark/{number}", msgspec.json.encode(statement))
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
     run_epoch(LocalRunner(), meta, barrier)
-    meta.publish(meta.latest().epoch)
-    version = meta.latest()
+    meta.publish(meta.read_latest().epoch)
+    version = meta.read_latest()
     # Deltas are only read from the newest snapshot on, so the log may have a gap before it.
     grown = msgspec.structs.replace(version, id=SNAPSHOT_EVERY * (version.id // SNAPSHOT_EVERY + 1))
     if n:
         grown = msgspec.structs.replace(grown, levels=ssts_of(grown, n))
     objects.absent = tuple(ObjectInfo(sst.name, sst.size, "") for level in grown.levels for sst in level)
-    Snapshots(objects, lambda: initial_version(meta.settings)).write(laid_out(grown))
+    Snapshots(objects, lambda: initial_version(meta.settings)).write_snapshot(laid_out(grown))
     return MetaStore(objects, "benchmark", _clock), objects
 
 
@@ -266,16 +268,16 @@ def _view() -> CreateView:
 
 
 def _barrier(meta: MetaStore) -> Barrier:
-    version = meta.latest()
+    version = meta.read_latest()
     return meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=version.log_end))
 
 
 def _committed(meta: MetaStore, barrier: Barrier) -> float:
     """Seal and commit an epoch of FLUSHED SSTs. Returns the CPU seconds."""
-    tables = [s.sections[0].table_id for s in meta.latest().levels[0][:FLUSHED]] or [1]
+    tables = [s.sections[0].table_id for s in meta.read_latest().levels[0][:FLUSHED]] or [1]
     made = tuple(_sst(table, 0, 1, barrier.epoch, "flushed", data_prefix(barrier.epoch)) for table in tables)
     began = time.process_time()
-    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, made)))
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, made)))
     return time.process_time() - began
 
 
@@ -286,7 +288,7 @@ def _downwards(version: HummockVersion) -> CompactionPlan | None:
         return None
     sst = above[len(above) // 2]
     hull = hull_of((sst,))
-    inputs = ((BOTTOM - 1, (sst,)), (BOTTOM, between(version.levels[BOTTOM], hull.first, hull.last)))
+    inputs = ((BOTTOM - 1, (sst,)), (BOTTOM, ssts_between(version.levels[BOTTOM], hull.first, hull.last)))
     return CompactionPlan(
         tuple(LevelInput(level, tuple(one.name for one in ssts)) for level, ssts in inputs),
         BOTTOM,
@@ -315,13 +317,13 @@ def measure_units(folder: Path, n: int) -> dict[str, float]:
         meta.append_log(f"benchmark/{statement.name}", msgspec.json.encode(statement))
     for step, rows in (("first epoch", 1), ("epoch of 1 row", 1), ("epoch of 10,000 rows", 10_000)):
         _insert(meta, rows)
-        barrier = inject(meta)
+        barrier = inject_barrier(meta)
         assert barrier is not None
         with _timed(costs, step):
             run_epoch(LocalRunner(), meta, barrier)
     costs["bytes of a barrier"] = objects.head(barrier_name(barrier.prev_epoch, barrier.attempt)).size
     costs["bytes of a manifest"] = objects.head(manifest_name(barrier.epoch)).size
-    costs["SSTs of an epoch"] = len(meta.latest().levels[0]) / 3
+    costs["SSTs of an epoch"] = len(meta.read_latest().levels[0]) / 3
     return costs
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.report import Comparison, Series
 from benchmarks.store.latency import read_log
 from tussock import Session
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import DEPTH, Train
@@ -115,7 +115,7 @@ def _write(data: Path, rng: np.random.Generator, number: int, files: int, rows: 
 
 def _one_by_one(spark: SparkSession, session: Session) -> int:
     done = 0
-    while (barrier := inject(session.meta, settings=EpochSettings(max_bytes=1))) is not None:
+    while (barrier := inject_barrier(session.meta, settings=EpochSettings(max_bytes=1))) is not None:
         run_epoch(SparkRunner(spark), session.meta, barrier)
         done += 1
     return done
@@ -134,7 +134,7 @@ def _check(spark: SparkSession, session: Session, data: Path) -> None:
     judge.read.parquet(str(data)).createOrReplaceTempView("bids")
     judge.sql(BY_AUCTION).createOrReplaceTempView("by_auction")
     expected: Sequence[object] = sorted(tuple(row.values()) for row in judge.sql(BY_CLASS).toArrow().to_pylist())
-    found = session.query("SELECT * FROM by_class", epoch=session.meta.latest().epoch)
+    found = session.query("SELECT * FROM by_class", epoch=session.meta.read_latest().epoch)
     assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected, (
         "by_class differs from Spark's answer over the files"
     )

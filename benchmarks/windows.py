@@ -74,8 +74,8 @@ class _Partition:
         store = HummockStore(self.objects, self.version, self.cache)
         tables = [StateTable(schema, store, self.version.epoch, VNODES) for schema in self.schemas]
         started = time.perf_counter()
-        self.node.executor(tables, Actor(self.kernel, range(VNODES), VNODES)).apply(chunk)
-        sealed = [batch for table in tables if (batch := table.seal()) is not None]
+        self.node.make_executor(tables, Actor(self.kernel, range(VNODES), VNODES)).apply(chunk)
+        sealed = [batch for table in tables if (batch := table.seal_changes()) is not None]
         epoch = self.version.epoch + 1
         infos = batch_ingest(self.objects, sealed, epoch, f"data/{epoch:016x}")
         self.version = msgspec.structs.replace(

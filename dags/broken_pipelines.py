@@ -3,7 +3,7 @@
 Airflow removes all DAGs of a file that raises. So the other DAG files omit broken pipelines, and only this file raises.
 """
 
-from tussock_steps import BrokenPipelinesError, definitions
+from tussock_steps import BrokenPipelinesError, read_definitions
 
-if errors := definitions().errors:
+if errors := read_definitions().errors:
     raise BrokenPipelinesError(errors)

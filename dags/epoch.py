@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from tussock_defaults import run_limit, store_note, tags_of, task_defaults
-from tussock_freshness import deadlines, missing_deadlines
+from tussock_freshness import missing_deadlines, view_deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
     PARAMS,
@@ -40,7 +40,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=pipeline.airflow.max_active_runs,  # backfills ignore it, so inject_barrier waits for its turn
         dagrun_timeout=run_limit(pipeline),
         params=dict(PARAMS),
-        deadline=deadlines(pipeline) or None,
+        deadline=view_deadlines(pipeline) or None,
         default_args=task_defaults(pipeline),
         tags=tags_of(pipeline),
         doc_md=f"{pipeline.description}\n\n{store_note(pipeline)}{missing_deadlines(pipeline)}",

@@ -7,7 +7,7 @@ import traceback
 from argparse import Namespace
 from collections.abc import Sequence
 
-from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.settings.debugging import wants_debugging
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.shell import (
     care_commands,
@@ -147,7 +147,7 @@ def _discard_output() -> None:
 
 
 def _trace_if_asked() -> None:
-    if debugging():
+    if wants_debugging():
         traceback.print_exc()
 
 

@@ -35,9 +35,9 @@ from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver.epoch import epochs_of_call
 from tussock.jobs.driver.pauses import warn_of_paused
-from tussock.jobs.driver.publish import publish
-from tussock.jobs.driver.run_record import recorded
-from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, cores
+from tussock.jobs.driver.publish import publish_epoch
+from tussock.jobs.driver.run_record import recorded_run
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, count_cores
 from tussock.jobs.driver.summary import EpochSummary, holds_of
 from tussock.jobs.logical.nodes import Place
 from tussock.jobs.logical.script import split_script
@@ -54,7 +54,7 @@ from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.jobs.statements.open_transaction import OpenTransaction, ended_within_transaction
 from tussock.jobs.statements.selects import Selects
 from tussock.jobs.statements.statement_maker import StatementMaker, require_free_name
-from tussock.jobs.statements.statement_runner import StatementRunner, noted
+from tussock.jobs.statements.statement_runner import StatementRunner, add_notes
 from tussock.jobs.statements.statement_writer import Answer, StatementWriter
 from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.errors import InputError
@@ -138,7 +138,7 @@ class Session:
         self._leaves_spark = self._spark is not None and self._joined_spark()
         if workers is not None and workers < 1:
             raise ValueError(f"expected at least one worker, found {workers}")
-        self._runner = self._runner_of(runner, cores() if workers is None else workers)
+        self._runner = self._runner_of(runner, count_cores() if workers is None else workers)
         self._frames: Frames | None = None
         self._writer = StatementWriter(self.meta)
         self._pending = PendingCatalog(self.meta)
@@ -154,7 +154,7 @@ class Session:
     def spark(self) -> "SparkSession":
         """The Spark session, started on first use."""
         if self._spark is not None:
-            self._spark_process.check(USED_SPARK, OPEN_SESSION)
+            self._spark_process.require_here(USED_SPARK, OPEN_SESSION)
         else:
             if self._start_spark is not None:
                 self._spark = self._start_spark()
@@ -202,7 +202,7 @@ class Session:
                     if before is None:
                         began = self._statement_runner.transaction
             except BaseException:
-                self._statement_runner.drop(began)
+                self._statement_runner.end_transaction(began)
                 raise
             yield answer
 
@@ -217,8 +217,8 @@ class Session:
         A transaction whose COMMIT broke off counts as committed if it is in the log. Cost: a few GETs in that case.
         """
         transaction = self._statement_runner.transaction
-        if transaction is not None and transaction.logged is None:
-            raise ended_within_transaction(transaction.statements)
+        if transaction is not None and transaction.logged_position is None:
+            raise ended_within_transaction(transaction.statement_count)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -239,7 +239,7 @@ class Session:
         try:
             self.execute("COMMIT")
         except BaseException:
-            self._statement_runner.drop(began)
+            self._statement_runner.end_transaction(began)
             raise
 
     def plan(
@@ -285,7 +285,7 @@ class Session:
 
         Raises: InputError branches with the place, and the file in a note; nothing is logged then.
         """
-        with self._at_work(), self._statement_runner.alone("apply"):
+        with self._at_work(), self._statement_runner.require_no_transaction("apply"):
             while True:
                 try:
                     deployment = self._deployment(scripts, prune, resume, derived, zone_rules, stores_rows=True)
@@ -296,7 +296,7 @@ class Session:
                 if deployment.statement is None:
                     return deployment
                 with suppress(LogMovedError):  # the log or a skipped entry has changed; bind all statements again
-                    position = self._writer.logged(deployment.statement, deployment.log_end, deployment.waiting)
+                    position = self._writer.log_statement(deployment.statement, deployment.log_end, deployment.waiting)
                     return replace(deployment, position=position)
 
     def _deployment(
@@ -311,12 +311,12 @@ class Session:
     ) -> "Deployment":
         from tussock.jobs.statements.deployment import Deploying
 
-        version = self.meta.latest()
-        catalog = self._pending.at(version)
+        version = self.meta.read_latest()
+        catalog = self._pending.read_catalog(version)
         deploying = Deploying(
-            self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting
+            self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows, self._pending.waiting_log
         )
-        return deploying.of(scripts, prune, resume, derived, zone_rules)
+        return deploying.make_deployment(scripts, prune, resume, derived, zone_rules)
 
     def flush(
         self,
@@ -343,7 +343,7 @@ class Session:
         Warns: HeldSourceWarning for each failing source: its new files wait, and everything else was taken.
             PausedViewWarning for each view that this epoch paused.
         """
-        with self._at_work(), self._statement_runner.alone("flush"):
+        with self._at_work(), self._statement_runner.require_no_transaction("flush"):
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
@@ -351,10 +351,10 @@ class Session:
 
     def _published(self, epochs: Iterator[EpochSummary], interval: Interval | None = None) -> EpochSummary:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
-        version, summary = self.meta.latest(), None
-        with recorded(self.meta, "epoch", interval=interval):
+        version, summary = self.meta.read_latest(), None
+        with recorded_run(self.meta, "epoch", interval=interval):
             for summary in epochs:
-                version = publish(self.meta, summary.epoch)
+                version = publish_epoch(self.meta, summary.epoch)
                 self._statements.forget_rows()
                 warn_of_paused(version.catalog, summary)
         if summary is None:
@@ -373,9 +373,9 @@ class Session:
         Warns: as `flush`. An unreadable file leaves everything unchanged.
         Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
         """
-        with self._at_work(), self._statement_runner.alone("restate"):
+        with self._at_work(), self._statement_runner.require_no_transaction("restate"):
             restating = Restating(self.meta, source, restated)
-            if restating.begin() is None:
+            if restating.inject_barrier() is None:
                 return restating.found
             settings = EpochSettings(on_error=self._on_error)
             epochs = epochs_of_call(self._runner, self.meta, ALL, settings, progress)
@@ -406,24 +406,24 @@ class Session:
             CannotFollowError.
         Cost: each SELECT over all its rows, and a scan of each view.
         """
-        with self._at_work(), self._statement_runner.alone("verify") if repair else nullcontext():
+        with self._at_work(), self._statement_runner.require_no_transaction("verify") if repair else nullcontext():
             from tussock.jobs.verify.record import write_last
-            from tussock.jobs.verify.repair import repaired
+            from tussock.jobs.verify.repair import repair_views
             from tussock.jobs.verify.verify import verify
 
             found = verify(
                 self.spark,
                 self.meta,
-                lambda relations: self._statements.binder(self.meta.latest().catalog, relations).sandbox,
+                lambda relations: self._statements.binder_over(self.meta.read_latest().catalog, relations).sandbox,
                 views,
                 percent=percent,
                 epoch=epoch,
                 progress=progress,
             )
             if repair:
-                found = repaired(self.meta, self._pending, self._statements, self._writer, found)
+                found = repair_views(self.meta, self._pending, self._statements, self._writer, found)
             with suppress(AccessDeniedError):  # without write permission, the result is only returned
-                write_last(self.meta.objects, found, [r.name for r in self.meta.latest().catalog.live()])
+                write_last(self.meta.objects, found, [r.name for r in self.meta.read_latest().catalog.live_relations()])
             return found
 
     def check(
@@ -474,7 +474,7 @@ class Session:
             if pending:
                 self._require_now(epoch if at is None else at)
                 return self._statement_runner.over_waiting(partial(self._selects.select_pending, sql))
-            return self._selects.select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
+            return self._selects.select_rows(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows like INSERT: a row whose key exists replaces it.
@@ -488,7 +488,7 @@ class Session:
         Raises: UnknownRelationError; UnfitRowsError, NullKeyError: nothing was inserted.
         """
         with self._at_work():
-            return self._statement_runner.insert(table, rows)
+            return self._statement_runner.insert_rows(table, rows)
 
     def read(
         self,
@@ -561,14 +561,14 @@ class Session:
             values, now(); FrameOfAnEpochError; OutdatedFrameError; SqlError for an invalid name or column;
             ReservedNameError.
         """
-        with self._at_work(), self._statement_runner.alone("create_view"):
-            catalog = self._pending.at(self.meta.latest())
-            binder = self._statements.binder(catalog)
+        with self._at_work(), self._statement_runner.require_no_transaction("create_view"):
+            catalog = self._pending.read_catalog(self.meta.read_latest())
+            binder = self._statements.binder_over(catalog)
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
             require_free_name(view.name)
             zones = self._statements.unrecorded_zones(catalog)
             statement = Transaction((view, *zones)) if zones else view
-            return noted(self._writer.append(catalog, view.sql, statement), binder.notes)
+            return add_notes(self._writer.check_and_append(catalog, view.sql, statement), binder.notes)
 
     def _opened_frames(self) -> "Frames":
         if self._frames is None:

@@ -23,12 +23,12 @@ from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.class_archive import create_archive
 from tussock.jobs.operations.compaction import compact_forever
-from tussock.jobs.operations.epochs import Where, advance, interval_of, wish_of
+from tussock.jobs.operations.epochs import Where, advance_store, interval_of, wish_of
 from tussock.jobs.operations.store import PipelineStore, open_pipeline, open_store
-from tussock.jobs.operations.verify import verify
+from tussock.jobs.operations.verify import verify_views
 from tussock.jobs.quality.record import HeldViewsError
 from tussock.jobs.settings.pipeline import load_pipeline
-from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.row_values import printed_error, prints_for_airflow
 from tussock.jobs.shell.command import compact, compact_arguments, publish, publish_arguments, say
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TussockError as err:
         message = "\n  ".join((f"error: {printed_error(err)}", *getattr(err, "__notes__", ())))
         folder, environment = (getattr(chosen, name, None) or "" for name in ("pipeline", "env"))
-        _print_error(addressed(message, pipeline=in_commands(Path(folder).name, environment)))
+        _print_error(address_commands(message, pipeline=in_commands(Path(folder).name, environment)))
         return 1
 
 
@@ -116,9 +116,9 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
     at = _open_pipeline(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     wish = wish_of(at, interval, chosen.moment, dict(chosen.run), is_scheduled=chosen.scheduled)
-    done = advance(at, wish, Where.SPARK, say)
+    done = advance_store(at, wish, Where.SPARK, say)
     for summary in done.summaries:
-        say(addressed(show_summary(summary), pipeline=at.pipeline.argument))
+        say(address_commands(show_summary(summary), pipeline=at.pipeline.argument))
     if not done.summaries:
         say(f"no new input; the store is at epoch {done.epoch}")
 
@@ -149,7 +149,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify_views(chosen: argparse.Namespace) -> int:
-    result = verify(_open_pipeline(chosen), percent=chosen.percent, repair=chosen.repair, progress=say)
+    result = verify_views(_open_pipeline(chosen), percent=chosen.percent, repair=chosen.repair, progress=say)
     say(verification_text(result))
     if result.different:
         _print_error(f"error: these views differ from Spark's result: {', '.join(result.different)}")

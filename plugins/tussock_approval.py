@@ -33,7 +33,7 @@ class Approve(ApprovalOperator):
         return super().execute(context)
 
 
-def planned(ti: Any, task: str) -> str:
+def approved_plan(ti: Any, task: str) -> str:
     """Return the plan that `task` made. Raises AirflowFailException if a person approved a different plan."""
     digest, shown = ti.xcom_pull(task_ids=task, key=DIGEST), ti.xcom_pull(task_ids="approve", key=SHOWN)
     if shown is not None and shown != digest:
@@ -54,10 +54,10 @@ def in_lines(text: str) -> str:
 
     Airflow's page joins the lines of a code block. So each line is code of its own, followed by a hard break.
     """
-    return "\\\n".join(_code(line) for line in text.splitlines())
+    return "\\\n".join(_to_code(line) for line in text.splitlines())
 
 
-def _code(line: str) -> str:
+def _to_code(line: str) -> str:
     """Return one line as code, between more backticks than it contains in a row.
 
     Spaces that HTML would join become no-break spaces.

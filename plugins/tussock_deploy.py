@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
-from tussock_approval import Approve, handed_on, planned
+from tussock_approval import Approve, approved_plan, handed_on
 from tussock_operators import no_retry
 from tussock_steps import pipeline_of
 
@@ -54,12 +54,12 @@ def plan(pipeline: Pipeline) -> Any:
 
         with no_retry():
             found = pipeline_of(name)
-            deployment = deploy.plan(found, **_asked(params), progress=print)
+            deployment = deploy.plan(found, **_read_choices(params), progress=print)
         print(deployment_text(deployment, found.argument, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
         text = deployment_text(deployment, found.argument, full=True, run_lines=APPROVED_LINES)
-        return handed_on(text, deployment.approval.json(), deployment.digest)
+        return handed_on(text, deployment.approval.to_json(), deployment.digest)
 
     return compare(pipeline.name)
 
@@ -78,7 +78,9 @@ def apply(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.deployment import deployment_text
 
         with no_retry():
-            deployment = deploy.apply(pipeline_of(name), **_asked(params), approved=planned(ti, "plan"), progress=print)
+            deployment = deploy.apply(
+                pipeline_of(name), **_read_choices(params), approved=approved_plan(ti, "plan"), progress=print
+            )
         print(deployment_text(deployment, name))
 
     return bring(pipeline.name)
@@ -92,7 +94,7 @@ class _Choices(TypedDict):
     zone_rules: bool
 
 
-def _asked(params: dict[str, Any] | None) -> _Choices:
+def _read_choices(params: dict[str, Any] | None) -> _Choices:
     """The values of the trigger form."""
     asked = params or {}
     return _Choices(

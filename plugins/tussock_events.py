@@ -23,7 +23,7 @@ from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
 from tussock_airflow import newest_events
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 from tussock_turn import FINISHED, LAST, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -97,7 +97,7 @@ def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> 
     return day.isoformat() if (end.astimezone(zone) - timedelta(microseconds=1)).date() == day else None
 
 
-def announce(
+def announce_changes(
     pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval, subjects: Sequence[Subject]
 ) -> None:
     """Emit an event for each asset that has changed, when this task succeeds.
@@ -141,7 +141,7 @@ def still_to_come(context: Mapping[str, Any]) -> str | None:
     me = context["dag_run"]
     if me.run_type != BACKFILL:
         return None
-    for run in _unfinished(me.dag_id):
+    for run in _unfinished_runs(me.dag_id):
         if run.run_id == me.run_id:
             continue
         states = task_states(me.dag_id, run.run_id, (LAST, OWED_EVENTS))
@@ -164,13 +164,13 @@ def wait_for_those_who_speak(context: Mapping[str, Any], tasks: Sequence[str]) -
     """Wait until none of these tasks is running in another run of a backfill, which may leave events to this one."""
     me = context["dag_run"]
     for _ in range(_WAIT_S if me.run_type == BACKFILL else 0):
-        others = [run.run_id for run in _unfinished(me.dag_id) if run.run_id != me.run_id]
+        others = [run.run_id for run in _unfinished_runs(me.dag_id) if run.run_id != me.run_id]
         if not any("running" in task_states(me.dag_id, other, tasks).values() for other in others):
             return
         time.sleep(1)
 
 
-def _unfinished(dag_id: str) -> Iterator[Any]:
+def _unfinished_runs(dag_id: str) -> Iterator[Any]:
     """Unfinished runs of backfills: queued ones before running ones, each from the latest interval backwards."""
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
@@ -194,7 +194,7 @@ def task_states(dag_id: str, run_id: str, tasks: Sequence[str]) -> Mapping[str, 
     return {task: of_run[task] for task in tasks if task in of_run}
 
 
-def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
+def _last_told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
     """The last epoch that Airflow has an event for.
 
     If events are partitioned by day, each run emits its own event, even if another run reported its rows.
@@ -209,13 +209,15 @@ def _told(context: Mapping[str, Any], asset: Asset, day: str | None) -> "Told":
     return Told(max((int(epoch) for epoch in told if epoch.isdecimal()), default=0), again=not mine)
 
 
-def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
+def _changed_sources(
+    pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
+) -> Iterator[tuple[Asset, Extra]]:
     from tussock.jobs.operations.news import source_news
 
-    def told(source: str) -> "Told":
-        return _told(context, asset_of(pipeline.name, source), interval.day)
+    def last_told(source: str) -> "Told":
+        return _last_told(context, asset_of(pipeline.name, source), interval.day)
 
-    for source in source_news(opened(pipeline.name), told, run_of(context)):
+    for source in source_news(open_pipeline_store(pipeline.name), last_told, run_of(context)):
         span = [moment.isoformat() for moment in interval.span] if source.own and interval.span is not None else None
         numbers = {
             "since": str(source.since) if source.since else None,
@@ -226,16 +228,21 @@ def _sources(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterv
         extra: Extra = {
             "epoch": str(source.epoch),
             "version": source.version,
-            **_known(numbers),
-            **_known({"interval": span}),
+            **_known_numbers(numbers),
+            **_known_numbers({"interval": span}),
         }
         yield asset_of(pipeline.name, source.name), extra
 
 
-def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
+def _changed_views(
+    pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
+) -> Iterator[tuple[Asset, Extra]]:
     from tussock.jobs.operations.news import view_news
 
-    news = view_news(opened(pipeline.name), lambda view: _told(context, asset_of(pipeline.name, view), interval.day))
+    news = view_news(
+        open_pipeline_store(pipeline.name),
+        lambda view: _last_told(context, asset_of(pipeline.name, view), interval.day),
+    )
     for view in news.views:
         numbers = {
             "since": str(view.since) if view.since else None,
@@ -247,18 +254,20 @@ def _views(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
             "epoch": str(news.epoch),
             "version": news.version,
             "quality": view.quality.value,
-            **_known(numbers),
+            **_known_numbers(numbers),
         }
         yield asset_of(pipeline.name, view.name), extra
 
 
-def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval) -> Iterator[tuple[Asset, Extra]]:
+def _changed_tables(
+    pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
+) -> Iterator[tuple[Asset, Extra]]:
     from tussock.jobs.operations.tables import tables_published
 
-    def told(relation: str) -> int:
-        return _told(context, table_asset(pipeline.name, relation), None).epoch
+    def last_told(relation: str) -> int:
+        return _last_told(context, table_asset(pipeline.name, relation), None).epoch
 
-    epoch, tables = tables_published(opened(pipeline.name), told)
+    epoch, tables = tables_published(open_pipeline_store(pipeline.name), last_told)
     for relation, state in tables.items():
         yield (
             table_asset(pipeline.name, relation),
@@ -266,11 +275,15 @@ def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterva
         )
 
 
-def _known(numbers: Mapping[str, Any]) -> Extra:
+def _known_numbers(numbers: Mapping[str, Any]) -> Extra:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-SOURCES, VIEWS, TABLES = Subject("sources", _sources), Subject("views", _views), Subject("tables", _tables)
+SOURCES, VIEWS, TABLES = (
+    Subject("sources", _changed_sources),
+    Subject("views", _changed_views),
+    Subject("tables", _changed_tables),
+)
 
 
 def subjects_of(outlets: Iterable[object], pipeline: str) -> tuple[Subject, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tussock_airflow import HAS_DEADLINES, NAMES_DEADLINES
 from tussock_notify import send_late
-from tussock_steps import opened, pipeline_of
+from tussock_steps import open_pipeline_store, pipeline_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
+def view_deadlines(pipeline: Pipeline) -> "list[DeadlineAlert]":
     """One deadline per view with a freshness. Airflow 3.1 does not support them; see `missing_deadlines`."""
     if not HAS_DEADLINES:
         return []
@@ -68,7 +68,7 @@ async def say_if_stale(
     If the oldest unseen change arrived late in the interval, wait until the view is stale or readers see the change.
     """
     while True:
-        found = await asyncio.to_thread(_look, pipeline, view)
+        found = await asyncio.to_thread(_look_at_age, pipeline, view)
         if found.is_news:
             await send_late(pipeline_of(pipeline), view, found.said, context or {})
         if found.wait_s is None:
@@ -77,7 +77,7 @@ async def say_if_stale(
         await sleep(found.wait_s)
 
 
-def _look(pipeline: str, view: str) -> "AgeLook":
+def _look_at_age(pipeline: str, view: str) -> "AgeLook":
     from tussock.jobs.operations.alerts import say_if_stale as report
 
-    return report(opened(pipeline), view)
+    return report(open_pipeline_store(pipeline), view)

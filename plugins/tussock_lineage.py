@@ -20,7 +20,7 @@ from openlineage.client.generated.dataset_version_dataset import DatasetVersionD
 from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
 from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
@@ -34,12 +34,12 @@ def views_published(pipeline: str, published: "Publication") -> tuple[list[Input
 
     Cost: as tussock.jobs.facts.lineage.lineage_of.
     """
-    from tussock.jobs.operations.lineage import lineage
+    from tussock.jobs.operations.lineage import published_lineage
 
-    found = lineage(opened(pipeline), published)
+    found = published_lineage(open_pipeline_store(pipeline), published)
     changed = {view.name: view.changed_rows for view in published.views}
-    outputs = [_view(output, published.epoch, changed.get(output.data_set.name)) for output in found.outputs]
-    return [_input(input) for input in found.inputs], outputs
+    outputs = [_view_dataset(output, published.epoch, changed.get(output.data_set.name)) for output in found.outputs]
+    return [_input_dataset(input) for input in found.inputs], outputs
 
 
 def tables_published(
@@ -49,11 +49,11 @@ def tables_published(
     from tussock.jobs.operations.lineage import table_lineage
 
     inputs, outputs = [], []
-    for copy in table_lineage(opened(pipeline), epoch, tables):
-        schema: dict[str, DatasetFacet] = {"schema": _schema(copy.columns)}
+    for copy in table_lineage(open_pipeline_store(pipeline), epoch, tables):
+        schema: dict[str, DatasetFacet] = {"schema": _schema_facet(copy.columns)}
         version = DatasetVersionDatasetFacet(datasetVersion=str(epoch))
         inputs.append(InputDataset(copy.relation.namespace, copy.relation.name, facets={**schema, "version": version}))
-        fields = {c.name: Fields([_field(copy.relation, c.name, "IDENTITY", direct=True)]) for c in copy.columns}
+        fields = {c.name: Fields([_make_field(copy.relation, c.name, "IDENTITY", direct=True)]) for c in copy.columns}
         facets: dict[str, DatasetFacet] = {
             **schema,
             "version": DatasetVersionDatasetFacet(datasetVersion=copy.version),
@@ -70,11 +70,11 @@ def lineage(inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> Any:
     return OperatorLineage(inputs=list(inputs), outputs=list(outputs))
 
 
-def _input(found: "InputFacts") -> InputDataset:
-    facets: dict[str, DatasetFacet] = {"schema": _schema(found.columns)}
+def _input_dataset(found: "InputFacts") -> InputDataset:
+    facets: dict[str, DatasetFacet] = {"schema": _schema_facet(found.columns)}
     if not found.file_count:
         return InputDataset(found.data_set.namespace, found.data_set.name, facets=facets)
-    read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_location(file) for file in found.files]))
+    read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_file_location(file) for file in found.files]))
     amounts = InputStatisticsInputDatasetFacet(size=found.bytes, fileCount=found.file_count)
     return InputDataset(
         found.data_set.namespace,
@@ -84,12 +84,16 @@ def _input(found: "InputFacts") -> InputDataset:
     )
 
 
-def _view(found: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputDataset:
-    fields = {name: Fields([_of(origin) for origin in origins]) for name, origins in found.fields.items() if origins}
+def _view_dataset(found: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputDataset:
+    fields = {
+        name: Fields([_input_field(origin) for origin in origins]) for name, origins in found.fields.items() if origins
+    }
     facets: dict[str, DatasetFacet] = {
-        "schema": _schema(found.columns),
+        "schema": _schema_facet(found.columns),
         "version": DatasetVersionDatasetFacet(datasetVersion=str(epoch)),
-        "columnLineage": ColumnLineageDatasetFacet(fields=fields, dataset=[_of(origin) for origin in found.rows_by]),
+        "columnLineage": ColumnLineageDatasetFacet(
+            fields=fields, dataset=[_input_field(origin) for origin in found.rows_by]
+        ),
     }
     amounts: dict[str, OutputDatasetFacet] = {}
     if changed_rows is not None:
@@ -97,18 +101,18 @@ def _view(found: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputD
     return OutputDataset(found.data_set.namespace, found.data_set.name, facets=facets, outputFacets=amounts)
 
 
-def _of(origin: "FieldOrigin") -> InputField:
-    return _field(origin.data_set, origin.column, origin.how, direct=origin.direct)
+def _input_field(origin: "FieldOrigin") -> InputField:
+    return _make_field(origin.data_set, origin.column, origin.how, direct=origin.direct)
 
 
-def _field(data_set: "DataSet", column: str, how: str, *, direct: bool) -> InputField:
+def _make_field(data_set: "DataSet", column: str, how: str, *, direct: bool) -> InputField:
     made = Transformation("DIRECT" if direct else "INDIRECT", how, "", masking=False)
     return InputField(data_set.namespace, data_set.name, column, [made])
 
 
-def _schema(columns: "Sequence[ColumnSpec]") -> SchemaDatasetFacet:
+def _schema_facet(columns: "Sequence[ColumnSpec]") -> SchemaDatasetFacet:
     return SchemaDatasetFacet([SchemaDatasetFacetFields(column.name, column.type) for column in columns])
 
 
-def _location(file: "DataSet") -> str:
+def _file_location(file: "DataSet") -> str:
     return f"file://{file.name}" if file.namespace == "file" else f"{file.namespace}/{file.name}"

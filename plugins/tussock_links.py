@@ -15,15 +15,15 @@ _PAGES = "plugin/tussock/tussock"  # within Airflow's frame, so that a login ret
 
 def page_address(*parts: str) -> str:
     """The address of a page for a browser."""
-    return _address(_PAGES, *(quote(part, safe="") for part in parts))
+    return _page_address(_PAGES, *(quote(part, safe="") for part in parts))
 
 
 def run_address(dag_id: str, run_id: str) -> str:
     """The address of Airflow's own page of a run."""
-    return _address("dags", quote(dag_id, safe=""), "runs", quote(run_id, safe=""))
+    return _page_address("dags", quote(dag_id, safe=""), "runs", quote(run_id, safe=""))
 
 
-def _address(*parts: str) -> str:
+def _page_address(*parts: str) -> str:
     base = str(conf.get("api", "base_url", fallback="/")).rstrip("/")
     return "/".join([base, *parts])
 

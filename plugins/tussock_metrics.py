@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tussock_airflow import conf, metric_name, stats
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.metrics import MetricFacts
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 _SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # in Airflow's section [metrics]
 
 
-def wanted() -> bool:
+def sends_metrics() -> bool:
     """Whether Airflow sends metrics."""
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
 
 
-def send(pipeline: str, found: "Iterable[MetricFacts]") -> None:
+def send_metrics(pipeline: str, found: "Iterable[MetricFacts]") -> None:
     """Send metrics with the pipeline as a tag; the name contains it too, for systems without tags."""
     from tussock.jobs.facts.metrics import MetricKind
 
@@ -48,7 +48,7 @@ def sends_epochs(pipeline: str) -> Iterator[None]:
     """Send metrics of the epochs committed in the block, and of the store, when the block ends or raises."""
     before = None
     with _failing_nothing(pipeline):
-        before = _open(pipeline).latest().epoch if wanted() else None
+        before = _open_meta(pipeline).read_latest().epoch if sends_metrics() else None
     try:
         yield
     finally:
@@ -58,55 +58,55 @@ def sends_epochs(pipeline: str) -> Iterator[None]:
 
 
 def _send_epochs(pipeline: str, before: int) -> None:
-    from tussock.jobs.facts.epochs import epochs
+    from tussock.jobs.facts.epochs import list_epochs
     from tussock.jobs.facts.metrics import epoch_metrics, store_metrics
-    from tussock.jobs.facts.store import store
+    from tussock.jobs.facts.store import store_shape
 
-    meta = _open(pipeline)
-    version = meta.latest()
+    meta = _open_meta(pipeline)
+    version = meta.read_latest()
     new = sum(epoch > before for epoch in version.epochs)
-    send(pipeline, epoch_metrics(epochs(meta, new, version=version) if new else ()))
-    send(pipeline, store_metrics(store(version)))
+    send_metrics(pipeline, epoch_metrics(list_epochs(meta, new, version=version) if new else ()))
+    send_metrics(pipeline, store_metrics(store_shape(version)))
 
 
 def send_health(pipeline: str, found: "Status") -> None:
     """Send metrics of the health, the views and the sources. Cost: none beyond the status."""
     with _failing_nothing(pipeline):
-        if not wanted():
+        if not sends_metrics():
             return
         from tussock.jobs.facts.metrics import health_metrics, source_metrics, view_metrics
 
-        send(pipeline, health_metrics(found.troubles))
-        send(pipeline, source_metrics(found.sources))
-        send(pipeline, view_metrics(found.views))
+        send_metrics(pipeline, health_metrics(found.troubles))
+        send_metrics(pipeline, source_metrics(found.sources))
+        send_metrics(pipeline, view_metrics(found.views))
 
 
 def send_unreadable(pipeline: str, err: Exception) -> None:
     """Send the health of a pipeline whose definition or store could not be read because of an error."""
     with _failing_nothing(pipeline):
-        if not wanted():
+        if not sends_metrics():
             return
-        from tussock.jobs.facts.health import unopened
+        from tussock.jobs.facts.health import trouble_of_unopened
         from tussock.jobs.facts.metrics import health_metrics
 
-        send(pipeline, health_metrics((unopened(err, None),)))
+        send_metrics(pipeline, health_metrics((trouble_of_unopened(err, None),)))
 
 
 def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:
     """Send metrics of the store after a compaction or a vacuum. `removed`: objects and bytes removed by a vacuum."""
     with _failing_nothing(pipeline):
-        if not wanted():
+        if not sends_metrics():
             return
         from tussock.jobs.facts.metrics import store_metrics, vacuum_metrics
-        from tussock.jobs.facts.store import VacuumFacts, store
+        from tussock.jobs.facts.store import VacuumFacts, store_shape
 
-        send(pipeline, store_metrics(store(_open(pipeline).latest())))
+        send_metrics(pipeline, store_metrics(store_shape(_open_meta(pipeline).read_latest())))
         if removed is not None:
-            send(pipeline, vacuum_metrics(VacuumFacts(*removed, kept_bytes=0)))
+            send_metrics(pipeline, vacuum_metrics(VacuumFacts(*removed, kept_bytes=0)))
 
 
-def _open(pipeline: str) -> "MetaStore":
-    return opened(pipeline).meta
+def _open_meta(pipeline: str) -> "MetaStore":
+    return open_pipeline_store(pipeline).meta
 
 
 @contextmanager

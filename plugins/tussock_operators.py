@@ -30,7 +30,7 @@ from tussock_events import (
     VIEWS,
     RunInterval,
     alias_of,
-    announce,
+    announce_changes,
     announce_nothing,
     day_of,
     has_announced,
@@ -40,13 +40,13 @@ from tussock_events import (
     wait_for_those_who_speak,
 )
 from tussock_notify import on_failure, sends_no_message
-from tussock_steps import airflow_home, opened, pipelines_folder
+from tussock_steps import airflow_home, open_pipeline_store, pipelines_folder
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.row_values import printed_error, prints_rows
 from tussock.jobs.settings.tables import NoticeEvent, Runner, TableEngine, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
@@ -289,12 +289,12 @@ class InjectBarrier(PipelineTask):
         params, run = context["params"], run_of(context)
         with no_retry(self.pipeline_name):
             if views := tuple(params.get("pause") or ()):
-                epochs.pause(self.opened(), views, run)
+                epochs.pause_views(self.opened(), views, run)
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
                 at, file = self.opened(), params.get("file")
                 asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
-                for line in begun_lines(restate.begin(at, source, asked, run)):
+                for line in begun_lines(restate.begin_restatement(at, source, asked, run)):
                     self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
@@ -302,10 +302,10 @@ class InjectBarrier(PipelineTask):
         return self.execute(context)
 
     def _wait_for_turn(self, context: Any) -> None:
-        from tussock.jobs.operations.epochs import holder
+        from tussock.jobs.operations.epochs import holding_run
 
         with no_retry(self.pipeline_name):
-            held_by = holder(self.opened(), context["dag"].dag_id)
+            held_by = holding_run(self.opened(), context["dag"].dag_id)
         if (other := run_ahead(context, held_by)) is not None:
             self.log.info(
                 "Waiting for run %s, which is ahead. If that run is no longer being executed, mark it as failed.", other
@@ -394,12 +394,12 @@ class RunActors(SubmitJob):
         """Whether this process ran all epochs; False: an epoch needs Spark."""
         from tussock.jobs.driver.runner import SparkWantedError
         from tussock.jobs.driver.summary import show_summary
-        from tussock.jobs.operations.epochs import advance
+        from tussock.jobs.operations.epochs import advance_store
 
         with no_retry(self.pipeline_name):
-            done = advance(at, _wish(at, context), _where(), self.log.info)
+            done = advance_store(at, _wish(at, context), _where(), self.log.info)
         for summary in done.summaries:
-            self.log.info("%s", addressed(show_summary(summary), pipeline=_argument(self.pipeline_name)))
+            self.log.info("%s", address_commands(show_summary(summary), pipeline=_argument(self.pipeline_name)))
         if done.needs_spark:
             self.log.info("%s", SparkWantedError(done.why_spark))
         return not done.needs_spark
@@ -461,7 +461,7 @@ class Health(PipelineTask):
         return {"health": found.verdict}
 
     def _to_run(self, text: str) -> str:
-        return addressed(text, pipeline=_argument(self.pipeline_name))
+        return address_commands(text, pipeline=_argument(self.pipeline_name))
 
     def _failed_tasks(self, context: Any) -> Iterator[str]:
         """A task that runs in any state would make a failed run green, because it is the last one.
@@ -568,11 +568,11 @@ class CommitVersion(AnnouncingTask):
     """
 
     def execute(self, context: Any) -> dict[str, str]:
-        from tussock.jobs.operations.epochs import commit
+        from tussock.jobs.operations.epochs import commit_sealed
 
         with no_retry(self.pipeline_name):
-            version = commit(self.opened())
-            announce(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
+            version = commit_sealed(self.opened())
+            announce_changes(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
         return {"epoch": str(version.epoch), "version": str(version.id)}
 
 
@@ -585,11 +585,11 @@ class PublishViews(AnnouncingTask):
     published: "Publication | None" = None  # set by `execute`
 
     def execute(self, context: Any) -> dict[str, str]:
-        from tussock.jobs.operations.publish import publish
+        from tussock.jobs.operations.publish import publish_epoch
 
         with no_retry(self.pipeline_name):
-            published = self.published = publish(self.opened(), _committed_epoch(context))
-            announce(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
+            published = self.published = publish_epoch(self.opened(), _committed_epoch(context))
+            announce_changes(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         return {"epoch": str(published.epoch), "version": str(published.version), **held}
 
@@ -611,7 +611,9 @@ class OwedEvents(AnnouncingTask):
         wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
         try:
             with no_retry(self.pipeline_name):
-                announce(self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name))
+                announce_changes(
+                    self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name)
+                )
         except Exception as err:  # the task that kept the run from publish_views has sent the message
             sends_no_message(err)
             raise
@@ -632,7 +634,7 @@ class _WritesTables:
         epoch = _committed_epoch(context)
         tables = tables_at(_opened(self.pipeline.name), epoch)
         self.written = epoch, tables
-        announce(self.pipeline, context, RunInterval(None, None), [TABLES])
+        announce_changes(self.pipeline, context, RunInterval(None, None), [TABLES])
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
@@ -676,7 +678,7 @@ def no_retry(pipeline: str = "") -> Iterator[None]:
     except (InputError, DamagedError) as err:
         message = "\n  ".join([f"{type(err).__name__}: {printed_error(err)}", *getattr(err, "__notes__", ())])
         cause = err if prints_rows() else None  # Airflow's log also has the texts of causes
-        raise AirflowFailException(addressed(message, pipeline=pipeline and _argument(pipeline))) from cause
+        raise AirflowFailException(address_commands(message, pipeline=pipeline and _argument(pipeline))) from cause
 
 
 def _argument(name: str) -> str:
@@ -686,7 +688,7 @@ def _argument(name: str) -> str:
 
 def _opened(name: str) -> "PipelineStore":
     with no_retry(name):
-        return opened(name)
+        return open_pipeline_store(name)
 
 
 def _wish(at: "PipelineStore", context: Any) -> "Wish":
@@ -708,10 +710,10 @@ def _is_scheduled(context: Any) -> bool:
 
 
 def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
-    from tussock.jobs.operations.epochs import inject
+    from tussock.jobs.operations.epochs import inject_barrier
 
     with no_retry(at.pipeline.name):
-        return inject(at, _wish(at, context))
+        return inject_barrier(at, _wish(at, context))
 
 
 def _require_not_held(at: "PipelineStore", context: Any) -> None:

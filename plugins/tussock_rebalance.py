@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowFailException, AirflowSkipException
-from tussock_approval import Approve, handed_on, planned
+from tussock_approval import Approve, approved_plan, handed_on
 from tussock_operators import no_retry
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
@@ -57,7 +57,7 @@ def measure(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.rebalance import units_text
 
         with no_retry():
-            shares = rebalance.measure(opened(name))
+            shares = rebalance.measure_units(open_pipeline_store(name))
         print(units_text(shares))
         return [msgspec.to_builtins(share) for share in shares]
 
@@ -74,9 +74,9 @@ def decide(pipeline: Pipeline) -> Any:
 
         asked = params or {}
         with no_retry():
-            at = opened(name)
+            at = open_pipeline_store(name)
             rebalance.require_units_of_file(at, asked.get("units"))
-            decided = rebalance.plan(at, asked.get("units"), asked.get("target"), asked.get("approved"))
+            decided = rebalance.plan_moves(at, asked.get("units"), asked.get("target"), asked.get("approved"))
         text = rebalance_text(decided.rebalance, decided.cause, full=True)
         print(text)
         if not decided.moves:
@@ -101,7 +101,9 @@ def move(pipeline: Pipeline) -> Any:
 
         with no_retry():
             try:
-                version = rebalance.move(opened(name), decoded(planned(ti, "decide"), rebalance.Rebalance))
+                version = rebalance.commit_mapping(
+                    open_pipeline_store(name), decode_json(approved_plan(ti, "decide"), rebalance.Rebalance)
+                )
             except LostRaceError as err:  # a retry would fail the same way
                 raise AirflowFailException(f"{err} Trigger the DAG again to make a new plan.") from err
         return {"mapping": str(version.mapping.id), "version": str(version.id)}
@@ -118,8 +120,8 @@ def verify(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.rebalance import units_text
 
         with no_retry():
-            moved = decoded(ti.xcom_pull(task_ids="decide", key="plan"), rebalance.Rebalance)
-            shares = rebalance.verify(opened(name), moved)
+            moved = decode_json(ti.xcom_pull(task_ids="decide", key="plan"), rebalance.Rebalance)
+            shares = rebalance.verify_mapping(open_pipeline_store(name), moved)
         print(units_text(shares))
         return [msgspec.to_builtins(share) for share in shares]
 

@@ -32,7 +32,7 @@ def pipeline_of(name: str) -> Pipeline:
     return find_pipeline(name, pipelines_folder())
 
 
-def opened(name: str) -> "PipelineStore":
+def open_pipeline_store(name: str) -> "PipelineStore":
     """Open a pipeline with its store, for a task, which then prints rows only if all readers of its DAG may see them.
 
     Raises:
@@ -89,16 +89,16 @@ class NoPipelinesFolderError(InputError):
         )
 
 
-def definition(name: str) -> FolderEntry:
+def read_definition(name: str) -> FolderEntry:
     """Read one pipeline of the folder."""
-    return _checked(definition_in(pipelines_folder(), name))
+    return _check_entry(definition_in(pipelines_folder(), name))
 
 
-def definitions() -> Definitions:
+def read_definitions() -> Definitions:
     """Read every pipeline in the folder. An error in one does not affect the others."""
     folder = pipelines_folder()
     missing = () if folder.is_dir() else (NoPipelinesFolderError(str(folder)),)
-    found = tuple(map(definition, pipeline_names(folder)))
+    found = tuple(map(read_definition, pipeline_names(folder)))
     return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
 
 
@@ -108,15 +108,15 @@ def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
     The DAG processor needs all of them. A task parses the file again and needs only its own DAG.
     """
     if (dag := get_parsing_context().dag_id) is None:
-        return definitions().pipelines
+        return read_definitions().pipelines
     asked = dag.removeprefix(f"{kind}_")
     if asked == dag or asked not in pipeline_names(pipelines_folder()):
         return ()
-    found = definition(asked).pipeline
+    found = read_definition(asked).pipeline
     return () if found is None else (found,)
 
 
-def _checked(found: FolderEntry) -> FolderEntry:
+def _check_entry(found: FolderEntry) -> FolderEntry:
     try:
         return found if found.pipeline is None else FolderEntry(found.name, _with_known_arguments(found.pipeline))
     except PipelineError as err:

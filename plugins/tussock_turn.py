@@ -40,7 +40,7 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
         if earlier is not None and earlier.run_type in IN_ORDER:
             return str(earlier.run_id)
     if holder is not None and holder != run.run_id:
-        states = _states(run.dag_id, holder)
+        states = _run_states(run.dag_id, holder)
         if states.get(FIRST) == "success" and states.get(LAST) not in FINISHED:
             return holder
     return None
@@ -63,14 +63,14 @@ class RunPublished(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         for _ in range(int(LOOK_AGAIN_S / POLL_S)):
-            states = await sync_to_async(_states)(self.dag_id, self.run_id)
+            states = await sync_to_async(_run_states)(self.dag_id, self.run_id)
             if not states or states.get(LAST) in FINISHED:
                 break
             await asyncio.sleep(POLL_S)
         yield TriggerEvent(None)  # type: ignore[no-untyped-call]
 
 
-def _states(dag_id: str, run_id: str) -> Mapping[str, str | None]:
+def _run_states(dag_id: str, run_id: str) -> Mapping[str, str | None]:
     """States of the first and last task of a run; empty if the run no longer exists."""
     states: Mapping[str, dict[str, str | None]] = RuntimeTaskInstance.get_task_states(
         dag_id, task_ids=[FIRST, LAST], run_ids=[run_id]

@@ -13,7 +13,7 @@ from typing import Any
 import tussock_metrics as metrics
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry, spark_writes_tables
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -38,7 +38,7 @@ def raise_floor(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import upkeep
 
         with no_retry():
-            version = upkeep.retain(opened(name))
+            version = upkeep.raise_floor(open_pipeline_store(name))
         return {"floor": str(version.min_readable_epoch), "version": str(version.id)}
 
     return retain(pipeline.name)
@@ -60,7 +60,7 @@ def vacuum(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import upkeep
 
         with no_retry():
-            done = upkeep.vacuum(opened(name))
+            done = upkeep.vacuum_store(open_pipeline_store(name))
         removed = (*done.vacuumed.garbage, *done.copies)
         size = sum(found.size for found in removed)
         metrics.send_upkeep(name, (len(removed), size))
@@ -79,7 +79,7 @@ def tidy_tables(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import tables
 
         with no_retry():
-            tables.tidy_tables(opened(name), log.info)
+            tables.tidy_tables(open_pipeline_store(name), log.info)
 
     return tidy(pipeline.name)
 
@@ -99,7 +99,7 @@ class CompactStore(SubmitJob):
 
         full = bool(context["params"]["full"])
         with no_retry():
-            picks = compaction.due(opened(self.pipeline_name))
+            picks = compaction.due_picks(open_pipeline_store(self.pipeline_name))
         if not picks and not full:
             self.log.info("No compaction is due.")
             return

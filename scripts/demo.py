@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from pipelines.flights import load  # noqa: E402
-from tussock.jobs.facts.epochs import epochs as newest_epochs  # noqa: E402
-from tussock.jobs.facts.moment import moment  # noqa: E402
+from tussock.jobs.facts.epochs import list_epochs as newest_epochs  # noqa: E402
+from tussock.jobs.facts.moment import epoch_moment  # noqa: E402
 from tussock.jobs.logical.script import split_script  # noqa: E402
 from tussock.jobs.session import Session  # noqa: E402
 from tussock.jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
@@ -138,7 +138,7 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     )
     seconds = time.monotonic() - started
     meta = open_meta(pipeline.store)
-    version = meta.latest()
+    version = meta.read_latest()
     if version.published != version.epoch:
         raise DemoError(
             f"The run of {day} ended, but epoch {version.epoch} is not published. See {LOGS / f'day-{day}.log'}."
@@ -157,7 +157,7 @@ def epoch_table(epochs: Sequence[EpochRow]) -> str:
     columns = {
         "day": [str(e.day) for e in epochs],
         "epoch": [e.epoch for e in epochs],
-        "committed (UTC)": [moment(e.epoch).strftime("%H:%M:%S") for e in epochs],
+        "committed (UTC)": [epoch_moment(e.epoch).strftime("%H:%M:%S") for e in epochs],
         "rows in": [e.rows_in for e in epochs],
         "view changes out": [e.rows_out for e in epochs],
         "DAG run, s": [round(e.seconds, 1) for e in epochs],
@@ -174,7 +174,7 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
             spark.read.parquet(*(f"{pipeline.data}/{name}/{day}.parquet" for day in days)).createOrReplaceTempView(name)
         for name in ("airlines", "airports", "planes"):
             spark.createDataFrame(load.read_table(name)).createOrReplaceTempView(name)
-        for path, script in pipeline.scripts():
+        for path, script in pipeline.read_scripts():
             for statement in split_script(script) if path.name == "views.sql" else ():
                 if (found := VIEW.search(statement.text)) is None:
                     continue

@@ -211,7 +211,7 @@ def main() -> None:
             log_in(page, base, password)
             mark = "" if given.views is None else f"-{given.views}"
             names = {folder: "/srv/tussock", socket.gethostname(): "worker-1"}
-            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).latest().epoch, given.out, mark, names)
+            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).read_latest().epoch, given.out, mark, names)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 def keep_freed_memory() -> None:
     """Make this process keep freed memory from now on. Has no effect without glibc."""
-    if (library := _glibc()) is not None:
+    if (library := _load_glibc()) is not None:
         library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
@@ -30,11 +30,11 @@ def give_back_freed_memory() -> None:
     Cost: a few milliseconds, and the kernel has to zero the pages of later allocations again.
     """
     pa.default_memory_pool().release_unused()
-    if (library := _glibc()) is not None:
+    if (library := _load_glibc()) is not None:
         library.malloc_trim(0)
 
 
 @cache
-def _glibc() -> ctypes.CDLL | None:
+def _load_glibc() -> ctypes.CDLL | None:
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") else None

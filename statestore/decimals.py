@@ -21,7 +21,7 @@ def as_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> 
         zeros, and has more than 76 digits. Cost: as Arrow's cast if no value can overflow, else four times.
     """
     if pa.types.is_decimal(values.type):
-        return _rescaled(values, kind)
+        return _rescale_decimals(values, kind)
     digits = _digits_of_texts(values, kind.scale)
     if digits <= MAX_DIGITS:
         return values.cast(kind)
@@ -30,7 +30,7 @@ def as_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> 
     return values.cast(pa.decimal256(MAX_WIDE_DIGITS, kind.scale)).cast(kind)
 
 
-def _rescaled(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> pa.Array | pa.ChunkedArray:
+def _rescale_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Type) -> pa.Array | pa.ChunkedArray:
     """Decimals at another scale.
 
     The digits before the point are compared first, at the given scale. After that, a product has at most the digits of

@@ -32,12 +32,12 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
     return known
 
 
-def decoded(data: bytes | bytearray | memoryview | str | msgspec.Raw, kind: type[T]) -> T:
+def decode_json(data: bytes | bytearray | memoryview | str | msgspec.Raw, kind: type[T]) -> T:
     """Decode a JSON text as `kind`. Raises msgspec.DecodeError."""
     return decoder_of(kind).decode(data)
 
 
-def converted(value: Any, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
+def convert_value(value: Any, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
     """Convert plain Python values to `kind`. Raises msgspec.ValidationError."""
     with _making:
         return msgspec.convert(value, kind, dec_hook=dec_hook)

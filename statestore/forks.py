@@ -29,7 +29,7 @@ class _Closeable(Protocol):
 
 C = TypeVar("C", bound=_Closeable)
 
-# For `OwnProcess.check`.
+# For `OwnProcess.require_here`.
 USED_SPARK, OPEN_SESSION = "The parent process used Spark", "Open a session in the child"
 
 _locks: WeakSet[threading.Lock] = WeakSet()
@@ -107,7 +107,7 @@ class OwnProcess:
         # The mark is needed too, because a later process may get the pid of an ended one.
         return self._mark == _marks.here and self._pid == os.getpid()
 
-    def check(self, what: str, remedy: str) -> None:
+    def require_here(self, what: str, remedy: str) -> None:
         """Raise InheritedError in a forked child. `what` the parent did, such as "the parent used Delta tables"."""
         if not self.is_here:
             raise InheritedError(what, remedy)

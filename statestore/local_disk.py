@@ -38,8 +38,8 @@ class TemporaryFolder:
         """`use`: a word for the name. The first folder of a process removes folders of killed processes beside it."""
         parent = local_folder() or tempfile.gettempdir()
         _remove_abandoned_once(parent)
-        self.name, handle = _make_locked(f"{_prefix()}{use}-", parent)
-        self._end = finalize(self, _remove, OwnProcess(), self.name, handle)
+        self.name, handle = _make_locked(f"{_folder_prefix()}{use}-", parent)
+        self._end = finalize(self, _remove_folder, OwnProcess(), self.name, handle)
 
     def cleanup(self) -> None:
         """Delete the folder."""
@@ -58,7 +58,7 @@ def remove_abandoned(parent: str) -> list[str]:
     """Remove the folders below `parent` whose processes were killed, and return their names."""
     removed = []
     with suppress(OSError), os.scandir(parent) as entries:
-        for entry in [entry for entry in entries if entry.name.startswith(_prefix())]:
+        for entry in [entry for entry in entries if entry.name.startswith(_folder_prefix())]:
             with _locked_if_abandoned(entry.path) as abandoned:
                 if abandoned:
                     shutil.rmtree(entry.path, ignore_errors=True)
@@ -72,7 +72,7 @@ def _remove_abandoned_once(parent: str) -> None:
 
 
 @functools.cache
-def _prefix() -> str:
+def _folder_prefix() -> str:
     """The start of the names of all folders of this kernel."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
@@ -115,7 +115,7 @@ def _locked_if_abandoned(path: str) -> Iterator[bool]:
         os.close(handle)
 
 
-def _remove(process: OwnProcess, path: str, handle: int) -> None:
+def _remove_folder(process: OwnProcess, path: str, handle: int) -> None:
     if process.is_here:  # a forked child leaves the folder of its parent
         shutil.rmtree(path, ignore_errors=True)
         os.close(handle)

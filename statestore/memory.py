@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")  # the container's limits; cgroup version 2
 
 def whole_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
     """Memory in bytes of the host or the container, whichever has less; 1 PiB if unknown (not Linux)."""
-    return min(_of_the_host(meminfo, "MemTotal:"), _limit(cgroup))
+    return min(_of_the_host(meminfo, "MemTotal:"), _memory_limit(cgroup))
 
 
 def spare_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
@@ -23,23 +23,23 @@ def spare_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
 
 
 def _of_the_host(meminfo: Path, counter: str) -> int:
-    return _counter(meminfo, counter) * 1024 if meminfo.is_file() else _PLENTY
+    return _read_counter(meminfo, counter) * 1024 if meminfo.is_file() else _PLENTY
 
 
-def _limit(cgroup: Path) -> int:
+def _memory_limit(cgroup: Path) -> int:
     limit = cgroup / "memory.max"
     return _PLENTY if not limit.is_file() or (most := limit.read_text().strip()) == "max" else int(most)
 
 
 def _left_in_the_container(cgroup: Path) -> int:
-    if (limit := _limit(cgroup)) == _PLENTY:
+    if (limit := _memory_limit(cgroup)) == _PLENTY:
         return _PLENTY
     taken = int((cgroup / "memory.current").read_text())
     # The kernel drops inactive pages of its file cache under pressure.
-    return limit - taken + _counter(cgroup / "memory.stat", "inactive_file")
+    return limit - taken + _read_counter(cgroup / "memory.stat", "inactive_file")
 
 
-def _counter(file: Path, name: str) -> int:
+def _read_counter(file: Path, name: str) -> int:
     for line in file.read_text().splitlines():
         words = line.split()
         if words and words[0] == name:

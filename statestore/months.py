@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.statestore.nested import conformed, is_nested, rebuilt
+from tussock.statestore.nested import conform_rows, is_nested, rebuild_leaves
 from tussock.statestore.types import GIVEN_MONTHS, MONTHS
 
 _PARTS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
@@ -31,7 +31,7 @@ def carried_rows(rows: pa.Table) -> pa.Table:
     """Convert rows for Spark. Free if no column contains months."""
     if not any(map(holds_months, rows.schema.types)):
         return rows
-    return conformed(rows, pa.schema([field.with_type(carried_type(field.type)) for field in rows.schema]))
+    return conform_rows(rows, pa.schema([field.with_type(carried_type(field.type)) for field in rows.schema]))
 
 
 def given_type(kind: pa.DataType) -> pa.DataType:
@@ -43,7 +43,9 @@ def given_array(array: pa.Array) -> pa.Array:
     """(n,) the values as users see them. Free if the type contains no months."""
     if not holds_months(array.type):
         return array
-    return rebuilt(array, given_type(array.type), lambda leaf, kind: _given(leaf) if leaf.type == MONTHS else leaf)
+    return rebuild_leaves(
+        array, given_type(array.type), lambda leaf, kind: _to_given_months(leaf) if leaf.type == MONTHS else leaf
+    )
 
 
 def given_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -71,10 +73,12 @@ def kept_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """(n,) users' values as the kept type `kind`. Raises pa.ArrowInvalid if an interval has days or a time."""
     if not holds_months(kind):
         return array
-    return rebuilt(array, kind, lambda leaf, wanted: _kept(leaf) if leaf.type == GIVEN_MONTHS else leaf)
+    return rebuild_leaves(
+        array, kind, lambda leaf, wanted: _to_kept_months(leaf) if leaf.type == GIVEN_MONTHS else leaf
+    )
 
 
-def shown(value: object) -> object:
+def format_given_value(value: object) -> object:
     """Format a given value (`as_py`) for people: an interval of months in Spark's notation, other values unchanged."""
     if not isinstance(value, pa.MonthDayNano):
         return value
@@ -83,7 +87,7 @@ def shown(value: object) -> object:
 
 
 def interval_texts(array: pa.Array) -> pa.Array | None:
-    """(n,) given intervals of months in the notation of `shown`. None if one has days or a time."""
+    """(n,) given intervals of months in the notation of `format_given_value`. None if one has days or a time."""
     try:
         months = kept_array(array, MONTHS).cast(pa.int64())
     except pa.ArrowInvalid:
@@ -103,7 +107,7 @@ def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
             return column[row].as_py()
         except (OverflowError, ValueError):
             return _not_in_python(column[row])
-    return shown(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
+    return format_given_value(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
 
 
 def _not_in_python(value: pa.Scalar) -> str:
@@ -118,14 +122,14 @@ def _not_in_python(value: pa.Scalar) -> str:
     return f"a value of type {value.type} with a date before year 1 or after year 9999, or a text that is not UTF-8"
 
 
-def _given(array: pa.Array) -> pa.Array:
+def _to_given_months(array: pa.Array) -> pa.Array:
     parts = np.zeros(len(array), _PARTS)
     parts["months"] = pc.fill_null(array.cast(pa.int64()), 0).to_numpy()
     valid = None if array.null_count == 0 else pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
     return pa.Array.from_buffers(GIVEN_MONTHS, len(array), [valid, pa.py_buffer(parts)], array.null_count)
 
 
-def _kept(array: pa.Array) -> pa.Array:
+def _to_kept_months(array: pa.Array) -> pa.Array:
     data = array.buffers()[1]
     parts = (
         np.zeros(0, _PARTS) if data is None else np.frombuffer(data, _PARTS)[array.offset : array.offset + len(array)]

@@ -23,7 +23,7 @@ def holds_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None = None) -> pa.Array:
+def rebuild_leaves(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None = None) -> pa.Array:
     """Replace the leaves of a column and keep its shape.
 
     Args:
@@ -38,33 +38,35 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf, of_keys: Leaf | None
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
-        children = [rebuilt(array.field(i), kind.field(i).type, leaf, of_keys) for i in range(kind.num_fields)]
+        children = [rebuild_leaves(array.field(i), kind.field(i).type, leaf, of_keys) for i in range(kind.num_fields)]
         return struct_array(children, kind, array)
     if pa.types.is_map(kind):
         parts = array.values  # `keys` and `items` of a sliced array may be longer than the slice.
-        keys = rebuilt(parts.field(0), kind.key_type, leaf if of_keys is None else of_keys)  # a key contains no map
-        entries = [keys, rebuilt(parts.field(1), kind.item_type, leaf, of_keys)]
+        keys = rebuild_leaves(
+            parts.field(0), kind.key_type, leaf if of_keys is None else of_keys
+        )  # a key contains no map
+        entries = [keys, rebuild_leaves(parts.field(1), kind.item_type, leaf, of_keys)]
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         return with_elements(array, kind, held)
     if pa.types.is_list(kind):
         if not pa.types.is_list(array.type):  # a large list or a fixed-size list
             array = array.cast(pa.list_(array.type.value_type))
-        return with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf, of_keys))
+        return with_elements(array, kind, rebuild_leaves(array.values, kind.value_type, leaf, of_keys))
     return leaf(array, kind)
 
 
-def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def relabel_column(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Convert a column to a type that differs only in field names or in the representation of single values.
 
     Struct fields are matched by position. Arrow's cast matches them by name, and returns NULL for a missing name. A
     struct without fields may be a Boolean, which is true unless the struct is NULL.
     """
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([relabelled(chunk, kind) for chunk in column.chunks], kind)
-    return rebuilt(column, kind, _cast)
+        return pa.chunked_array([relabel_column(chunk, kind) for chunk in column.chunks], kind)
+    return rebuild_leaves(column, kind, _cast_leaf)
 
 
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if pa.types.is_struct(array.type):  # without fields, only NULL or not matters
@@ -74,17 +76,19 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert columns to the schema's names and exact types, matched by position.
 
     Differs from `pa.Table.cast` in two ways: struct fields match by position, and a struct may be NULL even if its
     fields are not nullable. Raises pa.ArrowInvalid if a value does not fit.
     """
-    columns = (c if c.type == kind else relabelled(c, kind) for c, kind in zip(rows.columns, schema.types, strict=True))
+    columns = (
+        c if c.type == kind else relabel_column(c, kind) for c, kind in zip(rows.columns, schema.types, strict=True)
+    )
     return pa.Table.from_arrays(list(columns), schema=schema)
 
 
-def unsliced(rows: pa.Table) -> pa.Table:
+def copy_sliced(rows: pa.Table) -> pa.Table:
     """Copy nested columns whose arrays start at an offset, because some Arrow readers reject such arrays.
 
     One of these readers is pyspark's createDataFrame.
@@ -98,24 +102,26 @@ def unsliced(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def canonical(array: pa.Array) -> pa.Array:
+def zero_under_nulls(array: pa.Array) -> pa.Array:
     """Overwrite the bytes under NULLs with zeros, nested NULLs included. Equal columns then have equal bytes.
 
     Arrow, DuckDB and the JVM leave arbitrary memory contents under NULLs.
     Cost: a gather if the column contains NULLs or is nested.
     """
     if pa.types.is_struct(array.type):
-        return struct_array([canonical(field) for field in array.flatten()], array.type, array)  # NULL in a NULL struct
+        return struct_array(
+            [zero_under_nulls(field) for field in array.flatten()], array.type, array
+        )  # NULL in a NULL struct
     if not array.null_count and not is_nested(array.type):
         return array
     # `take` writes zeros for NULLs and drops elements of NULL lists.
     gathered = array.take(pa.array(np.arange(len(array))))
     if pa.types.is_map(kind := gathered.type):
-        entries = [canonical(gathered.keys), canonical(gathered.items)]
+        entries = [zero_under_nulls(gathered.keys), zero_under_nulls(gathered.items)]
         return with_elements(
             gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         )
-    return with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
+    return with_elements(gathered, kind, zero_under_nulls(gathered.values)) if is_nested(kind) else gathered
 
 
 def struct_array(fields: Sequence[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.StructArray:
@@ -150,7 +156,9 @@ def bits_of(array: pa.Array) -> pa.Array:
     """Replace each float by the integer of its bits, so that -0.0 differs from 0.0 and each NaN equals itself."""
     if not holds_floats(array.type):
         return array
-    return rebuilt(array, bits_type(array.type), lambda leaf, kind: leaf if leaf.type == kind else leaf.view(kind))
+    return rebuild_leaves(
+        array, bits_type(array.type), lambda leaf, kind: leaf if leaf.type == kind else leaf.view(kind)
+    )
 
 
 def with_elements(array: pa.Array, kind: pa.DataType, elements: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.nested import canonical
+from tussock.statestore.nested import zero_under_nulls
 
 FEW_ROWS = 1 << 11
 MOST_VALUES = 1 << 16
@@ -35,7 +35,7 @@ _WITHOUT_PARAMETERS = frozenset(
 )
 
 
-def batches(kinds: Sequence[Hashable], rows: int, *columns: Sequence[pa.Array]) -> list[list[int]]:
+def group_stacks(kinds: Sequence[Hashable], rows: int, *columns: Sequence[pa.Array]) -> list[list[int]]:
     """Group positions of the same kind into stacks.
 
     Args:
@@ -61,7 +61,7 @@ def batches(kinds: Sequence[Hashable], rows: int, *columns: Sequence[pa.Array]) 
         if len(places) == 1 or not any(_is_varying(stacked[places[0]].type) for stacked in columns):
             found += (places[start : start + most] for start in range(0, len(places), most))
         else:
-            found += _bounded(places, most, columns)
+            found += _split_by_bytes(places, most, columns)
     return found
 
 
@@ -70,7 +70,7 @@ def _is_varying(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind)) or not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
-def _bounded(places: Sequence[int], most: int, columns: Sequence[Sequence[pa.Array]]) -> list[list[int]]:
+def _split_by_bytes(places: Sequence[int], most: int, columns: Sequence[Sequence[pa.Array]]) -> list[list[int]]:
     found: list[list[int]] = []
     size = 0
     for place in places:
@@ -83,12 +83,12 @@ def _bounded(places: Sequence[int], most: int, columns: Sequence[Sequence[pa.Arr
     return found
 
 
-def stack(columns: Sequence[pa.Array]) -> pa.Array:
+def stack_columns(columns: Sequence[pa.Array]) -> pa.Array:
     """Columns of one type, one after the other. A single column is not copied."""
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
-def unstack(array: pa.Array, count: int) -> list[pa.Array]:
+def unstack_columns(array: pa.Array, count: int) -> list[pa.Array]:
     """The `count` columns of a stack. Nothing is copied."""
     if count == 1:
         return [array]
@@ -118,14 +118,14 @@ def take_from(columns: Sequence[pa.Array], places: npt.NDArray[np.int64] | pa.Ar
         return []
     rows, found = len(columns[0]), [columns[0]] * len(columns)
     wanted = places if isinstance(places, pa.Array) else pa.array(places)
-    for batch in batches([c.type for c in columns], max(rows, len(wanted)), columns):
-        taken = stack([columns[i] for i in batch]).take(_repeated(wanted, len(batch), rows))
-        for place, column in zip(batch, unstack(taken, len(batch)), strict=True):
+    for batch in group_stacks([c.type for c in columns], max(rows, len(wanted)), columns):
+        taken = stack_columns([columns[i] for i in batch]).take(_repeat_places(wanted, len(batch), rows))
+        for place, column in zip(batch, unstack_columns(taken, len(batch)), strict=True):
             found[place] = column
     return found
 
 
-def _repeated(places: pa.Array, count: int, rows: int) -> pa.Array:
+def _repeat_places(places: pa.Array, count: int, rows: int) -> pa.Array:
     """The same places in each of the `count` columns of a stack."""
     if count == 1:
         return places
@@ -136,19 +136,21 @@ def _repeated(places: pa.Array, count: int, rows: int) -> pa.Array:
 
 
 def canonical_rows(rows: pa.Table) -> pa.Table:
-    """The rows with zeros under NULLs (`nested.canonical`), and in a memory layout that depends on the rows alone."""
+    """The rows with zeros under NULLs (`nested.zero_under_nulls`), and in a memory layout that depends on the rows
+    alone.
+    """
     return pa.Table.from_arrays(canonical_columns(arrays_of(rows)), schema=rows.schema) if rows.num_columns else rows
 
 
 def canonical_columns(columns: Sequence[pa.Array]) -> list[pa.Array]:
-    """Columns of the same length with zeros under NULLs (`nested.canonical`).
+    """Columns of the same length with zeros under NULLs (`nested.zero_under_nulls`).
 
     Their memory layout depends on the values alone.
     """
     found = list(columns)
-    for batch in batches([c.type for c in columns], len(columns[0]) if columns else 0, columns):
-        same = canonical(stack([columns[i] for i in batch]))
-        for place, column in zip(batch, unstack(same, len(batch)), strict=True):
+    for batch in group_stacks([c.type for c in columns], len(columns[0]) if columns else 0, columns):
+        same = zero_under_nulls(stack_columns([columns[i] for i in batch]))
+        for place, column in zip(batch, unstack_columns(same, len(batch)), strict=True):
             found[place] = column
     return found
 

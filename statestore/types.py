@@ -80,8 +80,8 @@ class UnsupportedTypeError(InputError):
 def arrow_type(name: str) -> pa.DataType:
     """Return the Arrow type of a type name, e.g. `bigint` -> int64. Raises UnsupportedTypeError."""
     parser = _Parser(name)
-    kind = parser.type()
-    parser.end()
+    kind = parser.parse_type()
+    parser.require_end()
     return kind
 
 
@@ -134,10 +134,10 @@ def map_name(key: str, value: str) -> str:
 
 def struct_name(fields: Sequence[tuple[str, str]]) -> str:
     """The name of a struct type with these (name, type) fields."""
-    return f"struct<{','.join(f'{_quoted(name)}:{kind}' for name, kind in fields)}>"
+    return f"struct<{','.join(f'{_quote_name(name)}:{kind}' for name, kind in fields)}>"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
@@ -147,32 +147,32 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
-    def type(self) -> pa.DataType:
+    def parse_type(self) -> pa.DataType:
         if self._accept("array<"):
-            element = self.type()
+            element = self.parse_type()
             self._expect(">")
             return pa.list_(element)
         if self._accept("map<"):
-            key = self.type()
+            key = self.parse_type()
             self._expect(",")
-            value = self.type()
+            value = self.parse_type()
             self._expect(">")
             return pa.map_(key, value)
         if self._accept("struct<>"):
             return pa.struct([])
         if self._accept("struct<"):
-            fields = [self._field()]
+            fields = [self._parse_field()]
             while self._accept(","):
-                fields.append(self._field())
+                fields.append(self._parse_field())
             self._expect(">")
             return pa.struct(fields)
-        return self._simple()
+        return self._parse_simple()
 
-    def end(self) -> None:
+    def require_end(self) -> None:
         if self._at < len(self._text):
             raise UnsupportedTypeError(self._text)
 
-    def _field(self) -> pa.Field:
+    def _parse_field(self) -> pa.Field:
         if (quoted := _QUOTED.match(self._text, self._at)) is not None:
             self._at, name = quoted.end(), quoted[1].replace("``", "`")
         elif (plain := _PLAIN.match(self._text, self._at)) is not None:
@@ -180,9 +180,9 @@ class _Parser:
         else:
             raise UnsupportedTypeError(self._text)
         self._expect(":")
-        return pa.field(name, self.type())
+        return pa.field(name, self.parse_type())
 
-    def _simple(self) -> pa.DataType:
+    def _parse_simple(self) -> pa.DataType:
         match = _WORD.match(self._text, self._at)
         word = "" if match is None else match[0]
         self._at += len(word)

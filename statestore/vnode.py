@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from tussock.statestore.errors import InputError
-from tussock.statestore.nested import as_list, holds_floats, is_nested, rebuilt
+from tussock.statestore.nested import as_list, holds_floats, is_nested, rebuild_leaves
 from tussock.statestore.types import MONTHS, UnsupportedTypeError, is_span
 
 MAX_VNODE_COUNT = 32768
@@ -100,14 +100,16 @@ def xxhash64(columns: Sequence[pa.Array]) -> U64:
     return hashes
 
 
-def normalise(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def normalise_floats(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Normalise floats for use in keys: -0.0 becomes 0.0, and all NaNs become the same NaN.
 
     Floats in arrays, structs and the values of maps are included. Floats in the keys of maps are unchanged, because
     Spark distinguishes them by their bits. A column of another type is returned unchanged.
     """
     array = one_array(column)
-    return rebuilt(array, array.type, _normalised_leaf, lambda key, _: key) if holds_floats(array.type) else array
+    return (
+        rebuild_leaves(array, array.type, _normalised_leaf, lambda key, _: key) if holds_floats(array.type) else array
+    )
 
 
 def _normalised_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -248,7 +250,7 @@ def _shortest_big_endian(
     return bytes_.reshape(-1), np.arange(n, dtype=np.int64) * 16 + first, 16 - first
 
 
-def _rotate(x: U64, bits: int) -> U64:
+def _rotate_left(x: U64, bits: int) -> U64:
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
@@ -259,11 +261,11 @@ def _avalanche(h: U64) -> U64:
 
 
 def _mix_u64(h: U64, word: U64) -> U64:
-    return _rotate(h ^ (_rotate(word * _P2, 31) * _P1), 27) * _P1 + _P4
+    return _rotate_left(h ^ (_rotate_left(word * _P2, 31) * _P1), 27) * _P1 + _P4
 
 
 def _mix_u32(h: U64, word: U64) -> U64:
-    return _rotate(h ^ (word * _P1), 23) * _P2 + _P3
+    return _rotate_left(h ^ (word * _P1), 23) * _P2 + _P3
 
 
 def _hash_u64(words: U64, seeds: U64) -> U64:
@@ -318,7 +320,7 @@ def _hash_short(
     at[some] += 4
     for byte in range(3):
         some = np.flatnonzero(rest % 4 > byte)
-        hashes[some] = _rotate(hashes[some] ^ (padded[at[some] + byte].astype(np.uint64) * _P5), 11) * _P1
+        hashes[some] = _rotate_left(hashes[some] ^ (padded[at[some] + byte].astype(np.uint64) * _P5), 11) * _P1
     return _avalanche(hashes)
 
 
@@ -331,10 +333,12 @@ def _hash_stripes(words64: U64, offsets: npt.NDArray[np.int64], stripes: npt.NDA
     for stripe, count in enumerate(running):
         for lane in range(4):
             word = words64[at[:count] + (32 * stripe + 8 * lane)]
-            lanes[lane][:count] = _rotate(lanes[lane][:count] + word * _P2, 31) * _P1
-    hashes = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
+            lanes[lane][:count] = _rotate_left(lanes[lane][:count] + word * _P2, 31) * _P1
+    hashes = (
+        _rotate_left(lanes[0], 1) + _rotate_left(lanes[1], 7) + _rotate_left(lanes[2], 12) + _rotate_left(lanes[3], 18)
+    )
     for lane in range(4):
-        hashes = (hashes ^ (_rotate(lanes[lane] * _P2, 31) * _P1)) * _P1 + _P4
+        hashes = (hashes ^ (_rotate_left(lanes[lane] * _P2, 31) * _P1)) * _P1 + _P4
     unsorted = np.empty_like(hashes)
     unsorted[order] = hashes
     return unsorted

@@ -60,7 +60,7 @@ class YearlyChange(msgspec.Struct, frozen=True, array_like=True):
     before: int
     after: int
 
-    def instant(self, year: int) -> int:
+    def instant_in_year(self, year: int) -> int:
         """The change in a year, in Unix seconds."""
         length = monthrange(year, self.month)[1]
         at = date(year, self.month, self.day if self.day > 0 else length + 1 + self.day)
@@ -91,7 +91,7 @@ class ZoneRules(msgspec.Struct, frozen=True, omit_defaults=True):
     yearly: tuple[YearlyChange, ...] = ()
 
     @property
-    def ruled(self) -> RuledZone:
+    def ruled_zone(self) -> RuledZone:
         """The name of the zone with these rules, by which this process finds them from now on."""
         install_rules((self,))
         return RuledZone(f"{self.name}{_MARK}{self.digest}")
@@ -118,7 +118,7 @@ class ZoneTable:
     """
 
     def __init__(self, rules: ZoneRules) -> None:
-        changes = list(_without_repeats(rules.first, [*rules.changes, *_expanded(rules)]))
+        changes = list(_without_repeats(rules.first, [*rules.changes, *_expand_changes(rules)]))
         self.at = np.array([at for at, _ in changes], np.int64)
         self.offsets = np.array([rules.first, *(offset for _, offset in changes)], np.int64)
         # A local time belongs to the offset after a change if it is later than both readings of the change.
@@ -139,18 +139,18 @@ class ZoneTable:
 
     def offset_at(self, second: int) -> int:
         """The offset at one instant."""
-        return int(self._offsets[bisect_right(self._at, self._folded(second))])
+        return int(self._offsets[bisect_right(self._at, self._fold_into_cycle(second))])
 
     def offset_of_local(self, second: int, fold: int = 0) -> int:
         """The offset of one local time. `fold`: 1 for the later reading of a repeated or skipped time."""
-        second = self._folded(second)
+        second = self._fold_into_cycle(second)
         place = bisect_right(self._local_at, second)
         if fold and place < len(self._at):
             least = self._at[place] + min(self._offsets[place], self._offsets[place + 1])
             place += second >= least
         return int(self._offsets[place])
 
-    def _folded(self, second: int) -> int:
+    def _fold_into_cycle(self, second: int) -> int:
         if self._last is None or second < self._last:
             return second
         return self._last - _CYCLE_S + (second - self._last) % _CYCLE_S
@@ -231,7 +231,7 @@ def rules_of(zone: str) -> ZoneRules:
 
 def ruled_in(recorded: Iterable[ZoneRules], name: str) -> RuledZone:
     """The zone with this name and its recorded rules; without rules if none are recorded."""
-    return next((rules.ruled for rules in recorded if rules.name == name), RuledZone(name))
+    return next((rules.ruled_zone for rules in recorded if rules.name == name), RuledZone(name))
 
 
 def install_rules(recorded: Iterable[ZoneRules]) -> None:
@@ -304,13 +304,13 @@ def _start_of(year: int) -> int:
     return (date(year, 1, 1) - _EPOCH.date()).days * _DAY_S
 
 
-def _expanded(rules: ZoneRules) -> list[tuple[int, int]]:
+def _expand_changes(rules: ZoneRules) -> list[tuple[int, int]]:
     """The yearly changes that a table lists."""
     if not rules.yearly:
         return []
     last = rules.changes[-1][0] if rules.changes else None
     first = 1970 if last is None else (_EPOCH + timedelta(seconds=last)).year
-    found = ((y.instant(year), y.after) for year in range(first, _last_year(rules) + 1) for y in rules.yearly)
+    found = ((y.instant_in_year(year), y.after) for year in range(first, _last_year(rules) + 1) for y in rules.yearly)
     return sorted(change for change in found if last is None or change[0] > last)
 
 

@@ -26,13 +26,13 @@ from benchmarks.cpu import cpu_seconds_between, tree_usage
 from benchmarks.nexmark.workload import DUCKDB_MACROS, SIDE_INPUT, Events, Query, declarations, side_rows
 from benchmarks.streaming import STREAMING
 from tussock import Session
-from tussock.jobs.driver.runner import LevelRunner, LocalRunner, NeedsSparkError, cores
+from tussock.jobs.driver.runner import LevelRunner, LocalRunner, NeedsSparkError, count_cores
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.spark.session import SQL, sql_session
 
 #: Tussock's runners with their titles, by the names of their sides.
 RUNNERS: Mapping[str, tuple[str, Callable[[SparkSession], LevelRunner]]] = {
-    "local": ("Tussock, local runner", lambda _: LocalRunner(workers=cores())),
+    "local": ("Tussock, local runner", lambda _: LocalRunner(workers=count_cores())),
     "process": ("Tussock, one process", lambda _: LocalRunner()),
     "spark": ("Tussock on Spark", SparkRunner),
 }

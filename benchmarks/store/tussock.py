@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.store.engine import CACHE_BYTES, SST_BYTES, TABLE, VNODES, storage_keys, storage_prefixes
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -55,7 +55,7 @@ class Tussock:
         self._see_newest()
 
     def ingest(self, rows: pa.Table) -> None:
-        version = self.meta.latest()
+        version = self.meta.read_latest()
         catalog = None if version.catalog.relations else _CATALOG
         barrier = self.meta.inject_barrier(
             version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog)
@@ -68,7 +68,7 @@ class Tussock:
         ssts = batch_ingest(
             self.objects, [SealedBatch(TABLE, sealed)], barrier.epoch, data_prefix(barrier.epoch), SST_BYTES
         )
-        self.meta.commit_epoch(self.meta.seal(manifest_of(barrier, self.meta.writer, tuple(ssts))))
+        self.meta.commit_epoch(self.meta.seal_epoch(manifest_of(barrier, self.meta.writer, tuple(ssts))))
         self._see_newest()
 
     def multi_get(self, keys: pa.Table) -> tuple[pa.BooleanArray, pa.Table]:
@@ -79,20 +79,20 @@ class Tussock:
         return index, rows.add_column(0, "key", keys)
 
     def scan(self) -> Iterator[pa.Table]:
-        return self.store.iter(TABLE, None, None, self.store.version.epoch)
+        return self.store.iter_rows(TABLE, None, None, self.store.version.epoch)
 
     def compact(self) -> None:
-        epoch = self.meta.latest().epoch
+        epoch = self.meta.read_latest().epoch
         self.meta.publish(epoch)
-        self.meta.retain(1)
-        compact(self.meta, full=True)
+        self.meta.apply_retention(1)
+        compact_store(self.meta, full=True)
         self._see_newest()
 
     def close(self) -> None:
         pass
 
     def _see_newest(self) -> None:
-        self.store = HummockStore(self.objects, self.meta.latest(), self.cache)
+        self.store = HummockStore(self.objects, self.meta.read_latest(), self.cache)
 
     @property
     def state_bytes(self) -> int:

@@ -11,15 +11,15 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from tussock.jobs.barriers.builds import Building
-from tussock.jobs.barriers.detour import Detour, dropped
+from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import ALL, UNMOVED, Moment, Wish, following_views, next_moment
 from tussock.jobs.barriers.source_holds import hold_of, wanted_holds, with_holds
-from tussock.jobs.catalog.alter_source import settled
-from tussock.jobs.catalog.apply import Replayed, paused
+from tussock.jobs.catalog.alter_source import set_first_files
+from tussock.jobs.catalog.apply import Replayed, pause_views
 from tussock.jobs.catalog.definition import SourceDefinition, definition_of
 from tussock.jobs.catalog.move_source import moved_sources, moves_in
-from tussock.jobs.catalog.statement_log import replay
+from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
@@ -54,7 +54,7 @@ UNBOUNDED = EpochSettings(max_bytes=None)
 """The settings of an embedded session: one epoch takes all input."""
 
 
-def inject(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
+def inject_barrier(meta: MetaStore, wish: Wish = ALL, settings: EpochSettings = UNBOUNDED) -> Barrier | None:
     """Return the barrier of `take_in`, for a process that does not run its epoch."""
     taken = take_in(meta, wish, settings)
     return None if taken is None else taken.barrier
@@ -94,14 +94,14 @@ def _take_in(
         )
         return TakenIn(held, None)
     _follow_moves(meta, version)
-    pinning = _pinning(meta, Base(version), wish, settings, resting)
-    if not pinning.waiting():
+    pinning = _make_pinning(meta, Base(version), wish, settings, resting)
+    if not pinning.has_input():
         return None
     if settings.units is not None and settings.units != version.mapping.unit_count:
         pinning = replace(pinning, base=Base(meta.rescale(settings.units)), mapping_before=version.mapping)
-    barrier = meta.inject_barrier(version.epoch, pinning.plan)
+    barrier = meta.inject_barrier(version.epoch, pinning.plan_barrier)
     _log_barrier("injected", barrier)
-    return pinning.intake(barrier)
+    return pinning.intake_of(barrier)
 
 
 def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
@@ -113,7 +113,7 @@ def _follow_moves(meta: MetaStore, version: HummockVersion) -> None:
         meta.append_log(f"moved/{version.epoch}/{place}", msgspec.json.encode(move))
 
 
-def draft(
+def draft_barrier(
     meta: MetaStore,
     base: Base,
     wish: Wish = ALL,
@@ -127,8 +127,8 @@ def draft(
     Cost: a probe of the log, a listing per source.
     """
     _follow_moves(meta, base.version)  # the run may have begun with a barrier that was open at the move
-    pinning = replace(_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
-    drafted = meta.draft_barrier(base.version, pinning.plan)
+    pinning = replace(_make_pinning(meta, base, wish, settings, resting), mapping_before=mapping_before)
+    drafted = meta.draft_barrier(base.version, pinning.plan_barrier)
     if (
         drafted.log_end == base.version.log_end
         and not drafted.splits
@@ -137,10 +137,12 @@ def draft(
     ):
         return None
     _log_barrier("drafted", drafted)
-    return pinning.intake(drafted)
+    return pinning.intake_of(drafted)
 
 
-def _pinning(meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]) -> "Pinning":
+def _make_pinning(
+    meta: MetaStore, base: Base, wish: Wish, settings: EpochSettings, resting: frozenset[str]
+) -> "Pinning":
     moment = next_moment(base.version, wish, meta.moment_now())
     return Pinning(meta, base, Detour(), wish.interval, settings.max_bytes, dict(wish.run), moment, resting=resting)
 
@@ -183,15 +185,15 @@ class Pinning:
         """The version before the barrier."""
         return self.base.version
 
-    def asked(self, max_bytes: int | None) -> Asked:
+    def make_request(self, max_bytes: int | None) -> Asked:
         """Return the request to a source's reader."""
         return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
 
-    def waiting(self) -> bool:
+    def has_input(self) -> bool:
         """Return whether there is input."""
         if self.meta.log_end() > self.version.log_end or self.moves_rows():
             return True
-        plan = self.plan(self.version.epoch + 1)
+        plan = self.plan_barrier(self.version.epoch + 1)
         return bool(plan.splits) or plan.catalog is not None
 
     def moves_rows(self) -> bool:
@@ -199,39 +201,39 @@ class Pinning:
         version = self.version
         return self.moment.at > version.moment and bool(following_views(version.catalog))
 
-    def intake(self, barrier: Barrier) -> TakenIn:
+    def intake_of(self, barrier: Barrier) -> TakenIn:
         """Return the barrier in force, of this or another process, with the replay if it is this one's."""
         return TakenIn(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
 
-    def plan(self, epoch: int) -> BarrierPlan:
+    def plan_barrier(self, epoch: int) -> BarrierPlan:
         version, detour = self.version, self.detour
         log_end = self.meta.log_end()
-        replayed = self.replayed[epoch] = replay(
+        replayed = self.replayed[epoch] = replay_log(
             self.meta, version, version.log_end, log_end, detour.skip_entries, epoch
         )
         catalog = with_first_files(self.meta, self.base, replayed.catalog)
-        catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
+        catalog = pause_views(drop_relations(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
         sources: dict[int, Pins] = {}
         holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes
-        for relation in catalog.live():
+        for relation in catalog.live_relations():
             if relation.kind is RelationKind.SOURCE:
-                pinned = self.pin(relation, left, catalog)
+                pinned = self.pin_source(relation, left, catalog)
                 pins = sources[relation.id] = pinned.pins
                 holds[relation.id] = pinned.holds
                 if left is not None:
                     items = reader_of(statement_of(relation)).items(pins.read)
                     left = max(0, left - sum(item.cost or item.nbytes for item in items))
-        catalog = self.building(with_holds(catalog, holds, epoch), epoch)
+        catalog = self.catalog_with_builds(with_holds(catalog, holds, epoch), epoch)
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
-            splits=documents({r: pins.read for r, pins in sources.items()}),
+            splits=drop_missing_documents({r: pins.read for r, pins in sources.items()}),
             catalog=None if catalog == version.catalog else catalog,
             mutation=mutation_of(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
-            skipped=(*detour.notes(), *rejected(replayed)),
-            unread=documents({r: pins.unread for r, pins in sources.items()}),
+            skipped=(*detour.describe_changes(), *describe_rejected(replayed)),
+            unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
             moment=self.moment.at,
             by_intervals=self.moment.by_intervals,
@@ -239,19 +241,19 @@ class Pinning:
             by_spark={r: dict(pins.by_spark) for r, pins in sources.items() if pins.by_spark},
         )
 
-    def building(self, catalog: Catalog, epoch: int) -> Catalog:
+    def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
         """Return the catalog with the progress of builds after this epoch."""
-        return Building(self.meta, self.base, self.max_epoch_bytes).on(catalog, epoch)
+        return Building(self.meta, self.base, self.max_epoch_bytes).advance_catalog(catalog, epoch)
 
-    def pin(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
+    def pin_source(self, source: Relation, max_bytes: int | None, catalog: Catalog) -> "Pinned":
         """Return the pins of a source, with the reader of each file; a failing source is held."""
         if (pinned := self.pinned.get((source.id, max_bytes))) is None:
-            pinned = self._pin(source, max_bytes)
+            pinned = self._pin_source(source, max_bytes)
             pins = with_reasons_for_spark(statement_of(source), pinned.pins, time_zones(self.meta, catalog))
             pinned = self.pinned[source.id, max_bytes] = replace(pinned, pins=pins)
         return pinned
 
-    def _pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
+    def _pin_source(self, source: Relation, max_bytes: int | None) -> "Pinned":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         if source.name in self.resting:
             return Pinned(Pins(), source.holds)
@@ -265,7 +267,9 @@ class Pinning:
                 if still := [h for h in marked if (h.file, h.mark) in there]:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
                     return Pinned(Pins(), (*others, *still))
-            return Pinned(reader.pin(statement, taken, self.asked(max_bytes), keeper_of(self.meta, self.base)), others)
+            return Pinned(
+                reader.pin(statement, taken, self.make_request(max_bytes), keeper_of(self.meta, self.base)), others
+            )
         except (InputError, SourceAwayError) as err:
             hold = hold_of(err, wanted)
             log.warning("source %s is held: %s", source.name, hold.reason)
@@ -282,7 +286,7 @@ class Pinned:
 
 def time_zones(meta: MetaStore, catalog: Catalog) -> TimeZones:
     """Return the time zones by which files are read."""
-    return TimeZones(catalog.zone(meta.settings.time_zone), catalog.zone)
+    return TimeZones(catalog.resolve_zone(meta.settings.time_zone), catalog.resolve_zone)
 
 
 def with_reasons_for_spark(source: CreateSource, pins: Pins, zones: TimeZones) -> Pins:
@@ -320,38 +324,38 @@ def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
     def next_of(source: Relation) -> int:
         return next_number(taken_table(meta, base, source), statement_of(source).first_number)
 
-    return settled(catalog, next_of)
+    return set_first_files(catalog, next_of)
 
 
 def relation_in(catalog: Catalog, relation_id: int) -> Relation | None:
     """Return a live relation by its id."""
-    return next((r for r in catalog.live() if r.id == relation_id), None)
+    return next((r for r in catalog.live_relations() if r.id == relation_id), None)
 
 
 def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:
     return tuple(item.name for item in reader_of(statement_of(source)).items(document))
 
 
-def documents(found: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
+def drop_missing_documents(found: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
     return {relation: document for relation, document in found.items() if document is not None}
 
 
 def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
-    live_before, live_after = {r.id for r in before.live()}, {r.id for r in after.live()}
+    live_before, live_after = {r.id for r in before.live_relations()}, {r.id for r in after.live_relations()}
     if added := live_after - live_before:
         return Mutation(MutationKind.ADD, tuple(sorted(added)))
     if gone := live_before - live_after:
         return Mutation(MutationKind.STOP, tuple(sorted(gone)))
     if after.builds != before.builds and after.builds:
         return Mutation(MutationKind.BUILD, tuple(r.id for build in after.builds for r in build.relations))
-    if paused := {r.id for r in after.live() if r.paused is not None} - {
-        r.id for r in before.live() if r.paused is not None
+    if paused := {r.id for r in after.live_relations() if r.paused is not None} - {
+        r.id for r in before.live_relations() if r.paused is not None
     }:
         return Mutation(MutationKind.PAUSE, tuple(sorted(paused)))
     return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
 
 
-def rejected(replayed: Replayed) -> tuple[str, ...]:
+def describe_rejected(replayed: Replayed) -> tuple[str, ...]:
     return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
 
 

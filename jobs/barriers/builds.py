@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tussock.jobs.barriers.epoch_plan import Base
-from tussock.jobs.catalog.builds import advanced, given_up, read_anew, set_aside
+from tussock.jobs.catalog.builds import advance_builds, given_up, read_anew, set_aside
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.sources.registry import reader_of
@@ -33,7 +33,7 @@ class Building:
     max_bytes: int | None
     _sizes: dict[int, Mapping[int, int]] = field(default_factory=dict)
 
-    def on(self, catalog: Catalog, epoch: int) -> Catalog:
+    def advance_catalog(self, catalog: Catalog, epoch: int) -> Catalog:
         """Return the catalog with the progress of all builds in this epoch.
 
         If new views together read more than `max_bytes`, they become a build that reads its first part. Cost: scans
@@ -42,14 +42,14 @@ class Building:
         before = self.base.version.catalog
         if self.max_bytes is not None:
             read = {r.id: found for r in _new_views(catalog, epoch) if (found := read_anew(before, catalog, r))}
-            if self._bytes({i for found in read.values() for i in found}) > self.max_bytes:
+            if self._count_bytes({i for found in read.values() for i in found}) > self.max_bytes:
                 catalog = set_aside(before, catalog, epoch, read)
-        return advanced(catalog, epoch, self._further) if catalog.builds else catalog
+        return advance_builds(catalog, epoch, self._advance_build) if catalog.builds else catalog
 
-    def _bytes(self, relations: Iterable[int]) -> int:
+    def _count_bytes(self, relations: Iterable[int]) -> int:
         return sum(sum(self._sizes_of(relation).values()) for relation in relations)
 
-    def _further(self, build: Build) -> Build:
+    def _advance_build(self, build: Build) -> Build:
         """Return the build with its progress at the end of the epoch."""
         read, left = dict(build.read), self.max_bytes
         sizes = {relation: self._sizes_of(relation) for relation in read}
@@ -57,7 +57,7 @@ class Building:
             if read[relation] == ALL_READ:
                 continue
             waiting = {place: size for place, size in sizes[relation].items() if place >= read[relation]}
-            fit = _fitting([*waiting.values()], left, at_least_one=left == self.max_bytes)
+            fit = _count_fitting([*waiting.values()], left, at_least_one=left == self.max_bytes)
             read[relation] = ALL_READ if fit == len(waiting) else [*waiting][fit]
             if read[relation] != ALL_READ:
                 break
@@ -71,11 +71,11 @@ class Building:
     def _sizes_of(self, relation: int) -> Mapping[int, int]:
         """Return a relation's stored or taken bytes by vnode or number, ascending; empty for a new relation."""
         if relation not in self._sizes:
-            known = next((r for r in self.base.version.catalog.live() if r.id == relation), None)
-            self._sizes[relation] = {} if known is None else self._measured(known)
+            known = next((r for r in self.base.version.catalog.live_relations() if r.id == relation), None)
+            self._sizes[relation] = {} if known is None else self._measure_relation(known)
         return self._sizes[relation]
 
-    def _measured(self, relation: Relation) -> Mapping[int, int]:
+    def _measure_relation(self, relation: Relation) -> Mapping[int, int]:
         version = self.base.version
         if (statement := source_of(relation)) is not None:
             taken = open_table(self.meta.objects, version, relation.state_tables[0], buffer=self.base.buffer)
@@ -106,15 +106,15 @@ class AsInBarrier:
     finished: str = ""
     given_up: str = ""
 
-    def on(self, catalog: Catalog, epoch: int) -> Catalog:
+    def advance_catalog(self, catalog: Catalog, epoch: int) -> Catalog:
         """Return the catalog of the new barrier."""
         aside = {r.name for build in self.held.builds if build.began == self.epoch for r in build.relations}
         if large := [r.id for r in _new_views(catalog, epoch) if r.name in aside]:
             catalog = set_aside(self.before, catalog, epoch, large)
         catalog = given_up(catalog, self.given_up)
-        return advanced(catalog, epoch, self._further) if catalog.builds else catalog
+        return advance_builds(catalog, epoch, self._advance_build) if catalog.builds else catalog
 
-    def _further(self, build: Build) -> Build:
+    def _advance_build(self, build: Build) -> Build:
         names = {r.name for r in build.relations}
         held = next((b for b in self.held.builds if {r.name for r in b.relations} == names), None)
         if held is None or self.finished in names:
@@ -124,10 +124,10 @@ class AsInBarrier:
 
 
 def _new_views(catalog: Catalog, epoch: int) -> list[Relation]:
-    return [r for r in catalog.live() if r.kind is RelationKind.VIEW and r.created == epoch]
+    return [r for r in catalog.live_relations() if r.kind is RelationKind.VIEW and r.created == epoch]
 
 
-def _fitting(sizes: Sequence[int], most: int | None, *, at_least_one: bool) -> int:
+def _count_fitting(sizes: Sequence[int], most: int | None, *, at_least_one: bool) -> int:
     """Return how many of the first sizes fit in `most` together; None means all."""
     fit = len(sizes) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
     return max(fit, 1) if at_least_one and sizes else fit

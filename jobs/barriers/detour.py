@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tussock.jobs.catalog.apply import apply_statement
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.logical.statements import Drop
 from tussock.statestore.meta.catalog import Catalog
 
@@ -34,7 +34,7 @@ class Detour:
             self.skip_files or self.repin_files or self.skip_entries or self.drop or self.pause or self.take_log
         )
 
-    def notes(self) -> tuple[str, ...]:
+    def describe_changes(self) -> tuple[str, ...]:
         """Describe the changes as text for the user."""
         parts = {
             "skipped file": self.skip_files,
@@ -47,8 +47,8 @@ class Detour:
         return (*named, *(f"skipped log entry {position}" for position in self.skip_entries), *log)
 
 
-def dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
+def drop_relations(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     """Return the catalog without some relations and their readers. Raises UnknownRelationError."""
     for name in dict.fromkeys(names):
-        catalog = apply_statement(catalog, Drop(find(catalog, name).kind, name, cascade=True), epoch)
+        catalog = apply_statement(catalog, Drop(find_relation(catalog, name).kind, name, cascade=True), epoch)
     return catalog

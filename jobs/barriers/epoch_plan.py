@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from tussock.jobs.catalog.apply import Replayed
 from tussock.jobs.catalog.definition import source_of
-from tussock.jobs.catalog.statement_log import replay
+from tussock.jobs.catalog.statement_log import replay_log
 from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import Change, Insert
-from tussock.jobs.schedule.schedule import Schedule, schedule
+from tussock.jobs.schedule.schedule import Schedule, make_schedule
 from tussock.jobs.sources.base import Item
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
@@ -92,14 +92,14 @@ class InputSize(NamedTuple):
         """Size of the whole input."""
         return self.file_bytes + self.logged_rows * _ROW_BYTES + self.state_bytes
 
-    def expected(self, policy: FlushPolicy) -> Expected:
+    def predict_amount(self, policy: FlushPolicy) -> Expected:
         """Return whether the epoch will probably seal little or much."""
-        return policy.expected(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
+        return policy.predict_amount(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
     """Return the source files that a barrier's epoch reads, by path, with their bytes."""
-    sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live())
+    sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live_relations())
     return tuple(
         item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins)
     )
@@ -114,7 +114,9 @@ def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed
     """
     catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
     if replayed is None:
-        replayed = replay(
+        replayed = replay_log(
             meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch
         )
-    return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch, base.version.catalog), replayed.changes)
+    return EpochPlan(
+        barrier, base, catalog, make_schedule(catalog, barrier.epoch, base.version.catalog), replayed.changes
+    )

@@ -10,7 +10,7 @@ from tussock.jobs.barriers.barrier import keeper_of, relation_in, time_zones
 from tussock.jobs.barriers.epoch_plan import Base, EpochPlan
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.move_source import moves_in
-from tussock.jobs.chunks.chunk import encode
+from tussock.jobs.chunks.chunk import encode_table
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
@@ -18,9 +18,9 @@ from tussock.jobs.schedule.schedule import Feed, Scheduled
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.files import in_new_folder
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.sources.rejects import quarantines
+from tussock.jobs.sources.rejects import quarantines_rejects
 from tussock.jobs.sources.taken import renamed_rows
-from tussock.jobs.wire.cell import Address, LeafInput, cells
+from tussock.jobs.wire.cell import Address, LeafInput, make_cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -59,50 +59,54 @@ class LeafCells:
 
     def __post_init__(self) -> None:
         readers: dict[int, list[Feed]] = {}
-        for scheduled in self.plan.schedule.fragments():
+        for scheduled in self.plan.schedule.all_fragments():
             for feed in scheduled.feeds:
                 readers.setdefault(feed.producer, []).append(feed)
         self._readers = readers
         self.taken = tuple(taken_batches(self.meta, self.plan))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def yield_cells(self) -> Iterator[pa.RecordBatch]:
         """Yield the cells that the driver sends."""
         plan = self.plan
         units = range(plan.unit_count)
-        for scheduled in plan.schedule.fragments():
+        for scheduled in plan.schedule.all_fragments():
             if scheduled.must_run:
                 alone = scheduled.fragment is not None and scheduled.fragment.singleton
                 for unit in [plan.units[0]] if alone else units:
-                    yield cells(unit, Address.leaf(scheduled.id, LeafInput.TICK), [b""])
+                    yield make_cells(unit, Address.of_leaf(scheduled.id, LeafInput.TICK), [b""])
             if scheduled.kind is RelationKind.TABLE and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:
-                    yield cells(unit, Address.leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)])
+                    yield make_cells(
+                        unit, Address.of_leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)]
+                    )
             if scheduled.source is not None:
-                new, old = self._divided(scheduled)
+                new, old = self._divide_inputs(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
         for taken in self.taken:  # as sealed MemTables of the driver
-            yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
+            yield make_cells(0, Address.of_sealed(taken.table_id), encode_table(taken.rows))
 
     def spark_reads(self) -> list[SparkRead]:
         """Return the pins that Spark reads."""
         found = []
-        for scheduled in self.plan.schedule.fragments():
+        for scheduled in self.plan.schedule.all_fragments():
             if scheduled.source is None:
                 continue
-            for input, one in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._divided(scheduled), strict=True):
+            for input, one in zip(
+                (LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._divide_inputs(scheduled), strict=True
+            ):
                 if one.rest is not None:
                     found.append(SparkRead(scheduled, input, one.rest, one.why))
         return found
 
-    def _divided(self, scheduled: Scheduled) -> tuple[Divided, Divided]:
+    def _divide_inputs(self, scheduled: Scheduled) -> tuple[Divided, Divided]:
         """Return a source's new and older input, divided between actors and Spark."""
         if (found := self._inputs.get(scheduled.id)) is None:
-            new, old = (self._divide(scheduled, document) for document in self._documents(scheduled))
+            new, old = (self._divide_document(scheduled, document) for document in self._input_documents(scheduled))
             found = self._inputs[scheduled.id] = new, old
         return found
 
-    def _divide(self, scheduled: Scheduled, document: msgspec.Raw | None) -> Divided:
+    def _divide_document(self, scheduled: Scheduled, document: msgspec.Raw | None) -> Divided:
         assert scheduled.source is not None
         statement, reader = scheduled.source.statement, reader_of(scheduled.source.statement)
         if document is None:
@@ -114,32 +118,32 @@ class LeafCells:
             zones = time_zones(self.meta, self.plan.catalog)
             return engine.divide(statement, document, by_spark, self.plan.unit_count, zones)
 
-    def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
+    def _input_documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
         readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
         new, old = barrier.splits.get(source) if readers else None, None
         if wanted := [p for p in scheduled.parts if p.first < p.end]:
             first, end = min(p.first for p in wanted), max(p.end for p in wanted)
             old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source), first, end)
-            old = self._moved(source, old)
-        return self._located(scheduled, new), self._located(scheduled, old)
+            old = self._apply_moves(source, old)
+        return self._add_locations(scheduled, new), self._add_locations(scheduled, old)
 
-    def _moved(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
+    def _apply_moves(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return taken files of the base under the names that they have after this epoch."""
         now = relation_in(self.plan.catalog, source)
         moves = () if now is None else moves_in(relation_in(self.plan.base.version.catalog, source), now)
         return document if document is None else in_new_folder(document, moves)
 
-    def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
+    def _add_locations(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return the document with the places to read from, and the facts of hidden columns if they are needed."""
         if document is None or scheduled.source is None:
             return document
         statement, barrier = scheduled.source.statement, self.plan.barrier
-        if scheduled.source.hidden or quarantines(statement):
+        if scheduled.source.hidden or quarantines_rejects(statement):
             (taken,) = scheduled.tables
             document = reader_of(statement).as_recorded(taken, document, barrier.epoch)
         with SourceFileError.met_in(statement.name):
-            return reader_of(statement).located(statement, document, keeper_of(self.meta, self.plan.base))
+            return reader_of(statement).locate_input(statement, document, keeper_of(self.meta, self.plan.base))
 
     @staticmethod
     def _part_cells(
@@ -147,13 +151,13 @@ class LeafCells:
     ) -> Iterator[pa.RecordBatch]:
         for n, unit in enumerate(units):
             if mine := divided.parts[n :: len(units)]:
-                yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])
+                yield make_cells(unit, Address.of_leaf(scheduled.id, input), [msgspec.json.encode(mine)])
 
 
 def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
     """Yield the rows of each source's table of taken files in this epoch."""
     barrier, base = plan.barrier, plan.base
-    for relation in plan.catalog.live():
+    for relation in plan.catalog.live_relations():
         if (statement := source_of(relation)) is None:
             continue
         (table,) = relation.state_tables
@@ -175,7 +179,7 @@ def taken_document(
     meta: MetaStore, base: Base, source: int, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
 ) -> msgspec.Raw | None:
     """Return a source's taken files at the base as its reader's document: all files, or those with these numbers."""
-    known = next((r for r in base.version.catalog.live() if r.id == source), None)
+    known = next((r for r in base.version.catalog.live_relations() if r.id == source), None)
     if known is None or (statement := source_of(known)) is None:
         return None
     taken = open_table(meta.objects, base.version, known.state_tables[0], buffer=base.buffer)
@@ -185,7 +189,7 @@ def taken_document(
 def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> RowPlace:
     """Return the place of a source's row, if this epoch can read its input."""
     statement = next(
-        statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None
+        statement for r in plan.catalog.live_relations() if r.id == source and (statement := source_of(r)) is not None
     )
     documents = (plan.barrier.splits.get(source), taken_document(meta, plan.base, source))
     return reader_of(statement).place_of(row_id, [d for d in documents if d is not None])

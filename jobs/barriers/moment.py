@@ -127,7 +127,7 @@ def _passed_over(version: HummockVersion, wish: Wish, at: int) -> TimeSpan | Non
 
 def following_views(catalog: Catalog) -> tuple[str, ...]:
     """Return the views whose rows change with the moment, except paused ones."""
-    return tuple(r.name for r in catalog.live() if r.paused is None and follows_moment(r))
+    return tuple(r.name for r in catalog.live_relations() if r.paused is None and follows_moment(r))
 
 
 def micros_of(moment: datetime) -> int:
@@ -142,15 +142,15 @@ def time_of_micros(micros: int) -> datetime:
 
 def passed_over_text(span: TimeSpan) -> str:
     """Describe the time that an epoch passed over."""
-    return f"the intervals from {_utc(span.start)} to {_utc(span.end)}, which have not run"
+    return f"the intervals from {_format_utc(span.start)} to {_format_utc(span.end)}, which have not run"
 
 
 def moment_text(moment: int) -> str:
     """Describe the moment of an epoch."""
-    return f"now() in views is {_utc(moment)}"
+    return f"now() in views is {_format_utc(moment)}"
 
 
-def _utc(micros: int) -> str:
+def _format_utc(micros: int) -> str:
     return f"{time_of_micros(micros).isoformat(' ').removesuffix('+00:00')} UTC"
 
 

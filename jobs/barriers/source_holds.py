@@ -86,7 +86,7 @@ class HeldSourceWarning(UserWarning):
 def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str, str]:
     """Return the sources whose new files were kept from a run of this interval, by name, with the reasons."""
     found: dict[str, str] = {}
-    for relation in catalog.live():
+    for relation in catalog.live_relations():
         if reasons := [hold.reason for hold in wanted_holds(relation, interval)]:
             found[relation.name] = "\n  ".join(dict.fromkeys(reasons))
     return found
@@ -106,14 +106,14 @@ def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
 
 def holds_text(before: Catalog, after: Catalog) -> tuple[str, ...]:
     """Describe the changes of holds between two catalogs: new holds, and released sources."""
-    known = {r.id: _unmarked(r.holds) for r in before.live()}
+    known = {r.id: _without_marks(r.holds) for r in before.live_relations()}
     begun = [
-        f"holds {r.name}" for r in after.live() if _unmarked(r.holds) - known.get(r.id, frozenset())
+        f"holds {r.name}" for r in after.live_relations() if _without_marks(r.holds) - known.get(r.id, frozenset())
     ]  # the summary contains the reasons
-    return (*begun, *(f"{r.name} continues" for r in after.live() if known.get(r.id) and not r.holds))
+    return (*begun, *(f"{r.name} continues" for r in after.live_relations() if known.get(r.id) and not r.holds))
 
 
-def _unmarked(holds: tuple[Hold, ...]) -> frozenset[Hold]:
+def _without_marks(holds: tuple[Hold, ...]) -> frozenset[Hold]:
     """The holds without their marks, which only decide when a file is tried again."""
     return frozenset(msgspec.structs.replace(hold, mark="") for hold in holds)
 
@@ -133,7 +133,7 @@ def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) 
     """
     reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file name may contain bytes that are not UTF-8
     found = Hold(_without_source(reason), 0, str(_kind_of(error)), getattr(error, "path", ""))
-    return next((h for h in before if _about(h) == _about(found)), found)
+    return next((h for h in before if _comparison_key(h) == _comparison_key(found)), found)
 
 
 def _without_source(reason: str) -> str:
@@ -141,7 +141,7 @@ def _without_source(reason: str) -> str:
     return re.sub(r"^source '\w+'(?:: | (?=cannot ))", lambda found: "" if ":" in found[0] else "it ", reason)
 
 
-def _about(hold: Hold) -> tuple[str, str, str]:
+def _comparison_key(hold: Hold) -> tuple[str, str, str]:
     """Return the key that compares holds. For unforeseen errors it contains the text, without numbers."""
     text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == HoldKind.UNFORESEEN else ""
     return hold.kind, hold.file, text
@@ -150,10 +150,10 @@ def _about(hold: Hold) -> tuple[str, str, str]:
 def with_holds(catalog: Catalog, holds: Mapping[int, tuple[Hold, ...]], epoch: int) -> Catalog:
     """Return the catalog with these holds, new ones dated `epoch`. Returns the same object if nothing changes."""
 
-    def held(relation: Relation) -> Relation:
+    def add_holds(relation: Relation) -> Relation:
         dated = tuple(
             h if h.since else msgspec.structs.replace(h, since=epoch) for h in holds.get(relation.id, relation.holds)
         )
         return relation if dated == relation.holds else msgspec.structs.replace(relation, holds=dated)
 
-    return msgspec.structs.replace(catalog, relations=tuple(held(r) for r in catalog.relations))
+    return msgspec.structs.replace(catalog, relations=tuple(add_holds(r) for r in catalog.relations))

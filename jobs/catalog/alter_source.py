@@ -3,7 +3,7 @@
 Files that were taken before have NULL in the new columns, also for views that are created later. Whether their
 records can be read is already decided, and two views over one source never differ in their rows. So a source records
 the number of columns that its earlier files have (`CreateSource.widths`). The statement cannot contain the file
-number, because files are taken until its epoch; the barrier of that epoch sets it (`settled`).
+number, because files are taken until its epoch; the barrier of that epoch sets it (`set_first_files`).
 
 RENAME COLUMN and ALTER COLUMN … TYPE: files that were taken before are read by their earlier names and types
 (`CreateSource.column_changes`), and their values are converted to the present types. So a type may only become wider.
@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from tussock.jobs.catalog.create import columns_of
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, encoded, find
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, encode_definition, find_relation
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     AddSourceColumns,
@@ -65,7 +65,7 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
 
 def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog:
     """Rename, widen or add columns of a source. Raises: CannotAlterSourceError."""
-    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    relation = find_relation(catalog, statement.name, RelationKind.SOURCE)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     before, fields = definition.statement, statement.fields
@@ -82,7 +82,7 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     width, to = len(before.fields), msgspec.structs.replace(before, fields=fields)
     if len(fields) > width:
         to = msgspec.structs.replace(to, widths=(*before.widths, Narrower(width, NOT_SETTLED)))
-    if reshapes(statement):
+    if changes_shape(statement):
         were = EarlierColumns(before.fields, NOT_SETTLED)
         to = msgspec.structs.replace(to, column_changes=(*before.column_changes, were))
     reader_of(to).check(to)
@@ -93,7 +93,7 @@ def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog
     return with_definition(catalog, relation, msgspec.structs.replace(definition, statement=to, created=created))
 
 
-def reshapes(statement: SetSourceColumns) -> bool:
+def changes_shape(statement: SetSourceColumns) -> bool:
     """Whether a statement changes names or types, and not only adds columns."""
     return statement.fields[: len(statement.known)] != statement.known
 
@@ -122,7 +122,7 @@ def columns_objection(known: Sequence[Field], fields: Sequence[Field]) -> str | 
 
 def set_source_options(catalog: Catalog, statement: SetSourceOptions) -> Catalog:
     """Change the options of a source. Raises: CannotAlterSourceError; errors of its reader's `check`."""
-    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    relation = find_relation(catalog, statement.name, RelationKind.SOURCE)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     before, options = definition.statement, statement.options
@@ -162,13 +162,13 @@ def _tried_again(relation: Relation, to: CreateSource) -> Relation:
     return msgspec.structs.replace(relation, holds=tuple(msgspec.structs.replace(hold, mark="") for hold in named))
 
 
-def settled(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
+def set_first_files(catalog: Catalog, next_number: Callable[[Relation], int]) -> Catalog:
     """Set the first file with the new columns or options in each altered source.
 
     Args:
         next_number: the number of the first file that a source has not taken by the previous epoch.
     """
-    for relation in catalog.live():
+    for relation in catalog.live_relations():
         definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
         if not isinstance(definition, SourceDefinition):
             continue
@@ -232,7 +232,7 @@ def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | Earl
 def with_definition(catalog: Catalog, relation: Relation, definition: SourceDefinition) -> Catalog:
     """The catalog with a changed source."""
     columns = columns_of(definition.statement.fields)
-    changed = msgspec.structs.replace(relation, definition=encoded(definition), columns=columns)
+    changed = msgspec.structs.replace(relation, definition=encode_definition(definition), columns=columns)
     return msgspec.structs.replace(
         catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations)
     )

@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from tussock.jobs.catalog.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
+from tussock.jobs.catalog.definition import (
+    TableDefinition,
+    ViewDefinition,
+    definition_of,
+    encode_definition,
+    find_relation,
+)
 from tussock.jobs.catalog.fed_tables import require_not_fed
 from tussock.jobs.logical.statements import AddColumns, CreateTable
 from tussock.jobs.plan.fragments import Input
@@ -22,12 +28,12 @@ class CannotAlterError(InputError):
         return f"table {self.name!r} cannot be altered like this: {self.reason}. Nothing was changed."
 
 
-def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
+def alter_table(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
     """The catalog with a table's new names and comments. Requires: no relation reads the table by names that change."""
-    relation, definition = _unaltered(catalog, table)
-    if to.name != table.name and any(r.name == to.name for r in catalog.live()):
+    relation, definition = _find_unaltered(catalog, table)
+    if to.name != table.name and any(r.name == to.name for r in catalog.live_relations()):
         raise CannotAlterError(table.name, f"{to.name!r} exists already; choose another name")
-    readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
+    readers = [r.name for r in catalog.live_relations() if relation.id in r.depends_on]
     if readers and (to.name, to.fields) != (table.name, table.fields):
         raise CannotAlterError(
             table.name, f"it is read by its current names by {', '.join(readers)}; drop these readers first"
@@ -36,16 +42,16 @@ def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
         relation,
         name=to.name,
         columns=tuple(ColumnSpec(f.name, f.type) for f in to.fields),
-        definition=encoded(definition.altered(to)),
+        definition=encode_definition(definition.with_alteration(to)),
     )
     return msgspec.structs.replace(
         catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations)
     )
 
 
-def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
+def _find_unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
     """The table that an ALTER was bound to. Raises CannotAlterError if it has changed since."""
-    relation = find(catalog, table.name, RelationKind.TABLE)
+    relation = find_relation(catalog, table.name, RelationKind.TABLE)
     definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
     require_not_fed(catalog, relation, "ALTER TABLE")
@@ -60,11 +66,11 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     The row id of a table without a key stays the last column, so the new columns are stored before it. The state table
     names them with the next unused names of the form c0, c1, ….
     """
-    relation, definition = _unaltered(catalog, statement.table)
+    relation, definition = _find_unaltered(catalog, statement.table)
     own, all_columns = len(statement.table.fields), len(definition.output.types)
     added = statement.to.fields[own:]
 
-    def shifted(column: int) -> int:
+    def shift_column(column: int) -> int:
         return column if column < own else column + len(added)
 
     types = (*definition.output.types[:own], *(f.type for f in added), *definition.output.types[own:])
@@ -74,12 +80,12 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     rows = msgspec.structs.replace(
         rows,
         columns=(*rows.columns[:own], *new, *rows.columns[own:]),
-        key=tuple(msgspec.structs.replace(k, column=shifted(k.column)) for k in rows.key),
-        distribution=tuple(shifted(c) for c in rows.distribution),
+        key=tuple(msgspec.structs.replace(k, column=shift_column(k.column)) for k in rows.key),
+        distribution=tuple(shift_column(c) for c in rows.distribution),
     )
     (fragment,) = definition.fragments
     (operator,) = fragment.operators
-    key = tuple(shifted(c) for c in definition.output.key)
+    key = tuple(shift_column(c) for c in definition.output.key)
     replay = msgspec.structs.replace(operator.node, key=key, types=types)
     output = msgspec.structs.replace(definition.output, types=types, key=key, distribution=rows.distribution)
     fragment = msgspec.structs.replace(
@@ -89,35 +95,37 @@ def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
         relation,
         columns=tuple(ColumnSpec(f.name, f.type) for f in statement.to.fields),
         state_tables=(rows,),
-        definition=encoded(
-            msgspec.structs.replace(definition.altered(statement.to), fragments=(fragment,), output=output)
+        definition=encode_definition(
+            msgspec.structs.replace(definition.with_alteration(statement.to), fragments=(fragment,), output=output)
         ),
     )
 
-    def after(other: Relation) -> Relation:
+    def relation_after(other: Relation) -> Relation:
         if other.id == relation.id:
             return grown
         return (
-            _reading(other, relation.id, shifted)
+            _move_columns(other, relation.id, shift_column)
             if relation.id in other.depends_on and other.kind is RelationKind.VIEW
             else other
         )
 
-    return msgspec.structs.replace(catalog, relations=tuple(after(r) for r in catalog.relations))
+    return msgspec.structs.replace(catalog, relations=tuple(relation_after(r) for r in catalog.relations))
 
 
-def _reading(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
+def _move_columns(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
     """A view whose fragments read a relation's columns at new positions."""
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
 
-    def moved(given: Input) -> Input:
+    def move_input(given: Input) -> Input:
         columns = tuple(place(c) for c in given.columns) if given.relation_id == relation_id else given.columns
         return msgspec.structs.replace(given, columns=columns)
 
     fragments = tuple(
-        msgspec.structs.replace(f, inputs=tuple(moved(i) for i in f.inputs)) for f in definition.fragments
+        msgspec.structs.replace(f, inputs=tuple(move_input(i) for i in f.inputs)) for f in definition.fragments
     )
     if fragments == definition.fragments:
         return view
-    return msgspec.structs.replace(view, definition=encoded(msgspec.structs.replace(definition, fragments=fragments)))
+    return msgspec.structs.replace(
+        view, definition=encode_definition(msgspec.structs.replace(definition, fragments=fragments))
+    )

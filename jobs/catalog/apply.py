@@ -11,14 +11,21 @@ import msgspec
 
 from tussock.jobs.catalog.alter_source import (
     add_source_columns,
+    changes_shape,
     created_source,
-    reshapes,
     set_source_columns,
     set_source_options,
 )
-from tussock.jobs.catalog.alter_table import add_columns, alter
-from tussock.jobs.catalog.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
-from tussock.jobs.catalog.create import created
+from tussock.jobs.catalog.alter_table import add_columns, alter_table
+from tussock.jobs.catalog.builds import (
+    BeingBuiltError,
+    drop_disturbed_builds,
+    drop_paused_builds,
+    find_planned,
+    given_up,
+    is_being_built,
+)
+from tussock.jobs.catalog.create import create_relation
 from tussock.jobs.catalog.definition import (
     KEYWORDS,
     SourceDefinition,
@@ -26,15 +33,15 @@ from tussock.jobs.catalog.definition import (
     UnknownRelationError,
     created_by,
     definition_of,
-    encoded,
-    find,
+    encode_definition,
+    find_relation,
     source_of,
     with_readers,
 )
-from tussock.jobs.catalog.difference import Create, differences
+from tussock.jobs.catalog.difference import Create, list_differences
 from tussock.jobs.catalog.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.catalog.move_source import move_source
-from tussock.jobs.catalog.replace import Replacing, added
+from tussock.jobs.catalog.replace import Replacing, add_relation
 from tussock.jobs.catalog.zones import recorded_zone
 from tussock.jobs.executors.operator import Entry
 from tussock.jobs.logical.statements import (
@@ -168,14 +175,14 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
     for index, statement in enumerate(statements):
         applying = Applying(catalog, epoch)
         try:
-            applying.whole(statement)
+            applying.apply_entry(statement)
         except InputError as err:
             rejected.append((index, str(err)))
             continue
         catalog = applying.catalog
         for table, rows in applying.rows.items():
             changes.setdefault(table, []).extend(Entry(index, row, before) for before, row in rows)
-    live = {r.id for r in catalog.live()}
+    live = {r.id for r in catalog.live_relations()}
     return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
 
@@ -185,7 +192,7 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
     A row change leaves it unchanged, but its table must exist. Raises InputError subclasses.
     """
     applying = Applying(catalog, epoch)
-    applying.whole(statement)
+    applying.apply_entry(statement)
     return applying.catalog
 
 
@@ -193,7 +200,8 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
 class Applying:
     """Applies one entry of the log, statement by statement: the catalog so far, and the row changes.
 
-    `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled`: see Replacing.
+    `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled_relations`: see
+    Replacing.
     """
 
     catalog: Catalog
@@ -214,27 +222,27 @@ class Applying:
         self._replacing = Replacing(self.epoch)
 
     @property
-    def unsettled(self) -> tuple[Relation, ...]:
+    def unsettled_relations(self) -> tuple[Relation, ...]:
         """The live relations that must be bound again, because they read a replaced relation.
 
         Readers come after their input.
         """
         if not self._replacing.unsettled:
             return ()
-        return tuple(r for r in self.catalog.live() if r.id in self._replacing.unsettled)
+        return tuple(r for r in self.catalog.live_relations() if r.id in self._replacing.unsettled)
 
-    def whole(self, statement: Statement) -> None:
+    def apply_entry(self, statement: Statement) -> None:
         """Apply a whole entry. Raises InputError subclasses; the object must not be used after that."""
         if isinstance(statement, Transaction):
             once = dict(statement.once)
             for place, part in enumerate(statement.statements):
-                self.take(part, once.get(place))
+                self.apply_single(part, once.get(place))
             self._note_ran()
         else:
-            self.take(statement)
+            self.apply_single(statement)
         self._replacing.require_settled(self.catalog)
 
-    def take(self, statement: Single, once: str | None = None) -> bool:
+    def apply_single(self, statement: Single, once: str | None = None) -> bool:
         """Apply one statement and return whether it had to be applied. Raises InputError subclasses.
 
         `once`: the statement's name, if it runs only once per table.
@@ -242,17 +250,17 @@ class Applying:
         if once is not None and not self._first_time(statement, once):
             return False
         before = self.catalog
-        after = self._after(statement)
-        self.catalog = undisturbed(before, after, cascade=isinstance(statement, Drop) and statement.cascade)
+        after = self._catalog_after(statement)
+        self.catalog = drop_disturbed_builds(before, after, cascade=isinstance(statement, Drop) and statement.cascade)
         match statement:
             case Insert() | Change() | Update() | Delete():
-                self._change(statement)
+                self._record_change(statement)
             case CreateTableAs(table, rows, payload) if self.catalog is not before:
-                self._change(Insert(table.name, rows, payload))
+                self._record_change(Insert(table.name, rows, payload))
         return True
 
-    def _change(self, change: RowChange) -> None:
-        table = find(self.catalog, change.table, RelationKind.TABLE).id
+    def _record_change(self, change: RowChange) -> None:
+        table = find_relation(self.catalog, change.table, RelationKind.TABLE).id
         given = self._given.get(table, 0)
         self.rows.setdefault(table, []).append((given, change))
         self._given[table] = given + (change.rows if isinstance(change, Insert | Change) else 0)
@@ -260,7 +268,7 @@ class Applying:
     def _first_time(self, statement: Single, once: str) -> bool:
         name = changed_table(statement)
         assert name is not None, "only statements on tables and sources run once"
-        table = find(self.catalog, name, RelationKind.TABLE, RelationKind.SOURCE)
+        table = find_relation(self.catalog, name, RelationKind.TABLE, RelationKind.SOURCE)
         if table.id not in self._ran:
             definition = definition_of(table)
             assert isinstance(definition, TableDefinition | SourceDefinition)
@@ -280,34 +288,34 @@ class Applying:
             if (names := self._new.get(relation.id)) is not None:
                 definition = definition_of(relation)
                 assert isinstance(definition, TableDefinition | SourceDefinition)
-                known = encoded(msgspec.structs.replace(definition, ran=(*definition.ran, *names)))
+                known = encode_definition(msgspec.structs.replace(definition, ran=(*definition.ran, *names)))
                 relation = msgspec.structs.replace(relation, definition=known)
             relations.append(relation)
         self._new.clear()
         self.catalog = msgspec.structs.replace(self.catalog, relations=tuple(relations))
 
-    def _after(self, statement: Single) -> Catalog:
+    def _catalog_after(self, statement: Single) -> Catalog:
         catalog = self.catalog
         match statement:
             case Insert() | Update():
                 word = "INSERT INTO" if isinstance(statement, Insert) else "UPDATE"
-                table = find(catalog, statement.table, RelationKind.TABLE)
+                table = find_relation(catalog, statement.table, RelationKind.TABLE)
                 require_not_fed(catalog, table, word)
                 if isinstance(statement, Update):
                     _require_changeable(table, word)
                 return catalog
             case Change():
-                find(catalog, statement.table, RelationKind.TABLE)
+                find_relation(catalog, statement.table, RelationKind.TABLE)
                 return catalog
             case Delete():
-                _require_changeable(find(catalog, statement.table, RelationKind.TABLE), "DELETE")
+                _require_changeable(find_relation(catalog, statement.table, RelationKind.TABLE), "DELETE")
                 return catalog
             case Drop():
-                return _drop(catalog, statement, self.epoch)
+                return _drop_relation(catalog, statement, self.epoch)
             case CreateTableAs(table):
-                return self._create(table)
+                return self._create_relation(table)
             case AlterTable(table, to):
-                return alter(catalog, table, to)
+                return alter_table(catalog, table, to)
             case AddColumns():
                 return add_columns(catalog, statement)
             case AddSourceColumns():
@@ -321,43 +329,45 @@ class Applying:
             case RecordZone():
                 return recorded_zone(catalog, statement)
             case _:
-                return self._create(statement)
+                return self._create_relation(statement)
 
     def _set_columns(self, statement: SetSourceColumns) -> Catalog:
         """Change a source's columns. Views that read it must be bound again if names or types change."""
-        if reshapes(statement):
-            self._replacing.disturb_readers(self.catalog, find(self.catalog, statement.name, RelationKind.SOURCE))
+        if changes_shape(statement):
+            self._replacing.disturb_readers(
+                self.catalog, find_relation(self.catalog, statement.name, RelationKind.SOURCE)
+            )
         return set_source_columns(self.catalog, statement)
 
     def _set_options(self, statement: SetSourceOptions) -> Catalog:
         """Change a source's options. A source that sets records aside from now on gets its table of rejects."""
         catalog = set_source_options(self.catalog, statement)
-        source = find(catalog, statement.name, RelationKind.SOURCE)
+        source = find_relation(catalog, statement.name, RelationKind.SOURCE)
         made = source_of(source)
         assert made is not None
-        if any(is_fed_by(r, source.id) for r in catalog.live()):
+        if any(is_fed_by(r, source.id) for r in catalog.live_relations()):
             return catalog
         for fed in fed_tables(made):
             catalog = self._with_fed(catalog, source, fed)
         return catalog
 
     def _with_fed(self, catalog: Catalog, source: Relation, fed: FedTable) -> Catalog:
-        if taken := next((r for r in catalog.live() if r.name == fed.name), None):
+        if taken := next((r for r in catalog.live_relations() if r.name == fed.name), None):
             raise RelationExistsError(fed.name, taken.kind, [f"it would hold the {fed.port} of source {source.name}"])
-        return added(catalog, fed_relation(catalog, source, fed, self.epoch))
+        return add_relation(catalog, fed_relation(catalog, source, fed, self.epoch))
 
-    def _create(self, statement: Create) -> Catalog:
-        if (building := planned(self.catalog, statement.name)) is not None:
+    def _create_relation(self, statement: Create) -> Catalog:
+        if (building := find_planned(self.catalog, statement.name)) is not None:
             in_place = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
             if not _differences(building, statement) and (in_place or statement.if_not_exists):
                 return self.catalog
             if not in_place:
                 raise BeingBuiltError((building.name,), f"{building.kind} {building.name!r} cannot be created")
             self.catalog = given_up(self.catalog, building.name)
-        there = next((r for r in self.catalog.live() if r.name == statement.name.lower()), None)
+        there = next((r for r in self.catalog.live_relations() if r.name == statement.name.lower()), None)
         if there is None:
-            new = created(self.catalog, statement, self.epoch)
-            catalog = added(self.catalog, new)
+            new = create_relation(self.catalog, statement, self.epoch)
+            catalog = add_relation(self.catalog, new)
             for fed in fed_tables(statement) if isinstance(statement, CreateSource) else ():
                 catalog = self._with_fed(catalog, new, fed)
             return catalog
@@ -366,17 +376,17 @@ class Applying:
             statement
         ):
             if statement.or_replace:
-                return self._replacing.replaced(self.catalog, there, statement)
+                return self._replacing.replace_relation(self.catalog, there, statement)
             in_place = True
         found = _differences(there, statement)
         if not found and statement.if_not_exists:
             return self.catalog
         readers = with_readers(self.catalog, there) - {
             there.id,
-            *(r.id for r in self.catalog.live() if is_fed_by(r, there.id)),
+            *(r.id for r in self.catalog.live_relations() if is_fed_by(r, there.id)),
         }
         raise RelationExistsError(
-            there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place
+            there.name, there.kind, found, [r.name for r in self.catalog.live_relations() if r.id in readers], in_place
         )
 
 
@@ -402,17 +412,17 @@ def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
     if (
         isinstance(definition, TableDefinition)
         and definition.created is not None
-        and not differences(definition.created, wanted)
+        and not list_differences(definition.created, wanted)
     ):
         return ()
-    if isinstance(definition, SourceDefinition) and not differences(created_source(definition), wanted):
+    if isinstance(definition, SourceDefinition) and not list_differences(created_source(definition), wanted):
         return ()
-    return differences(created_by(relation), wanted)
+    return list_differences(created_by(relation), wanted)
 
 
-def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
+def _drop_relation(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
     try:
-        relation = find(catalog, statement.name, statement.kind)
+        relation = find_relation(catalog, statement.name, statement.kind)
     except UnknownRelationError:
         if is_being_built(catalog, statement.name):
             return given_up(catalog, statement.name)
@@ -421,10 +431,14 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         raise
     require_not_fed(catalog, relation, "DROP TABLE")
     doomed = with_readers(catalog, relation)
-    own = (r.id for r in catalog.live() if is_fed_by(r, relation.id) or (r.internal and relation.id in r.depends_on))
+    own = (
+        r.id
+        for r in catalog.live_relations()
+        if is_fed_by(r, relation.id) or (r.is_internal and relation.id in r.depends_on)
+    )
     whole = {relation.id, *own}
     if doomed > whole and not statement.cascade:
-        dependents = tuple(r.name for r in catalog.live() if whole & set(r.depends_on) and r.id not in whole)
+        dependents = tuple(r.name for r in catalog.live_relations() if whole & set(r.depends_on) and r.id not in whole)
         raise RelationInUseError(relation.name, relation.kind, dependents)
     relations = tuple(msgspec.structs.replace(r, dropped=epoch) if r.id in doomed else r for r in catalog.relations)
     return msgspec.structs.replace(catalog, relations=tuple(r for r in relations if r.dropped != r.created))
@@ -439,11 +453,11 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
     Raises: UnknownRelationError; CannotPauseError if the view is already paused, or if `epoch` creates one of these
         views.
     """
-    view = find(catalog, name, RelationKind.VIEW)
+    view = find_relation(catalog, name, RelationKind.VIEW)
     if view.paused is not None:
         raise CannotPauseError(view.name, f"it is paused since epoch {view.paused}")
     stopped = with_readers(catalog, view)
-    for relation in catalog.live():
+    for relation in catalog.live_relations():
         if relation.id in stopped and relation.created == epoch:
             new = "it" if relation.id == view.id else f"{relation.name!r}, which reads it,"
             raise CannotPauseError(
@@ -453,10 +467,10 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
         msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r
         for r in catalog.relations
     )
-    return unpaused(msgspec.structs.replace(catalog, relations=relations))
+    return drop_paused_builds(msgspec.structs.replace(catalog, relations=relations))
 
 
-def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
+def pause_views(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
     """The catalog in which some views, and the views that read them, are paused from `epoch` on. Raises as
     `pause_view`.
 
@@ -465,7 +479,7 @@ def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
     """
     why: dict[int, str] = {}
     for name, reason in reasons.items():
-        view = find(catalog, name, RelationKind.VIEW)
+        view = find_relation(catalog, name, RelationKind.VIEW)
         why[view.id] = reason
         if view.paused != epoch:  # otherwise pausing another of these views paused it too
             catalog = pause_view(catalog, name, epoch)

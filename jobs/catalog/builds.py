@@ -41,8 +41,8 @@ class BeingBuiltError(InputError):
 
 
 def read_anew(before: Catalog, after: Catalog, relation: Relation) -> tuple[int, ...]:
-    """The ids of the relations in `before` that a relation which exists only in `after` reads in full."""
-    there = {r.id for r in before.live()}
+    """The ids of the relations in `before` that a relation which exists only in `relation_after` reads in full."""
+    there = {r.id for r in before.live_relations()}
     return tuple(sorted(i for i in inputs_of(relation) if i in there)) if relation.id not in there else ()
 
 
@@ -54,17 +54,18 @@ def inputs_of(relation: Relation) -> set[int]:
 def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int]) -> Catalog:
     """Move new views, and everything that must start with them, into a build that has read nothing yet.
 
-    Returns `after` unchanged if the replaced relations cannot stay, because they read a dropped one.
+    Returns `relation_after` unchanged if the replaced relations cannot stay, because they read a dropped one.
 
     Args:
-        large: ids of views that exist only in `after`. The build also includes new views that read them or that they
+        large: ids of views that exist only in `relation_after`. The build also includes new views that read them or
+        that they
             read, and existing views that continue over them.
     """
-    was = {r.id: r for r in before.live()}
-    new = {r.id: r for r in after.live() if r.id not in was and r.kind not in _NEVER_BUILT}
+    was = {r.id: r for r in before.live_relations()}
+    new = {r.id: r for r in after.live_relations() if r.id not in was and r.kind not in _NEVER_BUILT}
     changed = {
         r.id: r
-        for r in after.live()
+        for r in after.live_relations()
         if r.id in was and r.kind is RelationKind.VIEW and r.definition != was[r.id].definition
     }
     aside, follow = set(large), set[int]()
@@ -74,13 +75,13 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
         follow |= {i for i, r in changed.items() if aside & {*r.depends_on}}
         below = {d for i in aside | follow for d in (new | changed)[i].depends_on}
         aside |= {i for i, r in new.items() if i in below or (aside | follow) & {*r.depends_on}}
-    live = {r.name: r for r in after.live()}
+    live = {r.name: r for r in after.live_relations()}
     replaces = {r.id for r in was.values() if r.name in live and live[r.name].id in aside}
     kept = [was[r.id] if r.id in replaces | follow else r for r in after.relations if r.id not in aside]
     standing = {r.id for r in kept if r.dropped is None}
     if any(r.dropped is None and not {*r.depends_on} <= standing for r in kept):
         return after
-    relations = tuple(r for r in after.live() if r.id in aside)
+    relations = tuple(r for r in after.live_relations() if r.id in aside)
     upstream = {i for r in relations for i in inputs_of(r)} - aside
     read = {i: 0 if i in was else ALL_READ for i in sorted(upstream)}
     changes = tuple(changed[i] for i in sorted(follow))
@@ -91,7 +92,7 @@ def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-def advanced(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) -> Catalog:
+def advance_builds(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) -> Catalog:
     """The catalog after each build has read its next part.
 
     Builds that have read everything are put in place with this epoch.
@@ -111,7 +112,7 @@ def advanced(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) ->
 def _put_in_place(catalog: Catalog, build: Build, epoch: int) -> Catalog:
     follow = {r.id: r for r in build.changed}
 
-    def after(relation: Relation) -> Relation:
+    def relation_after(relation: Relation) -> Relation:
         if relation.id in build.replaces:
             return msgspec.structs.replace(relation, dropped=epoch)
         if (changed := follow.get(relation.id)) is not None:
@@ -119,13 +120,13 @@ def _put_in_place(catalog: Catalog, build: Build, epoch: int) -> Catalog:
         return relation
 
     begun = (msgspec.structs.replace(r, created=epoch) for r in build.relations)
-    return in_order(msgspec.structs.replace(catalog, relations=(*map(after, catalog.relations), *begun)))
+    return in_order(msgspec.structs.replace(catalog, relations=(*map(relation_after, catalog.relations), *begun)))
 
 
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def planned(catalog: Catalog, name: str) -> Relation | None:
+def find_planned(catalog: Catalog, name: str) -> Relation | None:
     """The relation of a build with this name, either new or changed. None if there is none."""
     return next(
         (r for build in catalog.builds for r in (*build.relations, *build.changed) if r.name == name.lower()), None
@@ -143,7 +144,7 @@ def given_up(catalog: Catalog, name: str) -> Catalog:
     return msgspec.structs.replace(catalog, builds=left)
 
 
-def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
+def drop_disturbed_builds(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
     """The catalog after a statement, without the builds that it makes impossible.
 
     These are builds whose replaced relations it drops, or with `cascade` also their inputs.
@@ -152,12 +153,12 @@ def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
     """
     if not after.builds:
         return after
-    was, live = {r.id: r for r in before.live()}, {r.id: r for r in after.live()}
+    was, live = {r.id: r for r in before.live_relations()}, {r.id: r for r in after.live_relations()}
     builds = []
     for build in after.builds:
         if not all(i in live for i in build.replaces):
             continue
-        if (reason := _disturbance(build, was, after)) is not None:
+        if (reason := _describe_conflict(build, was, after)) is not None:
             raise BeingBuiltError(tuple(r.name for r in build.relations), reason)
         lost = [was[i].name if i in was else str(i) for i in _stands_on(build) if i not in live]
         if lost and not cascade:
@@ -167,9 +168,9 @@ def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
     return msgspec.structs.replace(after, builds=tuple(builds))
 
 
-def unpaused(catalog: Catalog) -> Catalog:
+def drop_paused_builds(catalog: Catalog) -> Catalog:
     """The catalog without the builds that read a paused view, since its missed changes are not stored."""
-    paused = {r.id for r in catalog.live() if r.paused is not None}
+    paused = {r.id for r in catalog.live_relations() if r.paused is not None}
     if not paused or not catalog.builds:
         return catalog
     left = tuple(b for b in catalog.builds if not paused & {*b.read})
@@ -181,12 +182,12 @@ def _stands_on(build: Build) -> set[int]:
     return {i for r in (*build.relations, *build.changed) for i in r.depends_on} - own
 
 
-def _disturbance(build: Build, was: Mapping[int, Relation], after: Catalog) -> str | None:
+def _describe_conflict(build: Build, was: Mapping[int, Relation], after: Catalog) -> str | None:
     """How a statement conflicts with a build. None if it does not."""
     follow = {r.id for r in build.changed}
-    over = with_readers(after, *(r for r in after.live() if r.id in build.replaces))
+    over = with_readers(after, *(r for r in after.live_relations() if r.id in build.replaces))
     names = {r.name for r in build.relations}
-    for relation in after.live():
+    for relation in after.live_relations():
         new = relation.id not in was
         if new and relation.name in names:
             return f"{relation.kind} {relation.name!r} cannot be created"
@@ -197,11 +198,11 @@ def _disturbance(build: Build, was: Mapping[int, Relation], after: Catalog) -> s
         if (
             not new
             and relation.id in _stands_on(build)
-            and _shape(relation)[: len(_shape(was[relation.id]))] != _shape(was[relation.id])
+            and _shape_of(relation)[: len(_shape_of(was[relation.id]))] != _shape_of(was[relation.id])
         ):
             return f"names of {relation.kind} {was[relation.id].name!r} cannot be changed"
     return None
 
 
-def _shape(relation: Relation) -> tuple[str, ...]:
+def _shape_of(relation: Relation) -> tuple[str, ...]:
     return (relation.name, *(c.name for c in relation.columns))

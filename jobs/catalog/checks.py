@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.definition import ViewDefinition, definition_of
 from tussock.jobs.kernels.kernel import thread_kernel
-from tussock.jobs.kernels.render import check
+from tussock.jobs.kernels.render import require_renderable
 from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import calls_of_spark, with_spark_calls
 from tussock.jobs.logical.statements import CreateSource, CreateView, Delete, Statement, Transaction, Update
@@ -18,7 +18,7 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.table.schema import row_schema
 
 
-def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
+def admit_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
     """The catalog after a statement that is valid for the log.
 
     Raises: UnsupportedExpressionError, UnsupportedQueryError, UnsupportedTypeError and other InputErrors, with the
@@ -73,7 +73,7 @@ def check_statement(statement: Statement) -> None:
 
 def _check_kernels(exprs: Sequence[logical.Expr]) -> None:
     for expr in exprs:
-        check(expr)
+        require_renderable(expr)
     thread_kernel().dry_run(exprs)
 
 
@@ -82,7 +82,7 @@ def check_plan(plan: logical.Plan) -> None:
     for below in plan.inputs:
         check_plan(below)
     for expr in plan.expressions:
-        check(with_spark_calls(expr, lambda call: logical.Column(0, call.type)))
+        require_renderable(with_spark_calls(expr, lambda call: logical.Column(0, call.type)))
         for by_spark in calls_of_spark(expr):
             for arg in by_spark.args:
-                check(arg)
+                require_renderable(arg)

@@ -13,8 +13,8 @@ from tussock.jobs.catalog.definition import (
     TableDefinition,
     ViewDefinition,
     definition_of,
-    encoded,
-    find,
+    encode_definition,
+    find_relation,
     source_of,
 )
 from tussock.jobs.catalog.difference import Create
@@ -66,7 +66,7 @@ class PausedViewError(InputError):
         )
 
 
-def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
+def create_relation(catalog: Catalog, statement: Create, epoch: int) -> Relation:
     """The relation that a CREATE defines, with the catalog's next ids.
 
     Raises: errors of the planner; UnknownRelationError, FunctionChangedError, PausedViewError if an input has changed.
@@ -77,7 +77,7 @@ def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
         case CreateSource():
             taken = msgspec.structs.replace(reader_of(statement).taken_schema(name), table_id=table_id)
             definition = SourceDefinition(statement, table_id)
-            return _relation(relation_id, name, RelationKind.SOURCE, statement.fields, definition, epoch, (taken,))
+            return _make_relation(relation_id, name, RelationKind.SOURCE, statement.fields, definition, epoch, (taken,))
         case CreateTable():
             types, key = tuple(f.type for f in statement.fields), statement.key
             if not key:
@@ -87,20 +87,20 @@ def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
             output = Output(types, key, tables[0].distribution, statement.append_only, table_id)
             table = TableDefinition(statement, (fragment,), output)
-            return _relation(relation_id, name, RelationKind.TABLE, statement.fields, table, epoch, tables)
+            return _make_relation(relation_id, name, RelationKind.TABLE, statement.fields, table, epoch, tables)
         case CreateView():
-            planned = plan_view(statement.plan, relation_id, upstream(catalog), table_id)
+            planned = plan_view(statement.plan, relation_id, upstream_lookup(catalog), table_id)
             depends_on = read_by(catalog, statement, planned)
-            for read in catalog.live():
+            for read in catalog.live_relations():
                 if read.id in depends_on and read.paused is not None:
                     raise PausedViewError(name, read.name, read.paused)
             view = ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
-            return _relation(
+            return _make_relation(
                 relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on
             )
         case CreatePlainView():
             kept = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
-            return _relation(
+            return _make_relation(
                 relation_id,
                 name,
                 RelationKind.PLAIN_VIEW,
@@ -112,10 +112,10 @@ def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             )
         case CreateFunction():
             function = FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
-            return _relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
+            return _make_relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
 
 
-def _relation(
+def _make_relation(
     relation_id: int,
     name: str,
     kind: RelationKind,
@@ -125,7 +125,9 @@ def _relation(
     tables: tuple[TableSchema, ...] = (),
     depends_on: tuple[int, ...] = (),
 ) -> Relation:
-    return Relation(relation_id, name, kind, columns_of(fields), encoded(definition), tables, depends_on, created=epoch)
+    return Relation(
+        relation_id, name, kind, columns_of(fields), encode_definition(definition), tables, depends_on, created=epoch
+    )
 
 
 def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
@@ -136,13 +138,13 @@ def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
 def read_by(catalog: Catalog, statement: CreateView, planned: ViewPlan) -> tuple[int, ...]:
     """The ids of a view's dependencies: relations that its plan reads, and the plain views and functions it uses."""
     inputs = {i.relation_id for f in planned.fragments for i in f.inputs if i.relation_id is not None}
-    named = {find(catalog, name).id for name in statement.uses}
+    named = {find_relation(catalog, name).id for name in statement.uses}
     return tuple(sorted(inputs | named | _functions_called(catalog, statement.plan)))
 
 
 def used_by(catalog: Catalog, statement: CreatePlainView) -> tuple[int, ...]:
     """The ids of a plain view's dependencies."""
-    return tuple(sorted(find(catalog, name).id for name in statement.uses))
+    return tuple(sorted(find_relation(catalog, name).id for name in statement.uses))
 
 
 def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
@@ -154,7 +156,7 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
     for below in plan.inputs:
         found |= _functions_called(catalog, below)
     for call in (c for e in plan.expressions for c in python_calls(e)):
-        relation = find(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
+        relation = find_relation(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
         definition = definition_of(relation)
         assert isinstance(definition, FunctionDefinition)
         if dict(call.params)["digest"] != definition.statement.digest:
@@ -182,11 +184,11 @@ def hidden_of(relation: Relation) -> tuple[HiddenColumn, ...]:
     return () if source is None else reader_of(source).hidden(source)
 
 
-def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
+def upstream_lookup(catalog: Catalog) -> Callable[[str], Upstream]:
     """The planner's information about a relation, by name."""
 
-    def known(name: str) -> Upstream:
-        relation = find(catalog, name)
+    def find_upstream(name: str) -> Upstream:
+        relation = find_relation(catalog, name)
         definition = definition_of(relation)
         if isinstance(definition, SourceDefinition):
             statement, reader = definition.statement, reader_of(definition.statement)
@@ -202,4 +204,4 @@ def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
         )
         return Upstream(relation.id, relation.kind, definition.output)
 
-    return known
+    return find_upstream

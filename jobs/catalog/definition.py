@@ -35,7 +35,7 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
         None  # the source that feeds it, if any (tussock.jobs.catalog.fed_tables); the name is older than other ports
     )
 
-    def altered(self, to: CreateTable) -> "TableDefinition":
+    def with_alteration(self, to: CreateTable) -> "TableDefinition":
         """The definition after an ALTER of the table."""
         return msgspec.structs.replace(self, statement=to, created=self.created or self.statement)
 
@@ -98,11 +98,11 @@ class UnknownRelationError(InputError):
 
 def definition_of(relation: Relation) -> Definition:
     """The relation's decoded definition, cached per process, since every epoch needs all of them several times."""
-    return _decoded(bytes(relation.definition))
+    return _decode_definition(bytes(relation.definition))
 
 
 @lru_cache(maxsize=4096)
-def _decoded(definition: bytes) -> Definition:
+def _decode_definition(definition: bytes) -> Definition:
     return _decoder.decode(definition)
 
 
@@ -124,9 +124,9 @@ def functions_of(relations: Iterable[Relation]) -> tuple[CreateFunction, ...]:
     return tuple(d.statement for d in definitions if isinstance(d, FunctionDefinition))
 
 
-def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
+def find_relation(catalog: Catalog, name: str, *kinds: str) -> Relation:
     """The live relation with this name and one of the kinds (none given: any kind). Raises UnknownRelationError."""
-    fitting = [r for r in catalog.live() if not kinds or r.kind in kinds]
+    fitting = [r for r in catalog.live_relations() if not kinds or r.kind in kinds]
     for relation in fitting:
         if relation.name == name.lower():
             return relation
@@ -134,7 +134,7 @@ def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
     raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)), building)
 
 
-def encoded(definition: Definition) -> msgspec.Raw:
+def encode_definition(definition: Definition) -> msgspec.Raw:
     """The definition in the form that a relation stores."""
     return msgspec.Raw(msgspec.json.encode(definition))
 
@@ -167,7 +167,7 @@ def created_by(relation: Relation) -> Create:
 def with_readers(catalog: Catalog, *relations: Relation) -> set[int]:
     """The ids of these relations and of all relations that read them, directly or not."""
     found = {relation.id for relation in relations}
-    for later in catalog.live():  # readers always come after their input
+    for later in catalog.live_relations():  # readers always come after their input
         if found & set(later.depends_on):
             found.add(later.id)
     return found

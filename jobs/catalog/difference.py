@@ -14,7 +14,7 @@ from tussock.statestore.meta.catalog import RelationKind
 Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunction
 
 
-def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
+def list_differences(existing: Create, wanted: Create) -> tuple[str, ...]:
     """The differences of the statement `wanted` from the relation that `existing` created. Empty if there are none.
 
     Tables are equal if they have the same columns and key. Sources are equal if they have the same format, options and
@@ -33,7 +33,7 @@ def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
         case CreateFunction(), CreateFunction():
             return tuple(_of_functions(existing, wanted))
         case _:
-            return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
+            return (f"it is a {_kind_of(existing)}, this statement creates a {_kind_of(wanted)}",)
 
 
 def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
@@ -62,12 +62,14 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     yield from _of_columns(existing.fields, wanted.fields)
     before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
     if before != after:
-        yield f"primary key: {_key(before)} in the store, {_key(after)} in the statement"
+        yield f"primary key: {_format_key(before)} in the store, {_format_key(after)} in the statement"
     if existing.append_only != wanted.append_only:
         yield f"APPEND ONLY only in the {'store' if existing.append_only else 'statement'}"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
         for i, field in enumerate(existing.fields):
-            if (was := existing.declared(i)) != (is_now := wanted.declared(i)) and field.type == wanted.fields[i].type:
+            if (was := existing.declared_type(i)) != (
+                is_now := wanted.declared_type(i)
+            ) and field.type == wanted.fields[i].type:
                 yield f"column {field.name!r}: {was} in the store, {is_now} in the statement"
             if (i in existing.not_null) != (i in wanted.not_null):
                 yield (
@@ -78,13 +80,13 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
                 yield f"default of column {field.name!r}: {old} in the store, {new} in the statement"
 
 
-def _key(names: str) -> str:
+def _format_key(names: str) -> str:
     return f"({names})" if names else "none"
 
 
 def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
     same_words = words_of(existing.sql) == words_of(wanted.sql) and existing.columns == wanted.columns
-    if same_words or _meaning(existing.plan) == _meaning(wanted.plan):
+    if same_words or _comparable_plan(existing.plan) == _comparable_plan(wanted.plan):
         return
     yield from _of_columns(existing.plan.fields, wanted.plan.fields)
     yield from _of_lines(existing.sql, wanted.sql)
@@ -134,7 +136,7 @@ def _or_none(value: str | None) -> str:
     return "none" if value is None else repr(value)
 
 
-def _kind(statement: Create) -> str:
+def _kind_of(statement: Create) -> str:
     return (
         RelationKind.PLAIN_VIEW
         if isinstance(statement, CreatePlainView)
@@ -147,7 +149,7 @@ def words_of(sql: str) -> list[str]:
     return [t.text for t in tokens_of(SourceText(sql))]
 
 
-def _meaning(plan: Plan) -> object:
+def _comparable_plan(plan: Plan) -> object:
     """The plan without the source places of its expressions."""
     return without_places(msgspec.to_builtins(plan))
 

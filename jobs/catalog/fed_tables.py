@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tussock.jobs.catalog.definition import TableDefinition, definition_of, encoded, source_of
+from tussock.jobs.catalog.definition import TableDefinition, definition_of, encode_definition, source_of
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output, input_ref
@@ -53,7 +53,14 @@ def fed_relation(catalog: Catalog, source: Relation, fed: FedTable, epoch: int) 
     definition = TableDefinition(table, (fragment,), output, rejects_of=source.id)
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
     return Relation(
-        relation_id, fed.name, RelationKind.TABLE, columns, encoded(definition), (rows,), (source.id,), created=epoch
+        relation_id,
+        fed.name,
+        RelationKind.TABLE,
+        columns,
+        encode_definition(definition),
+        (rows,),
+        (source.id,),
+        created=epoch,
     )
 
 
@@ -72,15 +79,15 @@ def is_fed_by(table: Relation, source: int) -> bool:
 
 def fed_by_source(catalog: Catalog, port: Port) -> dict[str, Relation]:
     """The tables that sources feed through a port, by source name."""
-    names = {r.id: r.name for r in catalog.live()}
-    found = ((fed, r) for r in catalog.live() if (fed := fed_by(r)) is not None and fed.port is port)
+    names = {r.id: r.name for r in catalog.live_relations()}
+    found = ((fed, r) for r in catalog.live_relations() if (fed := fed_by(r)) is not None and fed.port is port)
     return {names[fed.source]: r for fed, r in found if fed.source in names}
 
 
 def require_not_fed(catalog: Catalog, table: Relation, statement: str) -> None:
     """Raises FedTableError if a source feeds the table."""
     if (found := fed_by(table)) is not None:
-        source = next(r for r in catalog.live() if r.id == found.source)
+        source = next(r for r in catalog.live_relations() if r.id == found.source)
         made = source_of(source)
         assert made is not None
         holds = next(

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tussock.jobs.catalog.alter_source import NOT_SETTLED, created_source, with_definition
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find, source_of
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find_relation, source_of
 from tussock.jobs.logical.statements import CreateSource, EarlierBase, MoveSource, RelativePath
 from tussock.jobs.settings.home import folder_of
 from tussock.jobs.sources.files import FileSource
@@ -36,7 +36,7 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
     """
     if (root := folder_of(store)) is None:
         return
-    for relation in catalog.live():
+    for relation in catalog.live_relations():
         source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
         if source is None or source.relative is None:
             continue
@@ -49,7 +49,7 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
         is_there, move = Path(was).exists(), MoveSource(relation.name, was, now)
         if is_there and Path(was).samefile(now):
             continue
-        if _has_input(_at(source, move), is_empty_enough=not is_there):
+        if _has_input(_source_after_move(source, move), is_empty_enough=not is_there):
             yield move
 
 
@@ -64,20 +64,20 @@ def _has_input(source: CreateSource, *, is_empty_enough: bool) -> bool:
 
 def move_source(catalog: Catalog, statement: MoveSource) -> Catalog:
     """Return the catalog with a source's path in its new folder. No effect if another entry has moved it."""
-    relation = find(catalog, statement.name, RelationKind.SOURCE)
+    relation = find_relation(catalog, statement.name, RelationKind.SOURCE)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     source, created = definition.statement, created_source(definition)
     if source.relative is None or source.relative.base != statement.was:
         return catalog
     move = EarlierBase(statement.was, statement.base, NOT_SETTLED)
-    to = msgspec.structs.replace(_at(source, statement), moves=(*source.moves, move))
-    changed = msgspec.structs.replace(definition, statement=to, created=_at(created, statement))
+    to = msgspec.structs.replace(_source_after_move(source, statement), moves=(*source.moves, move))
+    changed = msgspec.structs.replace(definition, statement=to, created=_source_after_move(created, statement))
     # Holds name files of the earlier folder.
     return with_definition(catalog, msgspec.structs.replace(relation, holds=()), changed)
 
 
-def _at(source: CreateSource, move: MoveSource) -> CreateSource:
+def _source_after_move(source: CreateSource, move: MoveSource) -> CreateSource:
     if source.relative is None or source.relative.base != move.was:
         return source
     relative = RelativePath(source.relative.path, move.base, source.relative.from_store)

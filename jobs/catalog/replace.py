@@ -18,9 +18,16 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from tussock.jobs.catalog.create import columns_of, created, read_by, upstream
-from tussock.jobs.catalog.definition import ViewDefinition, created_by, definition_of, encoded, in_order, with_readers
-from tussock.jobs.catalog.difference import differences, without_places
+from tussock.jobs.catalog.create import columns_of, create_relation, read_by, upstream_lookup
+from tussock.jobs.catalog.definition import (
+    ViewDefinition,
+    created_by,
+    definition_of,
+    encode_definition,
+    in_order,
+    with_readers,
+)
+from tussock.jobs.catalog.difference import list_differences, without_places
 from tussock.jobs.logical.nodes import Plan, Scan
 from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateView
 from tussock.jobs.plan.fragments import Input
@@ -73,21 +80,25 @@ class Replacing:
 
     _reshaped: set[str] = field(default_factory=set)  # sources whose columns get other names or types
 
-    def replaced(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
+    def replace_relation(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         """The catalog after the statement has replaced the relation with its name and kind.
 
         Raises: CannotReplaceError if it would read itself; as `created`.
         """
         settles = self.unsettled.pop(relation.id, None) is not None
         rebuilt = isinstance(statement, CreateView) and statement.rebuilt
-        if not (settles or rebuilt) and relation.paused is None and not differences(created_by(relation), statement):
+        if (
+            not (settles or rebuilt)
+            and relation.paused is None
+            and not list_differences(created_by(relation), statement)
+        ):
             return catalog
         readers = with_readers(catalog, relation) - {relation.id}
         for reader in readers:
             self.unsettled.setdefault(reader, relation.name)
-        after = self._after(catalog, relation, statement)
-        (new,) = (r for r in after.live() if r.name == relation.name)
-        for read in after.live():
+        after = self._catalog_after(catalog, relation, statement)
+        (new,) = (r for r in after.live_relations() if r.name == relation.name)
+        for read in after.live_relations():
             if read.id in readers and read.id in _read_by(after, new):
                 raise CannotReplaceError(new.name, read.name)
         return in_order(after)
@@ -95,48 +106,48 @@ class Replacing:
     def disturb_readers(self, catalog: Catalog, source: Relation) -> None:
         """Note that the views which read a source must be bound again, because its columns change."""
         self._reshaped.add(source.name)
-        for relation in catalog.live():
+        for relation in catalog.live_relations():
             if source.id in relation.depends_on and relation.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW):
                 self.unsettled.setdefault(relation.id, source.name)
 
     def require_settled(self, catalog: Catalog) -> None:
         """Raises UnsettledError if a view still reads a replaced relation. Another session created it meanwhile."""
-        for relation in catalog.live():
+        for relation in catalog.live_relations():
             if relation.id in self.unsettled:
                 raise UnsettledError(relation.name, self.unsettled[relation.id])
 
-    def _after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
+    def _catalog_after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         if isinstance(statement, CreateView):
-            if not statement.rebuilt and (fed := self._fed(catalog, relation, statement)) is not None:
+            if not statement.rebuilt and (fed := self._view_with_kept_state(catalog, relation, statement)) is not None:
                 if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
                     self._disturbed.add(relation.id)
-                return _with(catalog, fed)
+                return _swap_relation(catalog, fed)
             statement = msgspec.structs.replace(statement, or_replace=False, rebuilt=False)
         gone = msgspec.structs.replace(relation, dropped=self.epoch)
         kept = [gone if r.id == relation.id else r for r in catalog.relations]
         catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in kept if r.dropped != r.created))
-        new = created(catalog, statement, self.epoch)
+        new = create_relation(catalog, statement, self.epoch)
         self._instead[new.id] = relation
-        return added(catalog, new)
+        return add_relation(catalog, new)
 
-    def _fed(self, catalog: Catalog, view: Relation, statement: CreateView) -> Relation | None:
+    def _view_with_kept_state(self, catalog: Catalog, view: Relation, statement: CreateView) -> Relation | None:
         """The view over its current inputs with its state unchanged. None if it cannot keep its state."""
         before = definition_of(view)
         assert isinstance(before, ViewDefinition)
         first = view.state_tables[0].table_id
-        known = upstream(catalog)
+        known = upstream_lookup(catalog)
         planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
         renamed = (
             columns_of(statement.plan.fields) != view.columns
         )  # reads of earlier epochs use the names of that time
-        retyped = _scanned(before.plan, self._reshaped) != _scanned(statement.plan, self._reshaped)
+        retyped = _scanned_columns(before.plan, self._reshaped) != _scanned_columns(statement.plan, self._reshaped)
         if renamed or retyped or view.paused is not None or not self._same_state(view, before, planned):
             return None
         append_only = plan_view(statement.plan, view.id, known, first).output.append_only
         output = msgspec.structs.replace(planned.output, append_only=append_only)
         return msgspec.structs.replace(
             view,
-            definition=encoded(
+            definition=encode_definition(
                 ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)
             ),
             depends_on=read_by(catalog, statement, planned),
@@ -145,13 +156,13 @@ class Replacing:
     def _losing_rows(self, known: Callable[[str], Upstream]) -> Callable[[str], Upstream]:
         """The planner's information about relations; one that loses rows in this epoch is no longer append-only."""
 
-        def of(name: str) -> Upstream:
+        def upstream_of(name: str) -> Upstream:
             found = known(name)
             if found.output is None or not (found.relation_id in self._instead or found.relation_id in self._disturbed):
                 return found
             return replace(found, output=msgspec.structs.replace(found.output, append_only=False))
 
-        return of
+        return upstream_of
 
     def _same_state(self, view: Relation, before: ViewDefinition, planned: ViewPlan) -> bool:
         """Whether a plan keeps exactly the view's current state, apart from replaced inputs."""
@@ -179,7 +190,7 @@ class Replacing:
         return msgspec.structs.replace(new, relation_id=old.relation_id, columns=old.columns)
 
 
-def added(catalog: Catalog, relation: Relation) -> Catalog:
+def add_relation(catalog: Catalog, relation: Relation) -> Catalog:
     """The catalog with one more relation, which has its next ids."""
     return msgspec.structs.replace(
         catalog,
@@ -189,15 +200,15 @@ def added(catalog: Catalog, relation: Relation) -> Catalog:
     )
 
 
-def _with(catalog: Catalog, changed: Relation) -> Catalog:
+def _swap_relation(catalog: Catalog, changed: Relation) -> Catalog:
     return msgspec.structs.replace(
         catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations)
     )
 
 
-def _scanned(plan: Plan, sources: Collection[str]) -> set[tuple[str, int, str]]:
+def _scanned_columns(plan: Plan, sources: Collection[str]) -> set[tuple[str, int, str]]:
     """The columns of sources that a plan reads: (source, column, type)."""
-    found = {of for below in plan.inputs for of in _scanned(below, sources)}
+    found = {of for below in plan.inputs for of in _scanned_columns(below, sources)}
     if isinstance(plan, Scan) and plan.relation in sources:
         found |= {(plan.relation, c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)}
     return found

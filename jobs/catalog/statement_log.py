@@ -38,7 +38,7 @@ _SHOWN = 5  # statements listed in a message
 class WaitingStatementsError(InputError):
     """A statement reads a view that a waiting statement creates or replaces, so no stored rows belong to it.
 
-    `waiting`: (position in the log, short text) of these statements.
+    `waiting_log`: (position in the log, short text) of these statements.
     """
 
     def __init__(self, reads: Sequence[str], epoch: int, waiting: Sequence[Sequence[int | str]]) -> None:
@@ -49,22 +49,22 @@ class WaitingStatementsError(InputError):
     def __str__(self) -> str:
         return (
             f"this statement reads {', '.join(self.reads)} as of epoch {self.epoch}, but statements that create or "
-            f"replace it wait in the log: {_listed(self.waiting)}. "
+            f"replace it wait in the log: {_list_statements(self.waiting)}. "
             "Nothing was changed. Run an epoch (`tussock epoch`, Session.flush), then run this statement again."
         )
 
 
-def _listed(waiting: Sequence[tuple[int, str]]) -> str:
+def _list_statements(waiting: Sequence[tuple[int, str]]) -> str:
     """Statements of the log, with their positions."""
     more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
     return ", ".join(f"{position} ({text})" for position, text in waiting[:_SHOWN]) + more
 
 
-def replay(
+def replay_log(
     meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int
 ) -> Replayed:
     """Apply the log's entries from `start` to `end` (exclusive) to the version's catalog, without `skipped` ones."""
-    return _replayed(version.catalog, statements_of(meta, start, end, skipped), epoch)
+    return _replay_statements(version.catalog, statements_of(meta, start, end, skipped), epoch)
 
 
 def statements_of(meta: MetaStore, start: int, end: int, skipped: Collection[int] = ()) -> list[tuple[int, Statement]]:
@@ -79,7 +79,7 @@ def decoded_statement(entry: LogEntry) -> Statement:
     return statement
 
 
-def _replayed(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> Replayed:
+def _replay_statements(catalog: Catalog, statements: Sequence[tuple[int, Statement]], epoch: int) -> Replayed:
     replayed = apply_log(catalog, [statement for _, statement in statements], epoch)
     changes = {
         r: [msgspec.structs.replace(e, position=statements[e.position][0]) for e in rows]
@@ -118,7 +118,7 @@ def statement_text(statement: Statement) -> str:
     }.get(kind, kind.lower())
     if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
         words = words.replace("create", "replace")
-    return f"{words} {_subject(statement)}" + (
+    return f"{words} {_subject_of(statement)}" + (
         f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else ""
     )
 
@@ -133,7 +133,7 @@ def skip_arguments(entries: Iterable[int], take_log: bool) -> str:
 
 def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     """The relations with these names and all relations that their rows come from."""
-    by_id = {r.id: r for r in catalog.live()}
+    by_id = {r.id: r for r in catalog.live_relations()}
     found = {r.id for r in by_id.values() if r.name in names}
     for relation in reversed(by_id.values()):  # readers always come after their input
         if relation.id in found and relation.paused is None:
@@ -141,11 +141,11 @@ def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     return {by_id[i].name for i in found if i in by_id} | set(names)
 
 
-def _subjects(statement: Statement) -> set[str]:
-    return {_subject(s) for s in (statement.statements if isinstance(statement, Transaction) else (statement,))}
+def _subjects_of(statement: Statement) -> set[str]:
+    return {_subject_of(s) for s in (statement.statements if isinstance(statement, Transaction) else (statement,))}
 
 
-def _subject(statement: Single) -> str:
+def _subject_of(statement: Single) -> str:
     match statement:
         case Insert(table) | Change(table) | Update(table) | Delete(table):
             return table.lower()
@@ -186,61 +186,67 @@ class WaitingLog:
             catalog: the catalog after them.
             rows: their row changes by relation id.
         """
-        live = {r.id for r in catalog.live()}
+        live = {r.id for r in catalog.live_relations()}
         changes = {r: [*self.changes.get(r, ()), *rows.get(r, ())] for r in {*self.changes, *rows} if r in live}
         drafted = [*self.statements, *((self.end, statement) for statement in statements)]
         return replace(self, catalog=catalog, statements=drafted, changes=changes)
 
     def require_readable(self, names: Collection[str]) -> None:
         """Raise WaitingStatementsError if a view has no stored rows yet, or still the rows of its previous SELECT."""
-        stored = {r.id for r in self.version.catalog.live()}
-        read = self._expanded(names)
-        late = {r.name for r in self.catalog.live() if r.kind is RelationKind.VIEW and r.id not in stored} & read
+        stored = {r.id for r in self.version.catalog.live_relations()}
+        read = self._expand_names(names)
+        late = {
+            r.name for r in self.catalog.live_relations() if r.kind is RelationKind.VIEW and r.id not in stored
+        } & read
         if late:
-            raise WaitingStatementsError(sorted(late), self.version.epoch, self.on(late))
+            raise WaitingStatementsError(sorted(late), self.version.epoch, self.statements_on(late))
 
-    def on(self, names: Collection[str]) -> list[tuple[int, str]]:
+    def statements_on(self, names: Collection[str]) -> list[tuple[int, str]]:
         """The waiting statements on relations of these names, under earlier names too: positions and short texts."""
         names, found = set(names), []
         for position, statement in reversed(self.statements):
-            if (_subjects(statement) | _renamed(statement)) & names:
-                names |= _subjects(statement) if _renamed(statement) & names else set()
+            if (_subjects_of(statement) | _new_names(statement)) & names:
+                names |= _subjects_of(statement) if _new_names(statement) & names else set()
                 found.append((position, statement_text(statement)))
         return found[::-1]
 
-    def tables(self, names: Collection[str]) -> set[str]:
+    def tables_among(self, names: Collection[str]) -> set[str]:
         """The tables among relations, and the tables that plain views among them read."""
-        wanted = self._expanded(names)
-        return {r.name for r in self.catalog.live() if r.name in wanted and r.kind is RelationKind.TABLE}
+        wanted = self._expand_names(names)
+        return {r.name for r in self.catalog.live_relations() if r.name in wanted and r.kind is RelationKind.TABLE}
 
-    def _expanded(self, names: Collection[str]) -> set[str]:
+    def _expand_names(self, names: Collection[str]) -> set[str]:
         """The names, and the names of all relations that plain views among them read."""
-        wanted, by_id = set(names), {r.id: r.name for r in self.catalog.live()}
-        for relation in reversed(self.catalog.live()):  # readers always come after their input
+        wanted, by_id = set(names), {r.id: r.name for r in self.catalog.live_relations()}
+        for relation in reversed(self.catalog.live_relations()):  # readers always come after their input
             if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
                 wanted |= {by_id[i] for i in relation.depends_on if i in by_id}
         return wanted
 
-    def notes(self, names: Collection[str]) -> tuple[str, ...]:
+    def describe_waiting(self, names: Collection[str]) -> tuple[str, ...]:
         """A note for each view among relations whose rows the waiting statements will probably change."""
         read = f"is read as of epoch {self.version.epoch}; waiting statements will change it"
-        return tuple(f"view {view} {read}: {_listed(moving)}" for view, moving in self.moved_views(names).items())
+        return tuple(
+            f"view {view} {read}: {_list_statements(moving)}" for view, moving in self.moved_views(names).items()
+        )
 
     def moved_views(self, names: Collection[str]) -> dict[str, list[tuple[int, str]]]:
         """The views among relations whose rows the waiting statements will probably change, with these statements."""
-        read = self._views(names)
-        moving = {view: self.on(derived_from(self.catalog, [view])) for view in read}
+        read = self._views_among(names)
+        moving = {view: self.statements_on(derived_from(self.catalog, [view])) for view in read}
         return {view: statements for view, statements in moving.items() if statements}
 
-    def _views(self, names: Collection[str]) -> list[str]:
+    def _views_among(self, names: Collection[str]) -> list[str]:
         """The running views among relations, and the ones that plain views among them read."""
-        wanted = self._expanded(names)
+        wanted = self._expand_names(names)
         return [
-            r.name for r in self.catalog.live() if r.name in wanted and r.kind is RelationKind.VIEW and not r.paused
+            r.name
+            for r in self.catalog.live_relations()
+            if r.name in wanted and r.kind is RelationKind.VIEW and not r.paused
         ]
 
 
-def _renamed(statement: Statement) -> set[str]:
+def _new_names(statement: Statement) -> set[str]:
     """The new names that a statement gives to tables."""
     parts = statement.statements if isinstance(statement, Transaction) else (statement,)
     return {s.to.name.lower() for s in parts if isinstance(s, AlterTable)}
@@ -251,7 +257,7 @@ def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:
 
     Relations that the open barrier drops, and entries that it skips, are already excluded.
     """
-    return PendingCatalog(meta).at(version)
+    return PendingCatalog(meta).read_catalog(version)
 
 
 class PendingCatalog:
@@ -273,7 +279,7 @@ class PendingCatalog:
         """The end of the log that the last returned catalog includes."""
         return self._end
 
-    def at(self, version: HummockVersion) -> Catalog:
+    def read_catalog(self, version: HummockVersion) -> Catalog:
         """The pending catalog. Cost: a probe for an open barrier, a probe for the log's end, a read per new entry."""
         held = self._meta.open_barrier()
         if held is not None and held.prev_epoch != version.epoch:
@@ -287,30 +293,30 @@ class PendingCatalog:
         end = self._meta.log_end()
         if end > self._end:
             new = statements_of(self._meta, self._end, end)
-            replayed = _replayed(self._catalog, new, max(base) + 1)
+            replayed = _replay_statements(self._catalog, new, max(base) + 1)
             self._catalog, self._end = replayed.catalog, end
             self._statements += new
             for table, entries in replayed.changes.items():
                 self._changes.setdefault(table, []).extend(entries)
         return self._catalog
 
-    def waiting(self) -> WaitingLog:
+    def waiting_log(self) -> WaitingLog:
         """The waiting statements that the last returned catalog includes.
 
-        Requires: a call of `at`. Cost: once, a read per entry of the open barrier.
+        Requires: a call of `read_catalog`. Cost: once, a read per entry of the open barrier.
         """
         version = self._version
-        assert version is not None, "`at` was called"
-        assert self._base is not None, "`at` was called"
+        assert version is not None, "`read_catalog` was called"
+        assert self._base is not None, "`read_catalog` was called"
         if self._taken is None:
             statements: list[tuple[int, Statement]] = []
             changes: Mapping[int, Sequence[Entry]] = {}
             if (held := self._barrier) is not None:
                 statements = statements_of(self._meta, held.log_start, held.log_end, held.skipped_entries)
-                changes = _replayed(version.catalog, statements, held.epoch).changes
+                changes = _replay_statements(version.catalog, statements, held.epoch).changes
             self._taken = statements, changes  # last: a failed read of the log must leave it unknown
         statements, changes = self._taken
-        live = {r.id for r in self._catalog.live()}
+        live = {r.id for r in self._catalog.live_relations()}
         merged = {
             table: [*changes.get(table, ()), *self._changes.get(table, ())]
             for table in {*changes, *self._changes}

@@ -10,8 +10,8 @@ def store_zone(meta: MetaStore) -> RuledZone:
 
     It has no rules if no statement was logged yet. Cost: before the first epoch, a read of the log.
     """
-    name, version = meta.settings.time_zone, meta.latest()
-    zone = version.catalog.zone(name)
+    name, version = meta.settings.time_zone, meta.read_latest()
+    zone = version.catalog.resolve_zone(name)
     if digest_of(zone) or is_utc(name):
         return zone
-    return pending_catalog(meta, version).zone(name)
+    return pending_catalog(meta, version).resolve_zone(name)

@@ -31,7 +31,7 @@ class ZoneRecordedError(InputError):
 def recorded_zone(catalog: Catalog, statement: RecordZone) -> Catalog:
     """The catalog with the rules of a zone. Raises ZoneRecordedError."""
     rules = statement.rules
-    before = digest_of(catalog.zone(rules.name))
+    before = digest_of(catalog.resolve_zone(rules.name))
     if before == rules.digest:
         return catalog
     if before != statement.before:
@@ -51,19 +51,21 @@ def views_that_convert(catalog: Catalog, zones: Collection[RuledZone], time_zone
     """
     names = {name_of(zone) for zone in zones}
     found = [
-        relation for relation in catalog.live() if _mentions(relation, zones) or _reads(relation, names, time_zone)
+        relation
+        for relation in catalog.live_relations()
+        if _uses_zone(relation, zones) or _reads_in_zone(relation, names, time_zone)
     ]
     ids = with_readers(catalog, *found)
     views = (RelationKind.VIEW, RelationKind.PLAIN_VIEW)
-    return tuple(relation for relation in catalog.live() if relation.id in ids and relation.kind in views)
+    return tuple(relation for relation in catalog.live_relations() if relation.id in ids and relation.kind in views)
 
 
-def _mentions(relation: Relation, zones: Collection[RuledZone]) -> bool:
+def _uses_zone(relation: Relation, zones: Collection[RuledZone]) -> bool:
     """Whether a part of a view's definition converts by one of the zones: a ruled zone occurs nowhere else."""
     return relation.kind is RelationKind.VIEW and any(zone.encode() in bytes(relation.definition) for zone in zones)
 
 
-def _reads(relation: Relation, names: Collection[str], time_zone: str) -> bool:
+def _reads_in_zone(relation: Relation, names: Collection[str], time_zone: str) -> bool:
     """Whether a source reads local times in one of the zones."""
     source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
     if source is None or not isinstance(READERS.get(source.format), SparkTexts):

@@ -23,7 +23,7 @@ def by_identity(function: Callable[_P, _R]) -> Callable[_P, _R]:
     known: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], _R]] = OrderedDict()
 
     @wraps(function)
-    def remembered(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def call_remembered(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         name = tuple(map(id, args))
         if (found := known.get(name)) is not None:
             return found[1]
@@ -33,4 +33,4 @@ def by_identity(function: Callable[_P, _R]) -> Callable[_P, _R]:
             known.popitem(last=False)
         return result
 
-    return remembered
+    return call_remembered

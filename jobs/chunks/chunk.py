@@ -30,11 +30,11 @@ def chunk_schema(types: Sequence[str]) -> pa.Schema:
 
 def empty_chunk(types: Sequence[str]) -> pa.Table:
     """An empty chunk with these column types."""
-    return _empty(tuple(types))
+    return _empty_chunk(tuple(types))
 
 
 @lru_cache(maxsize=1024)
-def _empty(types: tuple[str, ...]) -> pa.Table:
+def _empty_chunk(types: tuple[str, ...]) -> pa.Table:
     """Cached: idle fragments need an empty chunk in every epoch."""
     return chunk_schema(types).empty_table()
 
@@ -44,12 +44,12 @@ def make_chunk(columns: Sequence[pa.ChunkedArray | pa.Array], weights: pa.Chunke
     return pa.table([*columns, weights], names=[*(f"c{i}" for i in range(len(columns))), WEIGHT])
 
 
-def inserts(rows: pa.Table) -> pa.Table:
+def to_inserts(rows: pa.Table) -> pa.Table:
     """Convert rows (columns of any names, in order) to a chunk of inserts."""
-    return weighted(rows, 1)
+    return with_weight(rows, 1)
 
 
-def weighted(rows: pa.Table, weight: int) -> pa.Table:
+def with_weight(rows: pa.Table, weight: int) -> pa.Table:
     """Convert rows (columns of any names, in order) to a chunk in which each row has this weight."""
     return make_chunk(rows.columns, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
 
@@ -64,28 +64,28 @@ def some_rows(rows: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Table:
     return rows if chosen.all() else rows.filter(pa.array(chosen))
 
 
-def difference(before: pa.Table, after: pa.Table) -> pa.Table:
+def chunk_of_difference(before: pa.Table, after: pa.Table) -> pa.Table:
     """A chunk with weight -1 per row of `before` and +1 per row of `after`.
 
     Both have the same columns in the same order.
     """
-    minus, plus = inserts(before), inserts(after)
+    minus, plus = to_inserts(before), to_inserts(after)
     return pa.concat_tables([minus.set_column(minus.num_columns - 1, WEIGHT, pc.negate(minus[WEIGHT])), plus])
 
 
-def encode(table: pa.Table) -> Iterator[pa.Buffer]:
+def encode_table(table: pa.Table) -> Iterator[pa.Buffer]:
     """Encode a table as Arrow IPC streams of about MAX_CELL_BYTES at most.
 
     An empty table gives one stream without rows.
     """
     nbytes = table.nbytes
-    for some in _cut(table, nbytes):
+    for some in _cut_pieces(table, nbytes):
         stream = _Stream(table.schema, nbytes)
         stream.write(some.combine_chunks())
         yield stream.close()
 
 
-def _cut(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
+def _cut_pieces(table: pa.Table, nbytes: int) -> Iterator[pa.Table]:
     """Slice a table of `nbytes` into pieces of about MAX_CELL_BYTES at most. An empty one gives one empty slice."""
     pieces = max(1, -(-nbytes // MAX_CELL_BYTES))
     rows = max(1, -(-table.num_rows // pieces))
@@ -103,7 +103,7 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
     """
     open_streams: dict[int, _Stream] = {}
     for receiver, rows in parts:
-        for some in _cut(rows, rows.nbytes):
+        for some in _cut_pieces(rows, rows.nbytes):
             if (stream := open_streams.get(receiver)) is None:
                 stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
             stream.write(some)
@@ -135,7 +135,7 @@ class _Stream:
         return self._sink.getvalue()
 
 
-def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
+def decode_tables(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
     """Decode and concatenate tables. None if `chunks` is empty."""
     tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
     return pa.concat_tables(tables) if tables else None

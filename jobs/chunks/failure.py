@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError, RetryableError, TussockError
 
 
@@ -140,16 +140,16 @@ def first_failure(failures: list[bytes]) -> TussockError:
 
     Within a level, the relation and the text decide.
     """
-    envelopes = [decoded(f, _Envelope) for f in failures]
+    envelopes = [decode_json(f, _Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
-    error = _rebuild(first)
+    error = _rebuild_error(first)
     if isinstance(error, SourceFileError) and not error.source:
         error.source = first.relation
     error.add_note(f"while processing {first.relation!r}")
     return error
 
 
-def _rebuild(envelope: _Envelope) -> TussockError:
+def _rebuild_error(envelope: _Envelope) -> TussockError:
     if envelope.module.startswith("tussock."):
         kind = getattr(importlib.import_module(envelope.module), envelope.name, None)
         if isinstance(kind, type) and issubclass(kind, TussockError):

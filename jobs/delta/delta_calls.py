@@ -32,7 +32,7 @@ def one_call(place: str, what: str) -> Iterator[None]:
     process that has used the package.
     """
     _use.process = _use.process or OwnProcess()
-    _use.process.check("The parent process used Delta tables", "Use them only in the children")
+    _use.process.require_here("The parent process used Delta tables", "Use them only in the children")
     try:
         with _ONE_CALL_AT_A_TIME:
             yield

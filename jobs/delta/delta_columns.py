@@ -44,7 +44,7 @@ class Mapped(msgspec.Struct, frozen=True):
         """
         if self.type == self.stored_type:
             return declared
-        return type_name(_renamed(arrow_type(declared), arrow_type(self.type), arrow_type(self.stored_type)))
+        return type_name(_rename_fields(arrow_type(declared), arrow_type(self.type), arrow_type(self.stored_type)))
 
 
 def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
@@ -97,7 +97,7 @@ def _type_of(kind: Any, *, stored: bool) -> str:
     return map_name(_type_of(kind["keyType"], stored=stored), _type_of(kind["valueType"], stored=stored))
 
 
-def _renamed(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> pa.DataType:
+def _rename_fields(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> pa.DataType:
     """Rename the fields of a type.
 
     `stored` has the new names, at the positions of `table`; fields match by name, ignoring case.
@@ -110,13 +110,13 @@ def _renamed(declared: pa.DataType, table: pa.DataType, stored: pa.DataType) -> 
         found = [(field, places.get(field.name.lower())) for field in declared]
         return pa.struct(
             [
-                f if i is None else pa.field(stored[i].name, _renamed(f.type, table[i].type, stored[i].type))
+                f if i is None else pa.field(stored[i].name, _rename_fields(f.type, table[i].type, stored[i].type))
                 for f, i in found
             ]
         )
     if kinds.is_map(declared) and kinds.is_map(table):
-        key = _renamed(declared.key_type, table.key_type, stored.key_type)
-        return pa.map_(key, _renamed(declared.item_type, table.item_type, stored.item_type))
+        key = _rename_fields(declared.key_type, table.key_type, stored.key_type)
+        return pa.map_(key, _rename_fields(declared.item_type, table.item_type, stored.item_type))
     if kinds.is_list(declared) and kinds.is_list(table):
-        return pa.list_(_renamed(declared.value_type, table.value_type, stored.value_type))
+        return pa.list_(_rename_fields(declared.value_type, table.value_type, stored.value_type))
     return declared

@@ -33,10 +33,10 @@ import pyarrow.compute as pc
 
 from tussock.jobs.delta.delta_columns import Mapped, columns_of
 from tussock.jobs.delta.delta_errors import DeltaLogError
-from tussock.jobs.delta.delta_mirror import mirrored
+from tussock.jobs.delta.delta_mirror import mirror_table
 from tussock.jobs.delta.delta_vectors import LOG, unlisted_files
 from tussock.jobs.delta.named_files import require_inside
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.extras import extras_named
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -100,7 +100,7 @@ class DeltaPlace:
         """The literal path of the table's folder, in the form of source files."""
         return f"s3://{self.bucket}/{self.name}" if self.bucket else f"/{self.name}"
 
-    def file(self, path: str) -> str:
+    def file_path(self, path: str) -> str:
         """Return the path of a file of the table in the form of source files.
 
         Args:
@@ -109,41 +109,41 @@ class DeltaPlace:
         Raises: OutsideFileError.
         """
         self.require_inside(path)
-        return self.located(path)
+        return self.locate_path(path)
 
     def require_inside(self, path: str) -> None:
         """Raise OutsideFileError for a name that leads out of the table and of the other tables."""
         require_inside(path, self.root, self.others, CLONE_OF)
 
-    def located(self, path: str) -> str:
-        """Return what `file` returns, for a path that is only compared."""
+    def locate_path(self, path: str) -> str:
+        """Return what `file_path` returns, for a path that is only compared."""
         if path.startswith("file:/"):
             return "/" + path.removeprefix("file:").lstrip("/")
         if path.startswith(("s3://", "s3a://")):
             return "s3://" + path.partition("://")[2]
         return path if path.startswith("/") else f"{self.root}/{path}"
 
-    def snapshot(self, version: int | None = None) -> "DeltaSnapshot | None":
+    def read_snapshot(self, version: int | None = None) -> "DeltaSnapshot | None":
         """Return a version of the table, by default the newest; None if the table or the version does not exist.
 
-        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; that of `mirrored` for a
-        folder that the package cannot open.
+        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; that of `mirror_table` for
+        a folder that the package cannot open.
         """
-        return self.opened(version, rows=False)
+        return self.open_snapshot(version, rows=False)
 
-    def opened(self, version: int | None, *, rows: bool) -> "DeltaSnapshot | None":
-        """See `snapshot`. `rows`: the package will also read rows."""
+    def open_snapshot(self, version: int | None, *, rows: bool) -> "DeltaSnapshot | None":
+        """See `read_snapshot`. `rows`: the package will also read rows."""
         with extras_named():
             from deltalake import DeltaTable
             from deltalake.exceptions import DeltaError, TableNotFoundError
 
         from tussock.jobs.delta.location import delta_url, unfit_for_delta
 
-        mirror = mirrored(self.bucket, self.name, self.options, rows=rows) if unfit_for_delta(self.name) else None
+        mirror = mirror_table(self.bucket, self.name, self.options, rows=rows) if unfit_for_delta(self.name) else None
         url, options = (
             (delta_url(self.bucket, self.name), self._storage_options()) if mirror is None else (mirror.name, None)
         )
-        with translated(self.root, "read the log of the table"):
+        with translating_errors(self.root, "read the log of the table"):
             try:
                 return DeltaSnapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
             except TableNotFoundError:
@@ -166,14 +166,14 @@ class DeltaPlace:
         folder = f"{self.name}/{LOG}"
         return open_s3(self.bucket, folder, self.options) if self.bucket else LocalObjectStore(Path("/", folder))
 
-    def commit(self, version: int) -> "DeltaCommit | None":
+    def read_commit(self, version: int) -> "DeltaCommit | None":
         """Return the changes of a version; None if its log entry is gone. Raises DeltaLogError."""
         try:
             lines = self.log.get(f"{version:020}.json").splitlines()
         except ObjectNotFoundError:
             return None
         try:
-            actions = tuple(decoded(line, dict[str, Any]) for line in lines if line.strip())
+            actions = tuple(decode_json(line, dict[str, Any]) for line in lines if line.strip())
         except msgspec.MsgspecError as err:
             raise DeltaLogError(self.root, f"entry {LOG}/{version:020}.json is damaged or cut short: {err}") from err
         return DeltaCommit(version, actions)
@@ -212,12 +212,12 @@ class DeltaSnapshot:
         unknown = sorted(set(protocol.reader_features or ()) - KNOWN_FEATURES)
         return unknown[0] if unknown else None
 
-    def pieces(self) -> list[Piece]:
+    def list_pieces(self) -> list[Piece]:
         """Return the files with the rows. Raises OutsideFileError."""
-        with translated(self.place.root, "list the files of the table"):
+        with translating_errors(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
         masked = self._masks
-        if unknown := set(masked) - {self._key(path) for path in adds["path"].to_pylist()}:
+        if unknown := set(masked) - {self._absolute_path(path) for path in adds["path"].to_pylist()}:
             raise LookupError(f"the table has deletion vectors of files that are not in it: {sorted(unknown)[0]}")
         partitions = (
             [_as_logged(p) for p in adds["partition"].to_pylist()]
@@ -228,15 +228,15 @@ class DeltaSnapshot:
             self.place.require_inside(path)
         found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
         return [
-            Piece(unquote(path), size, partition, ((1, self.version if self._key(path) in masked else None),))
+            Piece(unquote(path), size, partition, ((1, self.version if self._absolute_path(path) in masked else None),))
             for path, size, partition in found
         ]
 
-    def mask(self, path: str) -> Mask | None:
+    def mask_of(self, path: str) -> Mask | None:
         """Return the live rows of a file, by its deletion vector. Rows after the mask's end are live. None: all are."""
-        return self._masks.get(self._key(path))
+        return self._masks.get(self._absolute_path(path))
 
-    def _key(self, path: str) -> str:
+    def _absolute_path(self, path: str) -> str:
         """Return a file's absolute path, unescaped.
 
         Files of a shallow clone are in another table, and writers differ in the form of addresses (`file:/…`,
@@ -244,13 +244,13 @@ class DeltaSnapshot:
         """
         while (plain := unquote(path)) != path:
             path = plain
-        found = self.place.located(path)
+        found = self.place.locate_path(path)
         if self.mirror is not None and found.startswith(f"{self.mirror.name}/"):
-            return self.place.located(found.removeprefix(f"{self.mirror.name}/"))
+            return self.place.locate_path(found.removeprefix(f"{self.mirror.name}/"))
         return found
 
     def _actions_of(self, version: int) -> Iterator[dict[str, Any]]:
-        commit = self.place.commit(version)
+        commit = self.place.read_commit(version)
         return iter(() if commit is None else commit.actions)
 
     @cached_property
@@ -259,16 +259,18 @@ class DeltaSnapshot:
             return {}
         for name in unlisted_files(self.place.log, self.version, self._actions_of):
             self.place.require_inside(name)
-        with translated(self.place.root, "read the deletion vectors of the table"):
+        with translating_errors(self.place.root, "read the deletion vectors of the table"):
             rows = pa.table(self.table.deletion_vectors())
         return {
-            self._key(path): np.asarray(pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_)
+            self._absolute_path(path): np.asarray(
+                pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_
+            )
             for path, mask in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True)
         }
 
 
 @contextmanager
-def translated(place: str, what: str) -> Iterator[None]:
+def translating_errors(place: str, what: str) -> Iterator[None]:
     """Run a call of the package; see jobs/delta/delta_calls.py. An error about the table becomes a DeltaLogError."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -284,10 +286,10 @@ def translated(place: str, what: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=8)
-def _opened(
+def _open_snapshot(
     bucket: str, name: str, options: tuple[tuple[str, str], ...], others: tuple[str, ...], table: str, version: int
 ) -> DeltaSnapshot | None:
-    return DeltaPlace(bucket, name, dict(options), others).snapshot(version)
+    return DeltaPlace(bucket, name, dict(options), others).read_snapshot(version)
 
 
 def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
@@ -299,9 +301,9 @@ def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
     Raises: LookupError if the version, or the mask in it, cannot be read.
     """
     options = tuple(sorted(place.options.items()))
-    if (snapshot := _opened(place.bucket, place.name, options, place.others, table, version)) is None:
+    if (snapshot := _open_snapshot(place.bucket, place.name, options, place.others, table, version)) is None:
         raise LookupError(f"version {version} of the table is gone")
-    if (mask := snapshot.mask(path)) is None:
+    if (mask := snapshot.mask_of(path)) is None:
         raise LookupError(f"version {version} of the table has no deletion vector of {path}")
     return mask
 
@@ -313,19 +315,19 @@ class DeltaCommit:
     version: int
     actions: tuple[dict[str, Any], ...]
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def actions_of(self, kind: str) -> list[dict[str, Any]]:
         """Return the actions of one kind."""
         return [action[kind] for action in self.actions if action.get(kind) is not None]
 
     @cached_property
     def pieces(self) -> list[Piece]:
         """The changes of the commit."""
-        if feed := self.of("cdc"):
+        if feed := self.actions_of("cdc"):
             return [Piece(unquote(a["path"]), a["size"], a.get("partitionValues") or {}, ()) for a in feed]
-        moved = [*((a, 1) for a in self.of("add")), *((a, -1) for a in self.of("remove"))]
-        return [self._piece(action, sign) for action, sign in moved if action.get("dataChange", True)]
+        moved = [*((a, 1) for a in self.actions_of("add")), *((a, -1) for a in self.actions_of("remove"))]
+        return [self._piece_of(action, sign) for action, sign in moved if action.get("dataChange", True)]
 
-    def _piece(self, action: dict[str, Any], sign: int) -> Piece:
+    def _piece_of(self, action: dict[str, Any], sign: int) -> Piece:
         masked = None if action.get("deletionVector") is None else self.version - (sign < 0)
         return Piece(unquote(action["path"]), action.get("size") or 0, action.get("partitionValues"), ((sign, masked),))
 
@@ -341,10 +343,10 @@ def commits_after(place: DeltaPlace, after: int, last: int) -> list[DeltaCommit 
     Cost: one GET each, several in parallel.
     """
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(place.commit, range(after + 1, last + 1)))
+        return list(pool.map(place.read_commit, range(after + 1, last + 1)))
 
 
-def summed(commits: Sequence[DeltaCommit]) -> list[Piece]:
+def sum_commits(commits: Sequence[DeltaCommit]) -> list[Piece]:
     """Return the combined changes of several commits, in log order.
 
     A file that is added and removed within them is not read.
@@ -363,11 +365,11 @@ def summed(commits: Sequence[DeltaCommit]) -> list[Piece]:
                 partition=known.partition if piece.partition is None else piece.partition,
                 weights=known.weights + piece.weights,
             )
-    netted = (msgspec.structs.replace(p, weights=_netted(p.weights)) for p in found.values())
+    netted = (msgspec.structs.replace(p, weights=_net_weights(p.weights)) for p in found.values())
     return [*feed, *(p for p in netted if p.weights)]
 
 
-def _netted(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int | None], ...]:
+def _net_weights(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int | None], ...]:
     """Remove weights that cancel out: a file without a deletion vector that is added and removed.
 
     The reader combines masks.
@@ -382,13 +384,13 @@ def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.Chunk
     if not text:
         value: pa.Scalar = pa.scalar(None, kind)
     elif pa.types.is_timestamp(kind):
-        value = _moment(text, kind)
+        value = _parse_moment(text, kind)
     else:
         value = pa.scalar(text, pa.string()).cast(kind)
     return pa.chunked_array([pa.repeat(value, rows)], kind)
 
 
-def _moment(text: str, kind: pa.TimestampType) -> pa.Scalar:
+def _parse_moment(text: str, kind: pa.TimestampType) -> pa.Scalar:
     """Parse `2020-01-01 12:00:00[.123456]`, in UTC like Tussock's Spark sessions, or `2020-01-01T12:00:00.123Z`."""
     plain = text.replace("T", " ").removesuffix("Z")
     return pa.scalar(plain, pa.string()).cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
@@ -396,10 +398,10 @@ def _moment(text: str, kind: pa.TimestampType) -> pa.Scalar:
 
 def _as_logged(partition: Mapping[str, Any] | None) -> dict[str, str | None]:
     """Return typed partition values in the log's form."""
-    return {name: None if value is None else _text(value) for name, value in (partition or {}).items()}
+    return {name: None if value is None else _value_text(value) for name, value in (partition or {}).items()}
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if hasattr(value, "tzinfo"):

@@ -16,7 +16,7 @@ _ROWS = ".parquet"
 _PARALLEL = 16
 
 
-def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> TemporaryFolder:
+def mirror_table(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> TemporaryFolder:
     """Create a folder with a table's entries. It is deleted with the returned object.
 
     Args:
@@ -37,11 +37,11 @@ def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) 
         found.name for found in store.list("") if rows or "_delta_log/" in found.name or not found.name.endswith(_ROWS)
     ]
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        list(pool.map(lambda object_name: _copy(store, object_name, Path(folder.name)), wanted))
+        list(pool.map(lambda object_name: _copy_object(store, object_name, Path(folder.name)), wanted))
     return folder
 
 
-def _copy(store: ObjectStore, name: str, folder: Path) -> None:
+def _copy_object(store: ObjectStore, name: str, folder: Path) -> None:
     """Copy an object to a file. Names with `..` cannot leave the folder."""
     file = folder / name
     if not name.endswith("/") and file.resolve().is_relative_to(folder.resolve()):

@@ -30,7 +30,7 @@ class NoDeltaReleaseError(InputError):
 
 def require_delta_release() -> None:
     """Raise NoDeltaReleaseError if the installed Spark has no Delta Lake."""
-    if (found := _installed()) is not None and found not in _RELEASES:
+    if (found := _installed_spark()) is not None and found not in _RELEASES:
         raise NoDeltaReleaseError(found, _RELEASES)
 
 
@@ -48,11 +48,11 @@ def with_delta(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_release() -> str:
-    found = _installed()
+    found = _installed_spark()
     return found if found in _RELEASES else _RELEASES[-1]
 
 
-def _installed() -> str | None:
+def _installed_spark() -> str | None:
     """The installed release of Spark, as "4.2". A scheduler may have Spark's client alone, or neither."""
     for package in ("pyspark", "pyspark-client"):
         try:

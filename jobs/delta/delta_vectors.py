@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectStore
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(parquet|json)")
@@ -37,23 +37,23 @@ def unlisted_files(log: ObjectStore, version: int, actions_of: Callable[[int], I
     first = max(checkpoints, default=-1)
     names = set[str]()
     for name in checkpoints.get(first, ()):
-        names |= _names(_checkpoint_actions(log, name))
+        names |= _vector_files(_checkpoint_actions(log, name))
     for later in range(first + 1, version + 1):
-        names |= _names(actions_of(later))
+        names |= _vector_files(actions_of(later))
     return names
 
 
-def _names(actions: Iterator[dict[str, Any]]) -> set[str]:
+def _vector_files(actions: Iterator[dict[str, Any]]) -> set[str]:
     names = set[str]()
     for action in actions:
-        if (vector := (action.get("add") or {}).get("deletionVector")) and (name := _name(vector)) is not None:
+        if (vector := (action.get("add") or {}).get("deletionVector")) and (name := _vector_file(vector)) is not None:
             names.add(name)
         if sidecar := action.get("sidecar"):
             names.add(posixpath.join(LOG, _SIDECARS, sidecar["path"]))
     return names
 
 
-def _name(vector: dict[str, Any]) -> str | None:
+def _vector_file(vector: dict[str, Any]) -> str | None:
     """Return the file of a descriptor; None if the descriptor contains the vector."""
     kind, text = vector["storageType"], vector["pathOrInlineDv"]
     if kind == _INLINE:
@@ -65,18 +65,18 @@ def _name(vector: dict[str, Any]) -> str | None:
 
 def _checkpoint_actions(log: ObjectStore, name: str) -> Iterator[dict[str, Any]]:
     data = log.get(name)
-    actions = _lines(data) if name.endswith(".json") else _rows(data)
+    actions = _json_lines(data) if name.endswith(".json") else _checkpoint_rows(data)
     for action in actions:
         yield action
         if sidecar := action.get("sidecar"):
-            yield from _rows(log.get(f"{_SIDECARS}/{sidecar['path'].rpartition('/')[2]}"))
+            yield from _checkpoint_rows(log.get(f"{_SIDECARS}/{sidecar['path'].rpartition('/')[2]}"))
 
 
-def _lines(data: bytes) -> Iterator[dict[str, Any]]:
-    return (decoded(line, dict[str, Any]) for line in data.splitlines() if line.strip())
+def _json_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    return (decode_json(line, dict[str, Any]) for line in data.splitlines() if line.strip())
 
 
-def _rows(data: bytes) -> Iterator[dict[str, Any]]:
+def _checkpoint_rows(data: bytes) -> Iterator[dict[str, Any]]:
     file = pq.ParquetFile(io.BytesIO(data))
     leaves = [column.path for column in (file.schema.column(i) for i in range(len(file.schema)))]
     columns = [path for path in leaves if path.startswith(("add.deletionVector.", "sidecar."))]

@@ -32,7 +32,7 @@ class Location:
     address: "S3Address | None"
     objects: ObjectStore
 
-    def uri(self, table: str) -> str:
+    def table_uri(self, table: str) -> str:
         """Return the address of a table's folder for display, unescaped."""
         return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
 
@@ -46,12 +46,13 @@ class Location:
             reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)
         ) is not None:
             raise BadStoreError(
-                self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one"
+                self.table_uri(table),
+                f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one",
             )
         return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
 
     @contextmanager
-    def arriving(self, name: str) -> Iterator[Path]:
+    def new_file(self, name: str) -> Iterator[Path]:
         """Yield a file to write. It has this name after the block; if the block fails, no file appears.
 
         Requires: the file is written in one step, because a local file is written in place.
@@ -78,7 +79,7 @@ class Location:
         }
         if self.address.endpoint is not None:
             options |= {"aws_endpoint": self.address.endpoint, "aws_allow_http": "true"}
-        access, secret, token, region = _credentials(self.address)
+        access, secret, token, region = _read_credentials(self.address)
         options |= {"aws_access_key_id": access, "aws_secret_access_key": secret, "aws_region": region}
         return options | ({"aws_session_token": token} if token else {})
 
@@ -87,7 +88,7 @@ class Location:
         """Arrow's file system for the location."""
         if self.address is None:
             return pafs.LocalFileSystem()
-        access, secret, token, region = _credentials(self.address)
+        access, secret, token, region = _read_credentials(self.address)
         scheme, _, host = (self.address.endpoint or "").rstrip("/").rpartition("://")
         return pafs.S3FileSystem(
             access_key=access,
@@ -157,7 +158,7 @@ def folder_name(relation: str) -> str:
     return checked_name(quote(relation, safe=" "))
 
 
-def _credentials(address: "S3Address") -> tuple[str, str, str, str]:
+def _read_credentials(address: "S3Address") -> tuple[str, str, str, str]:
     """Return access key, secret, token (or an empty string) and region."""
     import boto3
 

@@ -33,15 +33,15 @@ def require_inside(name: str, table: str, others: Sequence[str], option: str) ->
         option: the option of a source that names other folders.
     """
     folders = [form for folder in (table, *others) for form in (folder, quote(folder, safe="/:"))]
-    for reading in _readings(name):
+    for reading in _possible_paths(name):
         for form in (str, _as_address):  # as a path, and as a part of an address
-            inside = tuple(f"{_normal(form(folder))}/" for folder in folders)
-            found = _located(form(reading), form(table))
-            if found is None or not _normal(found).startswith(inside):
+            inside = tuple(f"{_normalize_path(form(folder))}/" for folder in folders)
+            found = _absolute_path(form(reading), form(table))
+            if found is None or not _normalize_path(found).startswith(inside):
                 raise OutsideFileError(table, name, option)
 
 
-def _readings(name: str) -> Iterator[str]:
+def _possible_paths(name: str) -> Iterator[str]:
     for _ in range(_MOST_DECODINGS):
         yield name
         if (decoded := unquote(name)) == name:
@@ -54,7 +54,7 @@ def _as_address(name: str) -> str:
     return _DROPPED.sub("", name.replace("\\", "/")).strip(_ENDS)
 
 
-def _located(name: str, table: str) -> str | None:
+def _absolute_path(name: str, table: str) -> str | None:
     """Return the absolute path of a name; None for an address of another kind of server."""
     if name.startswith("/"):
         return name
@@ -69,7 +69,7 @@ def _located(name: str, table: str) -> str | None:
     return None
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """Return a path without `.`, `..` and empty parts. It never leads above its bucket."""
     bucket, key = "", path
     if not path.startswith("/"):

@@ -16,18 +16,18 @@ from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.chunks.failure import encode_failure, first_failure
 from tussock.jobs.logical.months import as_carried, of_carried
 from tussock.jobs.logical.nodes import Call, Column
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.collected import frame_of
 from tussock.jobs.spark.sql_errors import from_spark, java_failure
-from tussock.jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
+from tussock.jobs.sql.spark_text import JSON_TUPLE, fill_columns, filled_text
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, SparkStep
 from tussock.statestore.types import INTERVALS, TIMES, arrow_type
 
 
-def computed(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
+def compute_columns(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
     """Return a level's output with the expressions of each step computed; cells pass unchanged.
 
     An expression that raises gives NULL instead of the struct with its value, and the row itself is added: no task
@@ -40,18 +40,18 @@ def computed(frame: DataFrame, steps: Sequence[SparkStep]) -> DataFrame:
     for step in steps:
         for number, call in enumerate(step.calls):
             if _is_generator(call):  # Spark accepts one generator per SELECT
-                frame = frame.select("*", F.expr(_text(step, call)).alias(*_generated(step, number)))
-    tried = [_tried(spark, step, n).alias(f"{step.column}_{n}") for step in steps for n in range(len(step.calls))]
+                frame = frame.select("*", F.expr(_call_text(step, call)).alias(*_generator_columns(step, number)))
+    tried = [_try_column(spark, step, n).alias(f"{step.column}_{n}") for step in steps for n in range(len(step.calls))]
     frame = frame.select(*cells, *(F.col(step.column) for step in steps), *tried)
-    return frame.select(*cells, *(_arriving(step).alias(step.column) for step in steps))
+    return frame.select(*cells, *(_arriving_column(step).alias(step.column) for step in steps))
 
 
-def _tried(spark: SparkSession, step: SparkStep, number: int) -> SparkColumn:
+def _try_column(spark: SparkSession, step: SparkStep, number: int) -> SparkColumn:
     call = step.calls[number]
     if _is_generator(call):
-        fields = [F.col(name).alias(f"c{i}") for i, name in enumerate(_generated(step, number))]
+        fields = [F.col(name).alias(f"c{i}") for i, name in enumerate(_generator_columns(step, number))]
         return F.when(F.col(step.column).isNotNull(), F.struct(F.struct(*fields).alias(VALUE)))
-    text, java = as_carried(_text(step, call), call.type), cast(Any, spark._jvm)
+    text, java = as_carried(_call_text(step, call), call.type), cast(Any, spark._jvm)
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
     tried = getattr(java, "org.apache.spark.sql.catalyst.expressions.TryEval")(parsed)
     column = getattr(java, "org.apache.spark.sql.classic.ExpressionUtils").column(tried)
@@ -63,9 +63,10 @@ def _bound_column(text: str, kind: str) -> str:
     return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else of_carried(text, kind)
 
 
-def _text(step: SparkStep, call: Call) -> str:
-    return filled(
-        call, [_bound_column(f"{quoted(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)]
+def _call_text(step: SparkStep, call: Call) -> str:
+    return fill_columns(
+        call,
+        [_bound_column(f"{quote_name(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)],
     )
 
 
@@ -73,13 +74,13 @@ def _is_generator(call: Call) -> bool:
     return call.params[0][1].startswith(JSON_TUPLE)
 
 
-def _generated(step: SparkStep, number: int) -> list[str]:
+def _generator_columns(step: SparkStep, number: int) -> list[str]:
     """Return the names of a generator's columns, one per field of its struct."""
     kind = arrow_type(step.calls[number].type)
     return [f"{step.column}_{number}_{i}" for i in range(kind.num_fields)]
 
 
-def _arriving(step: SparkStep) -> SparkColumn:
+def _arriving_column(step: SparkStep) -> SparkColumn:
     row = F.col(step.column)
     columns: list[SparkColumn] = []
     calls = 0
@@ -116,7 +117,7 @@ def _asked_again(spark: SparkSession, error: RaisedInSpark) -> RaisedInSpark:
         try:
             frame.select(F.expr(text)).collect()
         except PySparkException as err:
-            return error.because(number, from_spark(err, SourceText("")).reason.rstrip("."))
+            return error.with_reason(number, from_spark(err, SourceText("")).reason.rstrip("."))
         except Py4JJavaError as err:
-            return error.because(number, ": ".join(java_failure(err)))
+            return error.with_reason(number, ": ".join(java_failure(err)))
     return error

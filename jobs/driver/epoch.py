@@ -16,7 +16,14 @@ from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.kafka_cluster import listed_once
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import finish_build, give_up_build, hold, leave_to_spark, pause, take_corrected
+from tussock.jobs.trouble.supersede import (
+    finish_build,
+    give_up_build,
+    hold_source,
+    leave_to_spark,
+    pause_failing_view,
+    take_corrected,
+)
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog
@@ -51,9 +58,9 @@ def next_epoch(
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in waiting input, as one epoch; None without input.
 
-    Arguments and errors: as `advance`.
+    Arguments and errors: as `advance_store`.
     """
-    return _next(runner, meta, wish, settings, progress)[0]
+    return _run_next(runner, meta, wish, settings, progress)[0]
 
 
 def epochs_of_call(
@@ -66,16 +73,16 @@ def epochs_of_call(
     """Finish the open barrier of another run, if there is one, and then take in waiting input as one epoch.
 
     So all statements that were in the log at the call are committed at the end. An open barrier alone may end the log
-    before the caller's own statements. Arguments and errors: as `advance`.
+    before the caller's own statements. Arguments and errors: as `advance_store`.
     """
-    summary, left_open = _next(runner, meta, wish, settings, progress)
+    summary, left_open = _run_next(runner, meta, wish, settings, progress)
     if summary is not None:
         yield summary
     if left_open and (summary := next_epoch(runner, meta, wish, settings, progress)) is not None:
         yield summary
 
 
-def _next(
+def _run_next(
     runner: LevelRunner, meta: MetaStore, wish: Wish, settings: EpochSettings, progress: Progress
 ) -> tuple[EpochSummary | None, bool]:
     """As `next_epoch`, and whether another run had left the barrier open."""
@@ -88,13 +95,13 @@ def _next(
                 return None, left_open is True  # another driver has committed it
             if left_open is None:  # later barriers of this loop supersede the first one
                 left_open = train.resumes
-            ran = _ran(train, barrier, met, resting, corrected, settings.on_error)
+            ran = _run_barrier(train, barrier, met, resting, corrected, settings.on_error)
         if ran:
             (summary,) = train.done
             return summary, left_open
 
 
-def advance(
+def advance_store(
     runner: LevelRunner,
     meta: MetaStore,
     wish: Wish = ALL,
@@ -126,12 +133,12 @@ def advance(
             while not superseded:
                 if (barrier := train.next_barrier(wish, settings, frozenset(resting))) is None:
                     break
-                superseded = not _ran(train, barrier, met, resting, corrected, settings.on_error)
+                superseded = not _run_barrier(train, barrier, met, resting, corrected, settings.on_error)
         done += train.done
     return done
 
 
-def _ran(
+def _run_barrier(
     train: Train,
     barrier: Barrier,
     met: set[tuple[str, str]],
@@ -148,11 +155,11 @@ def _ran(
             until the next run.
         corrected: items that changed after the barrier had pinned them, and were pinned again, by source and name.
     """
-    train.progress(barrier_text(barrier, train.meta.latest().catalog))
+    train.progress(barrier_text(barrier, train.meta.read_latest().catalog))
     try:
         train.run(barrier)
     except (SourceFileError, SourceAwayError) as err:
-        source = hold(train.meta, barrier, err)
+        source = hold_source(train.meta, barrier, err)
         if (source, err.path) in met:
             resting.add(source)
         met.add((source, err.path))
@@ -170,11 +177,11 @@ def _ran(
 def _without_view(train: Train, barrier: Barrier, error: InputError, on_error: OnError) -> bool:
     """Supersede the barrier of an epoch that failed on a view's rows, so that the run continues without the view.
 
-    Returns False, as `_ran`. Raises `error` if the run must stop.
+    Returns False, as `_run_barrier`. Raises `error` if the run must stop.
     """
     match error:
         case ViewRowError():
-            view, reason, keeps_rows = error.view, error.what, error.ways.pausable
+            view, reason, keeps_rows = error.view, error.finding, error.ways.pausable
         case ViewFailedError():
             view, reason, keeps_rows = error.relation, error.cause, True
         case _:
@@ -183,7 +190,7 @@ def _without_view(train: Train, barrier: Barrier, error: InputError, on_error: O
         return False
     if on_error is OnError.STOP or not keeps_rows:
         raise error
-    pause(train.meta, barrier, view, reason, error)
+    pause_failing_view(train.meta, barrier, view, reason, error)
     return False
 
 
@@ -196,7 +203,7 @@ def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str, *, b
     if build:
         finish_build(meta, barrier, view)
         return True
-    if not is_being_built(meta.latest().catalog, view) or is_being_built(barrier.catalog or Catalog(), view):
+    if not is_being_built(meta.read_latest().catalog, view) or is_being_built(barrier.catalog or Catalog(), view):
         return False
     give_up_build(meta, barrier, view)
     raise BuildFailedError(view, reason)

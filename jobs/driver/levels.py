@@ -19,13 +19,13 @@ from tussock.jobs.trouble.ways_around import ways_around
 from tussock.jobs.wire.cell import Mail, addresses_of, tables_read_by
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from tussock.jobs.wire.measured import MeasurementSum
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.version import part_of
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import SstInfo
-from tussock.statestore.meta.work import followed
+from tussock.statestore.meta.work import follow_progress
 from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
@@ -77,23 +77,23 @@ def run_levels(
         store. Nothing was flushed then.
     """
     leaf = LeafCells(meta, plan)
-    own, reads = list(leaf.batches()), leaf.spark_reads()
+    own, reads = list(leaf.yield_cells()), leaf.spark_reads()
     if not own and not reads:
         return Ran()
     size = plan.input_size()
     started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
     reached = fragments_with_input(plan.schedule, started)
-    read = tables_read_by([scheduled for scheduled in plan.schedule.fragments() if scheduled.id in reached])
+    read = tables_read_by([scheduled for scheduled in plan.schedule.all_fragments() if scheduled.id in reached])
     task = EpochTask(
         meta.objects.uri,
         msgspec.json.encode(part_of(plan.base.version, read)),
         plan.schedule,
         plan.barrier.epoch,
         plan.units,
-        size.expected(runner.policy),
+        size.predict_amount(runner.policy),
         runner.policy,
         tuple(one.epoch for one in held),
-        functions_of(plan.catalog.stored()),
+        functions_of(plan.catalog.stored_relations()),
         plan.barrier.moment,
         plan.catalog.zones,
     )
@@ -110,11 +110,11 @@ def run_levels(
         task,
         reads,
         held,
-        plan.catalog.zone(meta.settings.time_zone),
+        plan.catalog.resolve_zone(meta.settings.time_zone),
         views_by_spark(plan.schedule, reached),
         size.nbytes,
     )
-    with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
+    with follow_progress(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)
     log.info("the levels ran %s", levels.measured.ran)
     try:
@@ -127,7 +127,7 @@ def run_levels(
 def fragments_with_input(schedule: Schedule, started: Iterable[int]) -> frozenset[int]:
     """Return the fragments that may have input, if only these leaves have. The others read no state."""
     reached = set(started)
-    for scheduled in schedule.fragments():
+    for scheduled in schedule.all_fragments():
         if any(feed.producer in reached for feed in scheduled.feeds):
             reached.add(scheduled.id)
     return frozenset(reached)
@@ -135,8 +135,8 @@ def fragments_with_input(schedule: Schedule, started: Iterable[int]) -> frozense
 
 def views_by_spark(schedule: Schedule, reached: Collection[int]) -> tuple[str, ...]:
     """Return the views with expressions that Spark computes, if only these fragments have input."""
-    reading = (s for s in schedule.fragments() for f in s.feeds if f.producer in reached and f.want.project)
-    return tuple(sorted({scheduled.shown for scheduled in reading}))
+    reading = (s for s in schedule.all_fragments() for f in s.feeds if f.producer in reached and f.want.project)
+    return tuple(sorted({scheduled.shown_name for scheduled in reading}))
 
 
 def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo, ...]]:
@@ -146,8 +146,8 @@ def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo
         by_kind.setdefault(fragment, []).append(chunk)
     if failures := by_kind.get(Mail.FAILURE):
         raise first_failure(failures)
-    reports = [decoded(chunk, FragmentReport) for chunk in by_kind.get(Mail.REPORT, [])]
-    return reports, in_order(i for chunk in by_kind.get(Mail.SST, []) for i in decoded(chunk, list[SstInfo]))
+    reports = [decode_json(chunk, FragmentReport) for chunk in by_kind.get(Mail.REPORT, [])]
+    return reports, in_order(i for chunk in by_kind.get(Mail.SST, []) for i in decode_json(chunk, list[SstInfo]))
 
 
 def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:

@@ -63,7 +63,7 @@ def reason_for_files(context: SparkContext) -> str | None:
     return None
 
 
-def stages(task: EpochTask) -> list[range]:
+def group_levels(task: EpochTask) -> list[range]:
     """Group the levels into stages. A stage ends where Spark computes expressions before the next level."""
     found, first, end = [], 0, len(task.schedule.levels)
     for level in range(end):
@@ -96,7 +96,7 @@ def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: b
 def progress_of(meetings: Sequence[Rendezvous], task: EpochTask) -> Callable[[], tuple[int, int]]:
     """Return a function that returns the done and the total levels of an epoch, counted once per unit."""
     total = task.unit_count * len(task.schedule.levels)
-    return lambda: (sum(one.done for one in meetings), total)
+    return lambda: (sum(one.done_levels for one in meetings), total)
 
 
 def is_local(context: SparkContext) -> bool:
@@ -106,19 +106,19 @@ def is_local(context: SparkContext) -> bool:
 
 def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
     """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver."""
-    count = slots.tasks(task.unit_count)
-    with meeting_of(context, task, count, settled=False) as rendezvous, slots.watched(count, [rendezvous]):
+    count = slots.task_count(task.unit_count)
+    with meeting_of(context, task, count, settled=False) as rendezvous, slots.watched_job(count, [rendezvous]):
         meeting = rendezvous.meeting
         far.ask = progress_of([rendezvous], task)
         function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
 
-        def run(nothing: Iterable[Never]) -> Iterable[bytes]:
+        def run_task(nothing: Iterable[Never]) -> Iterable[bytes]:
             yield cells_of(in_spark_task(function, CELL_SCHEMA)(iter(nothing)))
 
-        return cells_in(context.parallelize([], meeting.count).barrier().mapPartitions(run).collect())
+        return cells_in(context.parallelize([], meeting.count).barrier().mapPartitions(run_task).collect())
 
 
-def repeated(job: Callable[[], pa.Table]) -> pa.Table:
+def repeat_job(job: Callable[[], pa.Table]) -> pa.Table:
     """Run a job that ends with a barrier stage, and again if a task of that stage fails or executors are lost.
 
     Spark itself repeats only barrier stages whose output goes to an exchange. Each attempt counts the slots again.
@@ -139,12 +139,12 @@ def stage_function(
 ) -> CellFunction:
     """The function of a task of a barrier stage: some levels on some units."""
 
-    def run(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_rank(arriving: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, context = task(), BarrierTaskContext.get()
         rank = context.partitionId()
         host = "127.0.0.1" if local else context.getTaskInfos()[rank].address.rsplit(":", 1)[0].strip("[]")
         with carried_by_spark("exchange"):
-            peers = Peers.join(
+            peers = Peers.join_meeting(
                 meeting,
                 context.taskAttemptId(),
                 rank,
@@ -156,4 +156,4 @@ def stage_function(
         with peers:
             yield from run_stage(known, levels, peers, arriving, report)
 
-    return run
+    return run_rank

@@ -37,7 +37,7 @@ class PausedViewsError(InputError):
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
 
-    def besides(self, said: str) -> "PausedViewsError | None":
+    def without_views(self, said: str) -> "PausedViewsError | None":
         """The error without the views whose reasons a message contains, such as a failed assertion's."""
         left = {view: reason for view, reason in self.reasons.items() if reason.rstrip(".") not in said}
         return PausedViewsError(left) if left else None
@@ -58,10 +58,10 @@ class PausedViewsError(InputError):
 def paused_views(catalog: Catalog) -> dict[str, Paused]:
     """Return the views that runs have paused and that are not yet resumed, by name."""
     found: dict[str, Paused] = {}
-    for view in catalog.live():
+    for view in catalog.live_relations():
         if view.paused is not None and view.paused_for:
             ids = with_readers(catalog, view) - {view.id}
-            over = tuple(r.name for r in catalog.live() if r.id in ids and r.kind is RelationKind.VIEW)
+            over = tuple(r.name for r in catalog.live_relations() if r.id in ids and r.kind is RelationKind.VIEW)
             found[view.name] = Paused(view.paused, view.paused_for, over)
     return found
 
@@ -74,7 +74,7 @@ def paused_by(catalog: Catalog, epochs: Iterable[int]) -> dict[str, Paused]:
 
 def require_none_paused(meta: MetaStore, done: Iterable[EpochSummary]) -> None:
     """Raises PausedViewsError if one of these epochs of a run paused a view."""
-    _require_none(paused_by(meta.latest().catalog, (s.epoch for s in done)))
+    _require_none(paused_by(meta.read_latest().catalog, (s.epoch for s in done)))
 
 
 def require_none_paused_by(meta: MetaStore, run: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ def require_none_paused_by(meta: MetaStore, run: Mapping[str, str]) -> None:
 
     Cost: two GETs per paused view.
     """
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     epochs = {paused.epoch for paused in paused_views(catalog).values()}
     _require_none(paused_by(catalog, (epoch for epoch in epochs if _run_of(meta, epoch) == run)))
 
@@ -95,15 +95,15 @@ def warn_of_paused(catalog: Catalog, done: EpochSummary) -> None:
 
 def _run_of(meta: MetaStore, epoch: int) -> Mapping[str, str] | None:
     """Return the run of a committed epoch's barrier; None if the epoch is below the floor."""
-    sealed = meta.sealed(epoch)
+    sealed = meta.read_manifest(epoch)
     barrier = None if sealed is None else meta.barrier_after(sealed.prev_epoch)
     return None if barrier is None else barrier.run
 
 
 def _require_none(paused: Mapping[str, Paused]) -> None:
     if paused:
-        raise PausedViewsError({view: f"{of.reason}{_over(of)}" for view, of in paused.items()})
+        raise PausedViewsError({view: f"{of.reason}{_readers_text(of)}" for view, of in paused.items()})
 
 
-def _over(paused: Paused) -> str:
+def _readers_text(paused: Paused) -> str:
     return f" (with {', '.join(paused.over)}, which read it)" if paused.over else ""

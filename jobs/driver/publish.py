@@ -10,7 +10,7 @@ from tussock.statestore.meta.version import HummockVersion
 log = logging.getLogger(__name__)
 
 
-def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
+def publish_epoch(meta: MetaStore, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
     """Make a committed epoch visible to all readers, except for held-back views.
 
     Never goes back: no effect if this epoch or a later one is already published.
@@ -25,7 +25,7 @@ def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None)
     Requires: if the pipeline has suites, the rest of `epoch` passed the quality gate (tussock.jobs.gate).
     Raises: EpochNotCommittedError.
     """
-    before = meta.latest()
+    before = meta.read_latest()
     version = meta.publish(epoch, refused)
     if version.published > before.published:
         log.info(

@@ -19,7 +19,7 @@ import msgspec
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.sources.listing import Interval
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import MustStopError, TussockError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -71,13 +71,16 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Recording:
-    """Handed to the block of `recorded`. `ends`: False if another process goes on with the run, and records its end."""
+    """Handed to the block of `recorded_run`.
+
+    `ends`: False if another process goes on with the run, and records its end.
+    """
 
     ends: bool = True
 
 
 @contextmanager
-def recorded(
+def recorded_run(
     meta: MetaStore,
     what: str,
     run: Mapping[str, str] | None = None,
@@ -110,12 +113,12 @@ def recorded(
     )
     ended, is_shown = Event(), Event()
 
-    def follow() -> None:
+    def write_until_end() -> None:
         while not ended.wait(EVERY_S):
             is_shown.set()
-            _write(meta.objects, msgspec.structs.replace(record, at=clock_ms()))
+            _write_record(meta.objects, msgspec.structs.replace(record, at=clock_ms()))
 
-    follower = Thread(target=follow, name="tussock-run-follower", daemon=True)
+    follower = Thread(target=write_until_end, name="tussock-run-follower", daemon=True)
     if not only_errors:
         follower.start()
     outcome: RunRecord | None = None
@@ -127,7 +130,7 @@ def recorded(
     except MustStopError:
         raise
     except BaseException as err:
-        outcome = _failed(record, err)
+        outcome = _failed_record(record, err)
         raise
     finally:
         ended.set()
@@ -184,9 +187,9 @@ def _write_failure(
         run=dict(run),
         interval=last.interval if last is not None and run and last.run == run else None,
         kind=kind,
-        error=_storable(error),
+        error=_storable_text(error),
     )
-    _write(meta.objects, record)
+    _write_record(meta.objects, record)
 
 
 def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, undone: Sequence[str]) -> None:
@@ -202,13 +205,13 @@ def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, u
 
     Cost: a GET, and a PUT unless a later record stays, or an unnamed run has recorded nothing and left nothing undone.
     """
-    last, left = last_run(meta.objects), tuple(map(_storable, undone))
+    last, left = last_run(meta.objects), tuple(map(_storable_text, undone))
     if last is not None and last.run == run and (run or last.writer == meta.writer):
         if last.state is RecordedState.SUCCEEDED or last.kind == _TASKS_FAILED:
             ended = msgspec.structs.replace(
                 last, state=RecordedState.SUCCEEDED, at=clock_ms(), kind="", error="", undone=left
             )
-            _write(meta.objects, ended)
+            _write_record(meta.objects, ended)
     elif (run or left) and (last is None or last.at < began):
         record = RunRecord(
             state=RecordedState.SUCCEEDED,
@@ -219,7 +222,7 @@ def record_end(meta: MetaStore, what: str, run: Mapping[str, str], began: int, u
             run=dict(run),
             undone=left,
         )
-        _write(meta.objects, record)
+        _write_record(meta.objects, record)
 
 
 def error_text(err: BaseException) -> str:
@@ -230,7 +233,7 @@ def error_text(err: BaseException) -> str:
 def last_run(objects: ObjectStore) -> RunRecord | None:
     """Return the record of the last run; None without one, or if it cannot be read. Cost: one GET."""
     try:
-        return decoded(objects.get(_NAME), RunRecord)
+        return decode_json(objects.get(_NAME), RunRecord)
     except ObjectNotFoundError:
         return None
     except (TussockError, msgspec.DecodeError) as err:
@@ -238,8 +241,8 @@ def last_run(objects: ObjectStore) -> RunRecord | None:
         return None
 
 
-def _failed(record: RunRecord, err: BaseException) -> RunRecord:
-    text = _storable(error_text(err))
+def _failed_record(record: RunRecord, err: BaseException) -> RunRecord:
+    text = _storable_text(error_text(err))
     return msgspec.structs.replace(record, state=RecordedState.FAILED, kind=type(err).__name__, error=text)
 
 
@@ -255,20 +258,20 @@ def _write_soon(meta: MetaStore, record: RunRecord, follower: Thread) -> None:
     if follower.is_alive():
         follower.join(PATIENCE_S)  # its last update must not follow this one
     last = msgspec.structs.replace(record, at=clock_ms())
-    writing = Thread(target=_write, args=(meta.objects, last), name="tussock-run-record", daemon=True)
+    writing = Thread(target=_write_record, args=(meta.objects, last), name="tussock-run-record", daemon=True)
     with suppress(RuntimeError):  # the process is ending and starts no threads
         writing.start()
         writing.join(max(0.1, PATIENCE_S - (time.monotonic() - began)))
 
 
-def _write(objects: ObjectStore, record: RunRecord) -> None:
+def _write_record(objects: ObjectStore, record: RunRecord) -> None:
     try:
         objects.put(_NAME, msgspec.json.encode(record))
     except Exception as err:  # a record is not worth a run
         log.warning("could not record the state of the run: %s: %s", type(err).__name__, err)
 
 
-def _storable(text: str) -> str:
+def _storable_text(text: str) -> str:
     """The text without credentials, as UTF-8: a name of a file in an error may contain bytes that are not."""
     # First hidden, then cut: half of a key would not be recognised.
     return without_secrets(text)[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()

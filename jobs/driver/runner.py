@@ -128,24 +128,24 @@ class LocalRunner:
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
             "Spark holds epochs before this one"
         )
-        found = self._run(levels)
+        found = self._run_levels(levels)
         is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-        return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))
+        return found.filter(pc.invert(is_sealed)), self.hold_sealed(levels, found.filter(is_sealed))
 
-    def _run(self, levels: LevelsToRun) -> pa.Table:
+    def _run_levels(self, levels: LevelsToRun) -> pa.Table:
         workers = min(self.workers, levels.task.unit_count)
         starts = workers > 1 and levels.nbytes >= WORTH_WORKERS_BYTES
         levels.measured.ran = "in the driver's process"
         if not starts and self.may_unite(levels.task):
             levels.measured.undivided = True
-            return self._run_here(levels.task.undivided(), levels.measured.add, levels.far)
+            return self._run_here(levels.task.to_undivided(), levels.measured.add_measurement, levels.far)
         if starts or (workers > 1 and pool_runs(workers)):
             with worker_pool(workers) as pool:
                 if isinstance(pool, WorkerPool):
                     levels.measured.ran = f"on {workers} workers of the driver's host"
-                    return pool.run(levels.task, workers, levels.far, levels.measured.add)
+                    return pool.run(levels.task, workers, levels.far, levels.measured.add_measurement)
                 levels.measured.ran += f", because {pool}"
-        return self._run_here(levels.task, levels.measured.add, levels.far)
+        return self._run_here(levels.task, levels.measured.add_measurement, levels.far)
 
     def may_unite(self, task: EpochTask) -> bool:
         """Whether a task is small, so that its units cost more than their work. One unit then runs for all."""
@@ -162,18 +162,18 @@ class LocalRunner:
         far.ask = lambda: (done, task.unit_count * len(levels))
         try:
             with Peers.of_one(task.unit_count, note_progress) as peers:
-                answers = run_stage(task, levels, peers, report=report, attempt=self.attempt)
+                answers = run_stage(task, levels, peers, report=report, attempt=self.run_unit)
                 return pa.Table.from_batches(answers, CELL_SCHEMA)
         except TaskError as err:
             raise carried_failure(err) or err from err
 
-    def attempt(
+    def run_unit(
         self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run a unit's function over its cells."""
         return attempt_once(unit, function, arriving)
 
-    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
+    def hold_sealed(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Keep the MemTables that the levels sealed."""
         return HeldByDriver(levels.objects, levels.task, sealed, undivided=levels.measured.undivided)
 
@@ -190,7 +190,7 @@ def _read_by_spark(reads: Sequence[SparkRead]) -> list[str]:
     return [f"{name} ({why})" if why else name for name, why in sorted(found.items())]
 
 
-def cores() -> int:
+def count_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

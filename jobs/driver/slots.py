@@ -49,26 +49,26 @@ class Slots:
     def __init__(self, context: SparkContext) -> None:
         self._context, self._settled = context, is_local_master(str(context.master))
 
-    def tasks(self, units: int) -> int:
+    def task_count(self, units: int) -> int:
         """Return the number of tasks for an epoch on `units` units.
 
         The executors of a new application register one after another. The first call therefore waits until there is a
         slot per unit, or until some slots and no new ones came for QUIET_S, or for EXECUTORS_S. So does the first call
         after a loss. If there is no slot then, the job waits in Spark (jobs/spark/executor_watch.py).
         """
-        found, quiet, ends = self._now(), Deadline(QUIET_S), Deadline(EXECUTORS_S)
+        found, quiet, ends = self._count_now(), Deadline(QUIET_S), Deadline(EXECUTORS_S)
         while not self._settled and found < units and not ends.has_passed:
             if found and quiet.has_passed:
                 break
             world.sleep_s(0.1)
-            if (later := self._now()) != found:
+            if (later := self._count_now()) != found:
                 found = later
                 quiet.renew()
         self._settled = True
         return max(1, min(units, found))
 
     @contextmanager
-    def watched(self, wanted: int, meetings: Sequence[Rendezvous]) -> Iterator[None]:
+    def watched_job(self, wanted: int, meetings: Sequence[Rendezvous]) -> Iterator[None]:
         """End the job of the block if slots are missing for MISSING_S while its tasks wait.
 
         Args:
@@ -77,7 +77,7 @@ class Slots:
 
         Raises SlotsLostError.
         """
-        before, watch = set(_lost_executors(self._context)), _Watch(self._now, wanted, meetings)
+        before, watch = set(_lost_executors(self._context)), _Watch(self._count_now, wanted, meetings)
         with _own_group(self._context) as group:
             watch.start(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group))
             try:
@@ -87,11 +87,11 @@ class Slots:
                     raise
                 self._settled = is_local_master(str(self._context.master))
                 lost = [one for one in _lost_executors(self._context) if one not in before]
-                raise SlotsLostError(wanted, self._now(), lost) from err
+                raise SlotsLostError(wanted, self._count_now(), lost) from err
             finally:
                 watch.stop()
 
-    def _now(self) -> int:
+    def _count_now(self) -> int:
         inner = self._context._jsc.sc()
         return int(inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()))
 
@@ -106,7 +106,7 @@ class _Watch:
 
     def start(self, end_job: Callable[[], None]) -> None:
         """Begin to watch. `end_job` is called at most once."""
-        self._thread = world.Thread(target=self._run, args=(end_job,), name="tussock-slots", daemon=True)
+        self._thread = world.Thread(target=self._watch_slots, args=(end_job,), name="tussock-slots", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class _Watch:
             self._changed.notify()
         self._thread.join()
 
-    def _run(self, end_job: Callable[[], None]) -> None:
+    def _watch_slots(self, end_job: Callable[[], None]) -> None:
         missing = Deadline(MISSING_S)
         while not self._ends_within(_LOOK_S):
             try:
@@ -137,7 +137,7 @@ class _Watch:
 
     def _waits_in_vain(self) -> bool:
         """Whether no stage has all its tasks, and the application has too few slots for one, but some."""
-        if any(one.connected >= self._wanted for one in self._meetings):
+        if any(one.connected_count >= self._wanted for one in self._meetings):
             return False
         return 0 < self._count_slots() < self._wanted
 
@@ -160,11 +160,11 @@ def _lost_executors(context: SparkContext) -> list[str]:
     try:
         listed: Any = context._jsc.sc().statusStore().executorList(False)
         found = [listed.apply(at) for at in range(listed.size())]
-        return [f"{one.hostPort()} ({_text(one.removeReason())})" for one in found if not one.isActive()]
+        return [f"{one.hostPort()} ({_reason_text(one.removeReason())})" for one in found if not one.isActive()]
     except Exception:  # the list belongs to Spark's page, and is only shown
         log.debug("Spark does not list its executors", exc_info=True)
         return []
 
 
-def _text(reason: Any) -> str:
+def _reason_text(reason: Any) -> str:
     return " ".join(str(reason.get()).split()) if reason.isDefined() else "no reason is known"

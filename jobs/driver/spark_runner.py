@@ -23,23 +23,23 @@ from pyspark.storagelevel import StorageLevel
 
 from tussock.jobs.barriers.leaves import SparkRead
 from tussock.jobs.chunks.failure import SourceFileError, carried_failure
-from tussock.jobs.driver.by_spark import computed, with_reasons
+from tussock.jobs.driver.by_spark import compute_columns, with_reasons
 from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.one_stage import (
+    group_levels,
     is_local,
     meeting_of,
     progress_of,
     reason_for_files,
-    repeated,
+    repeat_job,
     run_in_one_stage,
     stage_function,
-    stages,
 )
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.driver.slots import Slots
 from tussock.jobs.outside import world
-from tussock.jobs.spark.release import exchanged
-from tussock.jobs.spark.session import active, epoch_session, tasks_done
+from tussock.jobs.spark.release import exchange_rows
+from tussock.jobs.spark.session import activated_session, epoch_session, tasks_done
 from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.jobs.task.level import CellFunction, level_function
 from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
@@ -48,9 +48,9 @@ from tussock.jobs.trouble.guilty import error_of_source, source_frame
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
-from tussock.jobs.wire.measured import NOTHING, Measurement, MeasurementSum, Report, together
+from tussock.jobs.wire.measured import NOTHING, Measurement, MeasurementSum, Report, add_measurements
 from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
 from tussock.statestore.meta.version import SstInfo
 
@@ -78,26 +78,26 @@ class SparkRunner:
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner. Raises InheritedError in a forked child; ZoneRulesDifferError."""
-        self._process.check(USED_SPARK, OPEN_SESSION)
+        self._process.require_here(USED_SPARK, OPEN_SESSION)
         for rules in levels.task.zones:
-            ruled_by_jvm(self.spark, rules.ruled)
+            ruled_by_jvm(self.spark, rules.ruled_zone)
         spark = epoch_session(self.spark, levels.time_zone)
-        with active(spark):
-            return self._run(spark, levels)
+        with activated_session(spark):
+            return self._run_levels(spark, levels)
 
-    def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
+    def _run_levels(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         task, report = levels.task, self._measuring.report
         if self._why_files is not None:
             levels.measured.ran = f"on Spark, with an exchange through shuffle files ({self._why_files})"
             return self._through_files(spark, levels)
-        groups = stages(task)
+        groups = group_levels(task)
         levels.measured.ran = f"on Spark, in {'one stage' if len(groups) == 1 else f'{len(groups)} stages'}"
-        with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
+        with spark_errors_as_ours(spark, levels.reads), self._measuring.add_to(levels.measured):
             if len(groups) == 1 and not levels.reads:
-                found = repeated(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
+                found = repeat_job(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
             else:
-                with _broadcast(spark, task) as known:
-                    found = repeated(partial(_run_stages, spark, self._slots, known, levels, groups, report))
+                with _broadcast_task(spark, task) as known:
+                    found = repeat_job(partial(_run_stages, spark, self._slots, known, levels, groups, report))
         return _answers_and_sealed(levels, with_reasons(spark, found))
 
     def _through_files(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
@@ -106,7 +106,7 @@ class SparkRunner:
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         try:
             cells = _by_level(spark, known, levels, self._measuring.report)
-            with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
+            with spark_errors_as_ours(spark, levels.reads), self._measuring.add_to(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
                     answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
                     return with_reasons(spark, answers), held
@@ -135,7 +135,7 @@ class _Sum(AccumulatorParam[Measurement]):
         return NOTHING
 
     def addInPlace(self, value1: Measurement, value2: Measurement) -> Measurement:
-        return together(value1, value2)
+        return add_measurements(value1, value2)
 
 
 class _Measuring:
@@ -155,18 +155,18 @@ class _Measuring:
         return self._sum.add
 
     @contextmanager
-    def into(self, measured: MeasurementSum) -> Iterator[None]:
+    def add_to(self, measured: MeasurementSum) -> Iterator[None]:
         """Add the measurements that arrive during the block to `measured`. Those of a job arrive before its result."""
         try:
             yield
         finally:
             with self._lock:
                 found, self._sum.value = self._sum.value, NOTHING
-            measured.add(found)
+            measured.add_measurement(found)
 
 
 @contextmanager
-def _broadcast(spark: SparkSession, task: EpochTask) -> "Iterator[Broadcast[EpochTask]]":
+def _broadcast_task(spark: SparkSession, task: EpochTask) -> "Iterator[Broadcast[EpochTask]]":
     known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
     try:
         yield known
@@ -213,9 +213,9 @@ class HeldBySpark:
         known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
         sealed = self._cells.filter(_IS_SEALED).repartition(tasks, "slot")
         flush = flush_function(lambda: known.value, self._measuring.report)
-        with spark_errors_as_ours(self._cells.sparkSession, ()), self._measuring.into(self._measured):
+        with spark_errors_as_ours(self._cells.sparkSession, ()), self._measuring.add_to(self._measured):
             found = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
-        return [sst for chunk in found["chunk"].to_pylist() for sst in decoded(chunk, list[SstInfo])]
+        return [sst for chunk in found["chunk"].to_pylist() for sst in decode_json(chunk, list[SstInfo])]
 
     def release(self) -> None:
         """See SealedTables."""
@@ -233,9 +233,9 @@ def _by_level(spark: SparkSession, known: "Broadcast[EpochTask]", levels: Levels
     for level in range(len(task.schedule.levels)):
         wanted = tables_read(task.schedule, level)
         buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
-        arriving = [*_reads(spark, levels, range(level, level + 1)), *buffered]
+        arriving = [*_read_sources(spark, levels, range(level, level + 1)), *buffered]
         function = level_function(lambda: known.value, level, partition_of_this_task, report)
-        frame = _stage(spark, task, level, task.unit_count, function, frame, arriving, barrier=False)
+        frame = _make_stage(spark, task, level, task.unit_count, function, frame, arriving, barrier=False)
     assert frame is not None, "a plan has levels"
     return frame
 
@@ -251,25 +251,25 @@ def _run_stages(
     """Run a barrier stage per group of levels. Returns the cells for the driver."""
     task, context = levels.task, spark.sparkContext
     frame: DataFrame | None = None
-    count = slots.tasks(task.unit_count)
+    count = slots.task_count(task.unit_count)
     with ExitStack() as meetings:
         rendezvous = [meetings.enter_context(meeting_of(context, task, count, settled=True)) for _ in groups]
-        meetings.enter_context(slots.watched(count, rendezvous))
+        meetings.enter_context(slots.watched_job(count, rendezvous))
         levels.far.ask = progress_of(rendezvous, task)
         for group, meeting in zip(groups, (one.meeting for one in rendezvous), strict=True):
             function = stage_function(lambda: known.value, group, meeting, is_local(context), report)
-            reads = _reads(spark, levels, group)
-            frame = _stage(spark, task, group[-1], meeting.count, function, frame, reads, barrier=True)
+            reads = _read_sources(spark, levels, group)
+            frame = _make_stage(spark, task, group[-1], meeting.count, function, frame, reads, barrier=True)
         assert frame is not None, "a plan has levels"
         return frame.toArrow()
 
 
-def _reads(spark: SparkSession, levels: LevelsToRun, group: range) -> list[DataFrame]:
+def _read_sources(spark: SparkSession, levels: LevelsToRun, group: range) -> list[DataFrame]:
     units = levels.task.unit_count
-    return [_read(spark, one, units) for one in levels.reads if one.scheduled.level in group]
+    return [_read_source(spark, one, units) for one in levels.reads if one.scheduled.level in group]
 
 
-def _stage(
+def _make_stage(
     spark: SparkSession,
     task: EpochTask,
     last: int,
@@ -293,13 +293,13 @@ def _stage(
     actors = in_spark_task(function, schema)
     if frames := [*([] if before is None else [before]), *arriving]:
         together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
-        frame = exchanged(together, tasks).mapInArrow(actors, kind, barrier)
+        frame = exchange_rows(together, tasks).mapInArrow(actors, kind, barrier)
     else:
         frame = spark.range(0, tasks, 1, tasks).mapInArrow(without_cells(actors), kind, barrier)
-    return computed(frame, steps)
+    return compute_columns(frame, steps)
 
 
-def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
+def _read_source(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
     """Return a source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
     with SourceFileError.met_in(read.source.name):
         rows = source_frame(spark, read)

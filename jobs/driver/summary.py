@@ -54,9 +54,9 @@ def summary_of(
 ) -> EpochSummary:
     """Return the summary of a sealed epoch that was committed as `version`."""
     size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
-    paused = {r.name: r.paused_for for r in catalog.live() if r.paused == sealed.epoch and r.paused_for}
+    paused = {r.name: r.paused_for for r in catalog.live_relations() if r.paused == sealed.epoch and r.paused_for}
     tables = fed_by_source(catalog, Port.REJECTS)
-    counts = {source: _signed(rows[r.name]) for source, r in tables.items() if r.name in rows}
+    counts = {source: _inserted_and_deleted(rows[r.name]) for source, r in tables.items() if r.name in rows}
     rejected = {source: came for source, (came, _) in counts.items() if came}
     withdrawn = {source: gone for source, (_, gone) in counts.items() if gone}
     held = holds_of(catalog)
@@ -85,7 +85,7 @@ def _moment_of(sealed: SealedManifest, catalog: Catalog) -> str:
     return f"{moment_text(sealed.moment)}{passed}"
 
 
-def _signed(counts: RowCounts) -> tuple[int, int]:
+def _inserted_and_deleted(counts: RowCounts) -> tuple[int, int]:
     """(inserted, deleted) rows. A row to remove that a user has deleted is neither."""
     net = counts.rows_out if counts.net is None else counts.net
     return (counts.rows_out + net) // 2, (counts.rows_out - net) // 2
@@ -94,7 +94,7 @@ def _signed(counts: RowCounts) -> tuple[int, int]:
 def restated_items(barrier: Barrier, catalog: Catalog) -> dict[str, tuple[str, ...]]:
     """Return the items whose old rows a barrier takes back, by source. `catalog`: used if the barrier changes none."""
     found: dict[str, tuple[str, ...]] = {}
-    for relation in (barrier.catalog or catalog).live():
+    for relation in (barrier.catalog or catalog).live_relations():
         document, statement = barrier.splits.get(relation.id), source_of(relation)
         if document is not None and statement is not None:
             found[relation.name] = tuple(item.name for item in reader_of(statement).items(document) if item.goes)
@@ -103,13 +103,13 @@ def restated_items(barrier: Barrier, catalog: Catalog) -> dict[str, tuple[str, .
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
     """Return the held sources by name, with their holds."""
-    return {r.name: r.holds for r in catalog.live() if r.holds}
+    return {r.name: r.holds for r in catalog.live_relations() if r.holds}
 
 
 def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
     """Sum the rows of each relation with reports."""
     rows: dict[str, RowCounts] = {}
-    names = {s.id: s.shown for s in plan.fragments()}
+    names = {s.id: s.shown_name for s in plan.all_fragments()}
     for report in reports:
         before = rows.get(names[report.fragment], RowCounts(0, 0, 0))
         put_out = report.rows_out if report.last else 0
@@ -130,36 +130,36 @@ def unit_work(
     of_unit: dict[int, list[FragmentReport]] = {}
     for report in reports:
         of_unit.setdefault(report.unit, []).append(report)
-    lineage = Lineage(plan.fragments(), catalog.stored())
-    fragments = {s.id: s for s in plan.fragments()}
+    lineage = Lineage(plan.all_fragments(), catalog.stored_relations())
+    fragments = {s.id: s for s in plan.all_fragments()}
     work = []
     for unit in sorted({*of_unit, *seconds}):
         mine = of_unit.get(unit, [])
         found = [(report.hot, fragments[report.fragment]) for report in mine if report.hot is not None]
         hot, of = max(found, key=lambda both: both[0].share * both[0].rows, default=(None, None))
-        named = None if hot is None or of is None else _named(hot, of, lineage)
+        named = None if hot is None or of is None else _name_hot_key(hot, of, lineage)
         took = round(seconds.get(unit, 0.0), 3)
         work.append(UnitWork(unit, sum(r.rows_in for r in mine), sum(r.bytes_in for r in mine), took, named))
     if units > 1:
-        return tuple(_part(one, unit, units) for one in work for unit in range(units))
+        return tuple(_equal_part(one, unit, units) for one in work for unit in range(units))
     return tuple(work)
 
 
-def _part(work: UnitWork, unit: int, units: int) -> UnitWork:
+def _equal_part(work: UnitWork, unit: int, units: int) -> UnitWork:
     """An equal part of the work for one of several units. The sums of all parts are the sums of the work."""
     rows, nbytes = (whole * (unit + 1) // units - whole * unit // units for whole in (work.rows, work.bytes))
     return UnitWork(unit, rows, nbytes, round(work.seconds / units, 3), work.hot if unit == 0 else None)
 
 
-def _named(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
-    columns = lineage.inputs(fragment)[hot.input]
+def _name_hot_key(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
+    columns = lineage.input_columns(fragment)[hot.input]
     names = tuple(columns[key].name for key in hot.keys)
-    return HotKey(fragment.shown, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
+    return HotKey(fragment.shown_name, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
 
 
 def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
     """Return the undeclared columns of new files by source, each as `name type`."""
-    names = {s.id: s.shown for s in plan.fragments()}
+    names = {s.id: s.shown_name for s in plan.all_fragments()}
     found: dict[str, set[str]] = {}
     for report in reports:
         found.setdefault(names[report.fragment], set()).update(report.undeclared)
@@ -178,13 +178,13 @@ def seconds_text(seconds: Mapping[str, float]) -> str:
 
 def barrier_text(barrier: Barrier, before: Catalog) -> str:
     """Describe a barrier in one line: its changes, and skipped input. `before`: the catalog of the previous epoch."""
-    names = {r.id: r.name for r in (*before.stored(), *(barrier.catalog or before).stored())}
+    names = {r.id: r.name for r in (*before.stored_relations(), *(barrier.catalog or before).stored_relations())}
     about = ", ".join(shown_name(names.get(r, f"relation {r}")) for r in barrier.mutation.relations)
     changes: tuple[str, ...]
     match barrier.mutation.kind:
         case MutationKind.ADD:
             known, added = (
-                {r.name for r in before.live()},
+                {r.name for r in before.live_relations()},
                 [names.get(r, f"relation {r}") for r in barrier.mutation.relations],
             )
             both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
@@ -217,7 +217,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     `reasons`: include why sources are held and views are paused.
     """
 
-    def because(reason: str) -> str:
+    def reason_text(reason: str) -> str:
         return f": {printed_reason(reason)}" if reasons else ""
 
     seconds = seconds_text(summary.seconds)
@@ -240,14 +240,15 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
         for name, n in summary.withdrawn.items()
     ]
     lines += [
-        f"  {name} has been held since epoch {hold.since}{because(hold.reason)}"
+        f"  {name} has been held since epoch {hold.since}{reason_text(hold.reason)}"
         for name, holds in summary.held.items()
         for hold in holds
     ]
     lines += [f"  {summary.moment}"] if summary.moment else []
     lines += [f"  {note}" for note in summary.notes if note not in {f"paused {view}" for view in summary.paused}]
     lines += [
-        f"  {shown_name(name)} is paused from this epoch on{because(reason)}" for name, reason in summary.paused.items()
+        f"  {shown_name(name)} is paused from this epoch on{reason_text(reason)}"
+        for name, reason in summary.paused.items()
     ]
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft, take_in
+from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, take_in
 from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.chunks.failure import SourceAwayError
@@ -49,14 +49,14 @@ from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply
+from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply_delta
 from tussock.statestore.meta.errors import EpochExpiredError, LostRaceError
 from tussock.statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.requests import Requests, requests_so_far
-from tussock.statestore.objectstore.syncs import settle, synced_in_order
+from tussock.statestore.objectstore.syncs import synced_in_order, wait_until_durable
 from tussock.statestore.progress import Progress, no_progress
 from tussock.statestore.table.recalled_table import recall_written
 
@@ -127,7 +127,7 @@ class Train:
     """A train of epochs; see the module. Use it as a context manager.
 
     Its exit waits for the commits of all epochs that have run, also after an error in a later epoch. Not thread-safe.
-    `run`, `next_barrier` and `drain` raise the errors of the current epoch or of an earlier one.
+    `run`, `next_barrier` and `drain_epochs` raise the errors of the current epoch or of an earlier one.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Train:
     ) -> None:
         try:
             if error is None:
-                self.drain()
+                self.drain_epochs()
         finally:
             self._committing.shutdown()
             bases = [self._base_version, *(one.uncollected_base() for one in self._in_flight)]
@@ -188,19 +188,21 @@ class Train:
         before them. A change of the number of units waits until these are committed. Arguments and errors as in
         tussock.jobs.barriers.barrier.take_in.
         """
-        self._collect()
+        self._collect_results()
         if self._base_version is None:
             self._taken_in = take_in(self.meta, wish, settings, resting)
         else:
             base, before, units = self._base_version, None, settings.units
             if units is not None and units != base.version.mapping.unit_count:
-                base, before = self._rescaled(self._pinned(base), units), base.version.mapping
+                base, before = self._rescale_base(self._pin_base(base), units), base.version.mapping
             try:
-                self._taken_in = draft(self.meta, self._base(base), wish, settings, before, resting)
+                self._taken_in = draft_barrier(self.meta, self._base_of_next(base), wish, settings, before, resting)
             except MissingSstError:  # the first epoch is committed, and vacuum ran before this draft
                 if base.pin is not None:
                     raise
-                self._taken_in = draft(self.meta, self._base(self._pinned(base)), wish, settings, before, resting)
+                self._taken_in = draft_barrier(
+                    self.meta, self._base_of_next(self._pin_base(base)), wish, settings, before, resting
+                )
         return None if self._taken_in is None else self._taken_in.barrier
 
     @property
@@ -217,17 +219,17 @@ class Train:
             and its barrier is in force, so that it can be superseded or run again. LostRaceError if another driver was
             first: this epoch and all epochs in flight are discarded.
         """
-        self._collect()
-        while self.pending() >= self.depth:
-            self._wait()
+        self._collect_results()
+        while self.count_pending() >= self.depth:
+            self._wait_for_one()
         drafted = self._base_version is not None
         base_version = self._base_version_for(barrier)
-        if not drafted and (sealed := self.meta.sealed(barrier.epoch)) is not None:
-            self._follow(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed))
+        if not drafted and (sealed := self.meta.read_manifest(barrier.epoch)) is not None:
+            self._queue_checkpoint(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed))
             return
         seconds: dict[str, float] = {}
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
-            base = self._base(base_version)
+            base = self._base_of_next(base_version)
             if base.version.epoch != barrier.prev_epoch:
                 raise LostRaceError(
                     f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
@@ -244,7 +246,7 @@ class Train:
                 ran = run_levels(self.runner, self.meta, plan, held, self.progress)
             except (InputError, SourceAwayError) as err:
                 named = with_names(err, self.meta, plan) if isinstance(err, InputError) else err
-                self.drain()
+                self.drain_epochs()
                 if drafted:
                     self.meta.put_in_force(barrier)
                 raise named from None
@@ -256,8 +258,8 @@ class Train:
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
         parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, ran.taken
-        settle()  # the barrier is durable before its epoch is sealed
-        self._follow(_ToCommit(barrier, drafted, *parts))
+        wait_until_durable()  # the barrier is durable before its epoch is sealed
+        self._queue_checkpoint(_ToCommit(barrier, drafted, *parts))
 
     @contextmanager
     def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:
@@ -272,35 +274,35 @@ class Train:
                 barrier.prev_epoch,
                 *(epoch for one in self._in_flight for epoch in (one.barrier.prev_epoch, one.barrier.epoch)),
             }
-            if (version := self.meta.latest()).epoch in own:
+            if (version := self.meta.read_latest()).epoch in own:
                 raise
             reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {err.name!r} was removed since"
             raise LostRaceError(f"epoch {barrier.epoch}", reason) from err
 
-    def drain(self) -> None:
+    def drain_epochs(self) -> None:
         """Wait until no epoch is in flight. Raises the error of a failed checkpoint."""
-        while self.pending():
-            self._wait()
-        self._collect()  # the last checkpoint may have ended before the wait
+        while self.count_pending():
+            self._wait_for_one()
+        self._collect_results()  # the last checkpoint may have ended before the wait
 
     # --- checkpoints, in the committing thread ------------------------------------------------------------------------
 
-    def _follow(self, epoch: _ToCommit) -> None:
+    def _queue_checkpoint(self, epoch: _ToCommit) -> None:
         """Queue the epoch's checkpoint after the earlier ones."""
         move = self._since_move == self.keep
         self._since_move = 0 if move else self._since_move + 1
-        checkpoint = self._committing.submit(self.runner.for_a_thread(self._checkpoint), epoch, move)
+        checkpoint = self._committing.submit(self.runner.for_a_thread(self._run_checkpoint), epoch, move)
         self._in_flight.append(_InFlight(epoch.barrier, epoch.held, epoch.uploaded, epoch.taken, checkpoint))
 
-    def _checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
+    def _run_checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         """Flush, seal and commit. If `move`, also pin the version with the epoch as the base of later epochs."""
         # Each object is durable before the next one is visible, and all are when the epoch counts as committed.
         with working_on(epoch=epoch.barrier.epoch), synced_in_order():
-            committed = self._checkpointed(epoch, move)
+            committed = self._commit_checkpoint(epoch, move)
         self._broken = False
         return committed
 
-    def _checkpointed(self, epoch: _ToCommit, move: bool) -> _Committed:
+    def _commit_checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         barrier = epoch.barrier
         if self._broken:
             raise LostRaceError(
@@ -308,10 +310,10 @@ class Train:
             )
         self._broken = True  # until the commit has succeeded
         meta = self._committer_meta
-        sealed = epoch.sealed or self._sealed(epoch)
+        sealed = epoch.sealed or self._seal_epoch(epoch)
         with Timed(epoch.seconds, "commit"):
             committed, mine = meta.commit_epoch(sealed)
-            settle()  # nobody is told of the commit before it is durable
+            wait_until_durable()  # nobody is told of the commit before it is durable
         if not mine:
             raise LostRaceError(
                 f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows"
@@ -337,7 +339,7 @@ class Train:
             base,
         )
 
-    def _sealed(self, epoch: _ToCommit) -> SealedManifest:
+    def _seal_epoch(self, epoch: _ToCommit) -> SealedManifest:
         """Flush the epoch and seal its manifest."""
         barrier, meta = epoch.barrier, self._committer_meta
         with Timed(epoch.seconds, "flush"):
@@ -347,7 +349,7 @@ class Train:
                 meta.put_in_force(barrier)
             ssts, seconds = in_order([*epoch.uploaded, *flushed]), step_seconds(epoch.seconds)
             requests = self._requests_since() + epoch.measured.sum[1]
-            sealed = meta.seal(
+            sealed = meta.seal_epoch(
                 manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests, epoch.measured.ran)
             )
         self.progress(f"epoch {barrier.epoch}: sealed")
@@ -367,16 +369,16 @@ class Train:
     def _base_version_for(self, barrier: Barrier) -> _BaseVersion:
         """Return a version to run `barrier` on, whose SSTs stay during the run."""
         if self._base_version is None:  # the barrier is in force: vacuum keeps the SSTs of its base
-            version = self.meta.latest()
+            version = self.meta.read_latest()
             if version.epoch != barrier.prev_epoch:
                 raise LostRaceError(
                     f"epoch {barrier.epoch}", f"epoch {version.epoch} is committed after {barrier.prev_epoch} already"
                 )
             self._base_version = _BaseVersion(version, None)
             return self._base_version
-        return self._pinned(self._base_version)
+        return self._pin_base(self._base_version)
 
-    def _pinned(self, base: _BaseVersion) -> _BaseVersion:
+    def _pin_base(self, base: _BaseVersion) -> _BaseVersion:
         """Return the base version with a pin. After its commit, the first barrier no longer keeps the SSTs."""
         if base.pin is None:
             self._move_to(self._pinned_newest(base))
@@ -393,15 +395,15 @@ class Train:
         try:
             return _pinned_at(self.meta, epoch)
         except EpochExpiredError as err:
-            self.drain()
+            self.drain_epochs()
             if self.done and self.done[-1].epoch > epoch:  # it was committed since
                 return self._pinned_newest(base)
             reason = f"another driver has committed epoch {err.floor} or a later one, and {epoch} is no longer kept"
             raise LostRaceError(f"the epoch after {epoch}", reason) from err
 
-    def _rescaled(self, base: _BaseVersion, units: int) -> _BaseVersion:
+    def _rescale_base(self, base: _BaseVersion, units: int) -> _BaseVersion:
         """Return the base version after a change of the mapping. Waits for all epochs in flight."""
-        self.drain()
+        self.drain_epochs()
         self.meta.rescale(units)
         self._move_to(self._pinned_newest(base))
         assert self._base_version is not None
@@ -411,7 +413,7 @@ class Train:
         """Return the epochs that the base version does not contain, oldest first."""
         return [one for one in self._in_flight if one.barrier.epoch > base.version.epoch]
 
-    def _base(self, base: _BaseVersion) -> Base:
+    def _base_of_next(self, base: _BaseVersion) -> Base:
         """Return the base of the next epoch: the base version, as if the later epochs were committed."""
         version = base.version
         runs: dict[int, list[tuple[int, Load]]] = {}
@@ -420,7 +422,7 @@ class Train:
             ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
             taken = one.uploaded, barrier.log_end, barrier.catalog
             change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals)
-            version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
+            version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])
                 kept.append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
@@ -430,7 +432,7 @@ class Train:
         """Base epochs on a newer version, and release the epochs that it contains."""
         assert self._base_version is not None
         if any(one.barrier.mapping.id != base.version.mapping.id for one in self._in_flight):
-            self.drain()  # their MemTables are partitioned by another mapping
+            self.drain_epochs()  # their MemTables are partitioned by another mapping
             if base.pin is not None:
                 self.meta.unpin(base.pin)
             base = self._pinned_newest(base)
@@ -444,18 +446,18 @@ class Train:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def pending(self) -> int:
+    def count_pending(self) -> int:
         """Return the number of epochs with a running checkpoint."""
         return sum(not one.checkpoint.done() for one in self._in_flight)
 
-    def _wait(self) -> None:
+    def _wait_for_one(self) -> None:
         for one in self._in_flight:
-            if not one.checkpoint.done():  # the one that `pending` counted may have ended since
+            if not one.checkpoint.done():  # the one that `count_pending` counted may have ended since
                 one.checkpoint.exception()
                 break
-        self._collect()
+        self._collect_results()
 
-    def _collect(self) -> None:
+    def _collect_results(self) -> None:
         """Collect the results of checkpoints in the order of epochs. Raises the error of a failed one."""
         for one in list(self._in_flight):
             if one.collected:
@@ -470,7 +472,7 @@ class Train:
 
 
 def _pinned_at(meta: MetaStore, epoch: int) -> _BaseVersion:
-    pin = meta.pin(
+    pin = meta.pin_epoch(
         epoch, onward=True
     )  # compaction may replace SSTs of epochs in flight right after their commit, and the train still reads them
     return _BaseVersion(meta.pinned_version(pin), pin)

@@ -32,7 +32,7 @@ class Channel:
         """The number by which a selector watches the connection."""
         return self._socket.fileno()
 
-    def shake(self) -> None:
+    def continue_handshake(self) -> None:
         """Go on with the handshake of TLS. Raises OSError if the peer has another key or none."""
 
     def receive_into(self, room: memoryview) -> int | None:
@@ -50,7 +50,7 @@ class Channel:
             sent = self._socket.sendmsg(left, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return False
-        _remove(left, sent)
+        _remove_sent(left, sent)
         return sent > 0
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class TlsChannel(Channel):
         """`accepts`: whether the peer made the connection."""
         super().__init__(connection)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = tls.wrap(self._incoming, self._outgoing, accepts=accepts)
+        self._tls = tls.wrap_buffers(self._incoming, self._outgoing, accepts=accepts)
         self._lock = world.Lock()  # TLS shares its state between both directions; no thread waits inside
         self._cipher = memoryview(b"")  # encrypted bytes that the network has not taken
         self.is_shaken = False
@@ -80,7 +80,7 @@ class TlsChannel(Channel):
         """See Channel."""
         return bool(self._incoming.pending or self._tls.pending())
 
-    def shake(self) -> None:
+    def continue_handshake(self) -> None:
         """See Channel."""
         while not self.is_shaken:
             try:
@@ -89,8 +89,8 @@ class TlsChannel(Channel):
             except ssl.SSLWantReadError:
                 pass
             finally:
-                self._encrypted()  # also the reason why this side refuses its peer
-            if self.is_shaken or (arrived := self._arrived()) is None:
+                self._send_encrypted()  # also the reason why this side refuses its peer
+            if self.is_shaken or (arrived := self._receive_encrypted()) is None:
                 return
             if not arrived:
                 raise ConnectionError("the peer ended the connection during its handshake")
@@ -105,22 +105,22 @@ class TlsChannel(Channel):
                     pass
                 except ssl.SSLZeroReturnError:
                     return 0
-            if not (arrived := self._arrived()):
+            if not (arrived := self._receive_encrypted()):
                 return arrived
 
     def send(self, left: list[memoryview]) -> bool:
         """See Channel."""
-        moved = self._flush()
+        moved = self._flush_cipher()
         if left and not self._cipher:
-            piece = _first(left)
+            piece = _first_piece(left)
             with self._lock:
                 self._tls.write(piece)
-            _remove(left, len(piece))
-            self._encrypted()
+            _remove_sent(left, len(piece))
+            self._send_encrypted()
             moved = True
         return moved
 
-    def _arrived(self) -> int | None:
+    def _receive_encrypted(self) -> int | None:
         """Take in encrypted bytes. Returns their number as `receive_into` does."""
         try:
             data = self._socket.recv(_PIECE, socket.MSG_DONTWAIT)
@@ -129,13 +129,13 @@ class TlsChannel(Channel):
         with self._lock:
             return self._incoming.write(data)
 
-    def _encrypted(self) -> None:
+    def _send_encrypted(self) -> None:
         """Hand what TLS has encrypted to the network."""
         with self._lock:
             self._cipher = memoryview(bytes(self._cipher) + self._outgoing.read())
-        self._flush()
+        self._flush_cipher()
 
-    def _flush(self) -> bool:
+    def _flush_cipher(self) -> bool:
         moved = False
         while self._cipher:
             try:
@@ -162,7 +162,7 @@ def wait_until_ready(channel: Channel, events: int, deadline: Deadline) -> None:
 def shake_hands(channel: Channel, deadline: Deadline) -> None:
     """Finish the handshake of TLS. Raises OSError; TimeoutError after the deadline."""
     while True:
-        channel.shake()
+        channel.continue_handshake()
         if channel.is_shaken and not channel.unsent:
             return
         wait_until_ready(channel, EVENT_WRITE if channel.unsent else EVENT_READ, deadline)
@@ -202,7 +202,7 @@ def receive_exactly(channel: Channel, length: int, deadline: Deadline, *, renews
     return bytes(data)
 
 
-def _first(left: list[memoryview]) -> bytes | memoryview:
+def _first_piece(left: list[memoryview]) -> bytes | memoryview:
     """A piece to encrypt. Small parts go together, because each piece becomes a record of TLS at least."""
     whole, size = 0, 0
     for part in left:
@@ -212,7 +212,7 @@ def _first(left: list[memoryview]) -> bytes | memoryview:
     return b"".join(left[:whole]) if whole > 1 else left[0][:_PIECE]
 
 
-def _remove(left: list[memoryview], sent: int) -> None:
+def _remove_sent(left: list[memoryview], sent: int) -> None:
     while left and sent >= len(left[0]):
         sent -= len(left.pop(0))
     if left:

@@ -28,7 +28,7 @@ _CROWDED_S = 0.1  # until the next try, if the process may open no further file
 _LENGTH = struct.Struct("!I")
 
 
-def framed(message: bytes, token: bytes = b"") -> memoryview:
+def frame_message(message: bytes, token: bytes = b"") -> memoryview:
     """A message as it is sent. `token`: of the epoch, before the first message of a connection."""
     return memoryview(token + _LENGTH.pack(len(message)) + message)
 
@@ -36,10 +36,10 @@ def framed(message: bytes, token: bytes = b"") -> memoryview:
 def receive_message(channel: Channel, deadline: Deadline) -> bytes:
     """Receive one message without a token; empty if the connection ended before. Raises OSError; TimeoutError."""
     head = receive_exactly(channel, _LENGTH.size, deadline)
-    return receive_exactly(channel, _checked(*_LENGTH.unpack(head)), deadline) if head else b""
+    return receive_exactly(channel, _check_length(*_LENGTH.unpack(head)), deadline) if head else b""
 
 
-def _checked(length: int) -> int:
+def _check_length(length: int) -> int:
     if not 0 < length <= LONGEST:
         raise ConnectionError(f"a message of {length} bytes was announced")
     return length
@@ -68,7 +68,7 @@ class Guest:
         """Whether a part of the handshake or of the greeting is not sent."""
         return self.channel.unsent or bool(self._unsaid and self.channel.is_shaken)
 
-    def greet(self) -> bool:
+    def send_greeting(self) -> bool:
         """Send the rest of the handshake and the greeting. Returns whether the greeting was sent just now."""
         while self.has_more_to_send and self.channel.send(self._unsaid if self.channel.is_shaken else []):
             pass
@@ -86,7 +86,7 @@ class Guest:
             head = 0 if self.is_known else TOKEN_BYTES
             if head and not hmac.compare_digest(self._data[:head], token):
                 raise ConnectionError("the connection has another token")
-            length = _checked(*_LENGTH.unpack_from(self._data, head))
+            length = _check_length(*_LENGTH.unpack_from(self._data, head))
             head += _LENGTH.size
             if len(self._data) == head + length:
                 message = bytes(self._data[head:])
@@ -107,7 +107,7 @@ class Guest:
 
 
 class Door:
-    """The connections to a listening socket. A context manager; not thread-safe, except `wake` and `known`."""
+    """The connections to a listening socket. A context manager; not thread-safe, except `wake` and `known_count`."""
 
     def __init__(self, listening: socket.socket, token: bytes, tls: TlsContexts | None, most: int) -> None:
         """
@@ -137,47 +137,47 @@ class Door:
         self._woken.close()
 
     @property
-    def known(self) -> int:
+    def known_count(self) -> int:
         """The number of connections that have introduced themselves and not ended. For any thread."""
         return sum(guest.is_known for guest in list(self._guests))
 
     def wake(self) -> None:
-        """End the wait of `messages`, from another thread."""
+        """End the wait of `wait_for_messages`, from another thread."""
         with suppress(OSError):
             self._wake.send(b"w")
 
-    def messages(self, wait_s: float) -> Iterator[tuple[Guest, bytes | None]]:
+    def wait_for_messages(self, wait_s: float) -> Iterator[tuple[Guest, bytes | None]]:
         """Wait for at most `wait_s`. Yields the messages that have arrived; None: a known connection has ended."""
-        if strangers := self._strangers():
+        if strangers := self._list_strangers():
             wait_s = min(wait_s, strangers[0].deadline.left_s)
         for key, _ in self._selector.select(wait_s):
             if key.fileobj is self._listening:
-                for guest in self._admitted():
-                    yield from self._heard(guest)
+                for guest in self._admit_guests():
+                    yield from self._read_guest(guest)
             elif key.data is not None:
-                yield from self._heard(key.data)
+                yield from self._read_guest(key.data)
             else:
                 self._woken.recv(_AT_ONCE)
-        for guest in self._strangers():
+        for guest in self._list_strangers():
             if guest.deadline.has_passed:
                 self.turn_away(guest)
 
-    def visit(self, channel: Channel, greeting: memoryview, deadline: Deadline) -> Guest:
+    def watch_outgoing(self, channel: Channel, greeting: memoryview, deadline: Deadline) -> Guest:
         """Watch a connection that this process has made. An empty message follows when the greeting is sent."""
-        return self._watch(Guest(channel, deadline, greeting), EVENT_READ | EVENT_WRITE)
+        return self._watch_channel(Guest(channel, deadline, greeting), EVENT_READ | EVENT_WRITE)
 
     def turn_away(self, guest: Guest) -> None:
         """Close a connection."""
-        self.release(guest)
+        self.release_channel(guest)
         guest.channel.close()
 
-    def release(self, guest: Guest) -> Channel:
+    def release_channel(self, guest: Guest) -> Channel:
         """Give a connection to the caller, who closes it."""
         del self._guests[guest]
         self._selector.unregister(guest.channel)
         return guest.channel
 
-    def _admitted(self) -> Iterator[Guest]:
+    def _admit_guests(self) -> Iterator[Guest]:
         for _ in range(_AT_ONCE):
             try:
                 connection, _ = self._listening.accept()
@@ -186,24 +186,26 @@ class Door:
             except OSError:  # no file is left; some connection will end
                 world.sleep_s(_CROWDED_S)
                 return
-            if len(strangers := self._strangers()) >= self._most:
+            if len(strangers := self._list_strangers()) >= self._most:
                 self.turn_away(strangers[0])
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield self._watch(Guest(open_channel(connection, self._tls, accepts=True), Deadline(HELLO_S)), EVENT_READ)
+            yield self._watch_channel(
+                Guest(open_channel(connection, self._tls, accepts=True), Deadline(HELLO_S)), EVENT_READ
+            )
 
-    def _strangers(self) -> list[Guest]:
+    def _list_strangers(self) -> list[Guest]:
         return [guest for guest in self._guests if guest.is_stranger]
 
-    def _watch(self, guest: Guest, events: int) -> Guest:
+    def _watch_channel(self, guest: Guest, events: int) -> Guest:
         self._guests[guest] = None
         self._selector.register(guest.channel, events, guest)
         return guest
 
-    def _heard(self, guest: Guest) -> Iterator[tuple[Guest, bytes | None]]:
+    def _read_guest(self, guest: Guest) -> Iterator[tuple[Guest, bytes | None]]:
         """Read from one connection."""
         try:
-            guest.channel.shake()
-            if guest.greet():
+            guest.channel.continue_handshake()
+            if guest.send_greeting():
                 yield guest, b""
             while guest in self._guests and guest.channel.is_shaken:
                 if (message := guest.next_message(self._token)) is None:

@@ -66,18 +66,18 @@ class Mailbox:
         self._written = 0
         self._cipher = _FileCipher() if encrypts else None
 
-    def put(self, level: int, batch: pa.RecordBatch) -> None:
+    def put_cells(self, level: int, batch: pa.RecordBatch) -> None:
         """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
         for unit, mine in split_cells(batch, np.asarray(batch.column(0))):
             with self._changed:
                 found: pa.RecordBatch | _Spooled = mine
                 if self._in_memory + mine.nbytes > self._kept_bytes:
-                    found = self._spooled(mine)
+                    found = self._spool_batch(mine)
                 else:
                     self._in_memory += mine.nbytes
                 self._cells.setdefault((level, unit), []).append(found)
 
-    def take(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
+    def take_cells(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget the cells of one unit at one level, in the order of their arrival."""
         with self._changed:
             waiting = self._cells.pop((level, unit), [])
@@ -85,34 +85,37 @@ class Mailbox:
         while waiting:
             found = waiting.pop()
             if isinstance(found, tuple):
-                yield from self._read(found)
+                yield from self._read_spooled(found)
             else:
                 with self._changed:
                     self._in_memory -= found.nbytes
                 yield found
 
-    def end(self, level: int, peer: int, number: int) -> None:
+    def end_level(self, level: int, peer: int, number: int) -> None:
         """Note that a peer has sent all its cells of a level; `number` comes with the mark."""
         with self._changed:
             self._ended.setdefault(level, {})[peer] = number
             self._changed.notify_all()
 
-    def leave(self, peer: int, error: Exception) -> None:
-        """Note that nothing more comes from a peer. `wait` raises `error` for levels that the peer has not ended."""
+    def note_leaving(self, peer: int, error: Exception) -> None:
+        """Note that nothing more comes from a peer.
+
+        `wait_for_level` raises `error` for levels that the peer has not ended.
+        """
         with self._changed:
             self._gone.setdefault(peer, error)
             self._changed.notify_all()
 
-    def fail(self, error: Exception) -> None:
+    def fail_waits(self, error: Exception) -> None:
         """End all waits with this error."""
         with self._changed:
             self._failure = error
             self._changed.notify_all()
 
-    def wait(self, level: int) -> int:
+    def wait_for_level(self, level: int) -> int:
         """Wait until all peers have ended a level. Returns the sum of the numbers in their end marks.
 
-        Raises the error of `fail` or `leave`. The thread that receives guards the time.
+        Raises the error of `fail_waits` or `note_leaving`. The thread that receives guards the time.
         """
         with self._changed:
             while missing := self._peers - self._ended.get(level, {}).keys():
@@ -128,7 +131,7 @@ class Mailbox:
         if self._file is not None:
             self._file.close()
 
-    def _spooled(self, batch: pa.RecordBatch) -> _Spooled:
+    def _spool_batch(self, batch: pa.RecordBatch) -> _Spooled:
         data: pa.Buffer = batch.serialize()
         if self._cipher is not None:
             data = pa.py_buffer(self._cipher.encrypt(self._written, memoryview(data).cast("B")))
@@ -147,7 +150,7 @@ class Mailbox:
         self._written += data.size
         return place
 
-    def _read(self, place: _Spooled) -> Iterator[pa.RecordBatch]:
+    def _read_spooled(self, place: _Spooled) -> Iterator[pa.RecordBatch]:
         assert self._file is not None
         offset, length = place
         data = pa.allocate_buffer(length)

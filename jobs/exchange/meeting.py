@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from tussock.jobs.exchange.channel import Channel, open_channel, send_all, shake_hands
-from tussock.jobs.exchange.door import HELLO_S, TOKEN_BYTES, Door, Guest, framed, receive_message
+from tussock.jobs.exchange.door import HELLO_S, TOKEN_BYTES, Door, Guest, frame_message, receive_message
 from tussock.jobs.exchange.tls import Keys, TlsContexts, make_keys
 from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
@@ -46,7 +46,7 @@ class Meeting(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Meeting({self.host}:{self.port}, {self.count} processes)"  # no token in a log
 
-    def tls(self) -> TlsContexts | None:
+    def tls_contexts(self) -> TlsContexts | None:
         """The keys in the form that connections use."""
         return None if self.keys is None else TlsContexts(self.keys)
 
@@ -135,24 +135,24 @@ class Rendezvous:
         self._done: dict[int, int] = {}  # by rank
         self._here: dict[int, _Present] = {}  # by rank
         self._ends = Deadline(self._patience_s)  # for an attempt whose first process has come
-        self._door = Door(self._socket, token, self.meeting.tls(), count + _STRANGERS)
+        self._door = Door(self._socket, token, self.meeting.tls_contexts(), count + _STRANGERS)
         self._closed = False
         self._thread = world.Thread(target=self._serve, name="tussock-meeting", daemon=True)
 
     @property
-    def done(self) -> int:
+    def done_levels(self) -> int:
         """The levels that the processes have reported as done, counted once per unit."""
         return sum(self._done.copy().values())
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """The number of processes that wait for the others."""
         return len(self._here)
 
     @property
-    def connected(self) -> int:
+    def connected_count(self) -> int:
         """The number of processes that have come and run."""
-        return self._door.known
+        return self._door.known_count
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -169,11 +169,11 @@ class Rendezvous:
     def _serve(self) -> None:
         with self._door:
             while not self._closed:
-                for guest, message in self._door.messages(_LOOK_S if self._here else _REST_S):
-                    self._note(guest, message)
-                self._look()
+                for guest, message in self._door.wait_for_messages(_LOOK_S if self._here else _REST_S):
+                    self._note_message(guest, message)
+                self._answer_if_due()
 
-    def _note(self, guest: Guest, data: bytes | None) -> None:
+    def _note_message(self, guest: Guest, data: bytes | None) -> None:
         """Note the arrival, the progress or the end of a process."""
         if data is None:
             self._here = {rank: present for rank, present in self._here.items() if present.guest is not guest}
@@ -188,9 +188,9 @@ class Rendezvous:
         elif isinstance(message, _Progress):
             self._done[message.rank] = message.done
         else:
-            self._welcome(_Present(guest, message, world.now_s()))
+            self._welcome_process(_Present(guest, message, world.now_s()))
 
-    def _welcome(self, new: "_Present") -> None:
+    def _welcome_process(self, new: "_Present") -> None:
         old = self._here.get(new.hello.rank)
         if old is not None or not self._here:
             self._ends.renew()  # an attempt begins
@@ -199,7 +199,7 @@ class Rendezvous:
             self._door.turn_away(old.guest)
         self._here[new.hello.rank] = new
 
-    def _look(self) -> None:
+    def _answer_if_due(self) -> None:
         """Answer the processes if all have come, or if their time is over."""
         here = self._here
         if not here:
@@ -207,22 +207,22 @@ class Rendezvous:
         if len(here) == self.meeting.count:
             arrivals, now = [present.arrived_s for present in here.values()], world.now_s()
             if max(arrivals) - min(arrivals) <= _TOGETHER_S or now - max(arrivals) > _SETTLE_S:
-                self._answer(self._roll([here[rank].hello for rank in range(self.meeting.count)]))
+                self._send_roll(self._make_roll([here[rank].hello for rank in range(self.meeting.count)]))
         elif self._ends.has_passed:
-            self._answer(Roll((), (), (), tuple(sorted(set(range(self.meeting.count)) - here.keys()))))
+            self._send_roll(Roll((), (), (), tuple(sorted(set(range(self.meeting.count)) - here.keys()))))
 
-    def _answer(self, roll: Roll) -> None:
+    def _send_roll(self, roll: Roll) -> None:
         data, deadline = msgspec.msgpack.encode(roll), Deadline(HELLO_S)
         for present in self._here.values():
             try:
-                send_all(present.guest.channel, [framed(data)], deadline)
+                send_all(present.guest.channel, [frame_message(data)], deadline)
             except OSError:  # the process died or stands still; its task fails, and Spark runs all again
                 self._door.turn_away(present.guest)
         self._here = {}
 
-    def _roll(self, hellos: Sequence[_Hello]) -> Roll:
+    def _make_roll(self, hellos: Sequence[_Hello]) -> Roll:
         remembered = {} if self._settled else {hello.rank: hello.units for hello in hellos}
-        by_unit = owners(self._units, self.meeting.count, remembered)
+        by_unit = assign_units(self._units, self.meeting.count, remembered)
         return Roll(tuple(h.task for h in hellos), tuple(h.address for h in hellos), by_unit)
 
 
@@ -232,7 +232,7 @@ class _Present(NamedTuple):
     arrived_s: float
 
 
-def owners(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+def assign_units(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
     """Assign each unit to a process: to the one that remembers its rows, as long as the numbers stay even.
 
     Args:
@@ -241,7 +241,7 @@ def owners(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) 
     share, over = divmod(units, processes)  # `over` processes run one unit more
     counts, found = [0] * processes, dict[int, int]()
 
-    def take(process: int, unit: int) -> bool:
+    def give_unit(process: int, unit: int) -> bool:
         nonlocal over
         if counts[process] > share or (counts[process] == share and not over):
             return False
@@ -253,10 +253,10 @@ def owners(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) 
     for process, known in sorted(remembered.items()):
         for unit in known:
             if unit < units and unit not in found:
-                take(process, unit)
+                give_unit(process, unit)
     for unit in range(units):
-        if unit not in found and not take(unit % processes, unit):
-            take(counts.index(min(counts)), unit)
+        if unit not in found and not give_unit(unit % processes, unit):
+            give_unit(counts.index(min(counts)), unit)
     return tuple(found[unit] for unit in range(units))
 
 
@@ -270,7 +270,7 @@ class DriverConnection:
     def report_progress(self, done: int) -> None:
         """Tell the driver how much this process has done. An error is ignored: the number is only shown."""
         if not self._left:
-            self._left.append(framed(msgspec.msgpack.encode(_Progress(self._rank, done))))
+            self._left.append(frame_message(msgspec.msgpack.encode(_Progress(self._rank, done))))
         with suppress(OSError):
             self._channel.send(self._left)
 
@@ -279,7 +279,7 @@ class DriverConnection:
         self._channel.close()
 
 
-def meet(
+def meet_processes(
     meeting: Meeting, tls: TlsContexts | None, task: int, rank: int, address: Endpoint, units: Sequence[int] = ()
 ) -> DriverConnection:
     """Tell the driver where this process listens, and wait for all others. The caller closes the result.
@@ -299,7 +299,7 @@ def meet(
         raise PeerMissingError(f"no answer from the driver at {place} ({err})") from err
     channel = open_channel(connection, tls, accepts=False)
     try:
-        data = _answer_to(channel, framed(hello, meeting.token), deadline)
+        data = _answer_to(channel, frame_message(hello, meeting.token), deadline)
         if not data:
             raise PeerMissingError(f"the driver at {place} ended the meeting")
         roll = msgspec.msgpack.decode(data, type=Roll)

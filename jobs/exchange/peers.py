@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.exchange.channel import Channel, open_channel, send_all
-from tussock.jobs.exchange.door import Door, Guest, framed
+from tussock.jobs.exchange.door import Door, Guest, frame_message
 from tussock.jobs.exchange.mailbox import Mailbox
-from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, meet
+from tussock.jobs.exchange.meeting import Endpoint, Meeting, PeerMissingError, Roll, meet_processes
 from tussock.jobs.exchange.tls import TlsContexts
 from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
@@ -88,7 +88,7 @@ class Peers:
         return cls(0, [0] * unit_count, {}, Mailbox(), report, report_s=0)
 
     @classmethod
-    def join(
+    def join_meeting(
         cls,
         meeting: Meeting,
         task: int,
@@ -102,22 +102,22 @@ class Peers:
         """Meet the other processes and connect to them.
 
         Args:
-            task, units: as in `meet`.
+            task, units: as in `meet_processes`.
             host, bind: the name by which peers reach this process, and the address to listen on.
             folder: as in Mailbox.
 
         Raises: PeerMissingError, PeerLostError.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        tls = meeting.tls()
+        tls = meeting.tls_contexts()
         with (
             world.create_server((bind, 0), family=family, backlog=max(64, meeting.count)) as listening,
             ExitStack() as opened,
         ):
-            driver = meet(meeting, tls, task, rank, Endpoint(host, listening.getsockname()[1]), units)
+            driver = meet_processes(meeting, tls, task, rank, Endpoint(host, listening.getsockname()[1]), units)
             opened.callback(driver.close)
             with Door(listening, meeting.token, tls, meeting.count + _STRANGERS) as door:
-                connections = _Connecting(door, driver.roll, rank, opened).connect(meeting, tls)
+                connections = _Connecting(door, driver.roll, rank, opened).connect_all(meeting, tls)
             opened.pop_all()
         named = {r: (f"task {r} at {driver.roll.addresses[r]}", connections[r]) for r in sorted(connections)}
         return cls(
@@ -148,30 +148,30 @@ class Peers:
         return np.flatnonzero(self._owners == self.rank).tolist()
 
     @property
-    def count(self) -> int:
+    def process_count(self) -> int:
         """The number of processes."""
         return len(self._connections) + 1
 
-    def post(self, level: int, batch: pa.RecordBatch) -> None:
+    def post_cells(self, level: int, batch: pa.RecordBatch) -> None:
         """Send cells to the processes of their units. Raises PeerLostError, LocalDiskError."""
         for rank, mine in split_cells(batch, self._owners[np.asarray(batch.column(0))]):
             self.post_to(rank, level, mine)
 
     def post_to(self, rank: int, level: int, batch: pa.RecordBatch) -> None:
-        """Send cells to one process. Raises as `post`."""
+        """Send cells to one process. Raises as `post_cells`."""
         if rank == self.rank:
-            self._mailbox.put(level, batch)
+            self._mailbox.put_cells(level, batch)
         else:
-            self._connections[rank].send(level, batch)
+            self._connections[rank].send_cells(level, batch)
 
-    def finish(self, level: int, number: int = 0) -> int:
+    def finish_level(self, level: int, number: int = 0) -> int:
         """Announce that this process has sent all cells of a level, and wait for the same of all others.
 
         Returns: the sum of all `number`s. Raises PeerLostError, LocalDiskError.
         """
         for connection in self._connections.values():
-            connection.end(level, number)
-        return number + self._mailbox.wait(level)
+            connection.send_end(level, number)
+        return number + self._mailbox.wait_for_level(level)
 
     def report_progress(self, done: int) -> None:
         """Tell the driver how many levels this process has done, counted once per unit."""
@@ -179,9 +179,9 @@ class Peers:
             self._reported = now
             self._report(done)
 
-    def take(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
+    def take_cells(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget the cells of a unit of this process."""
-        return self._mailbox.take(level, unit)
+        return self._mailbox.take_cells(level, unit)
 
 
 class _Connection:
@@ -195,7 +195,7 @@ class _Connection:
 
     # --- out ---
 
-    def send(self, level: int, batch: pa.RecordBatch) -> None:
+    def send_cells(self, level: int, batch: pa.RecordBatch) -> None:
         """Send cells. Raises PeerLostError."""
         slots, fragments, inputs, chunks = batch.columns
         offsets = np.frombuffer(chunks.buffers()[1], np.int32)[chunks.offset : chunks.offset + len(chunks) + 1]
@@ -203,13 +203,13 @@ class _Connection:
         integers = (np.asarray(slots), np.asarray(fragments), np.asarray(inputs), offsets - offsets[0])
         parts = [np.ascontiguousarray(part).view(np.uint8).data for part in integers]
         size = sum(part.nbytes for part in parts) + data.nbytes
-        self._write([_HEAD.pack(_CELLS, level, len(batch), size), *parts, data])
+        self._write_parts([_HEAD.pack(_CELLS, level, len(batch), size), *parts, data])
 
-    def end(self, level: int, number: int) -> None:
+    def send_end(self, level: int, number: int) -> None:
         """Send an end mark. Raises PeerLostError."""
-        self._write([_HEAD.pack(_END, level, 0, number)])
+        self._write_parts([_HEAD.pack(_END, level, 0, number)])
 
-    def beat(self) -> None:
+    def send_sign_of_life(self) -> None:
         """Send a sign of life, unless the connection is busy. One byte is sent as a whole or not at all."""
         if self._sending.acquire(blocking=False):
             try:
@@ -219,18 +219,18 @@ class _Connection:
             finally:
                 self._sending.release()
 
-    def _write(self, parts: list[bytes | memoryview]) -> None:
+    def _write_parts(self, parts: list[bytes | memoryview]) -> None:
         with self._sending:
             try:
                 send_all(self.channel, [memoryview(part) for part in parts], Deadline(PATIENCE_S), renews=True)
             except TimeoutError as err:
-                raise self.lost(f"it took no data for {PATIENCE_S:.0f} s") from err
+                raise self.lost_error(f"it took no data for {PATIENCE_S:.0f} s") from err
             except OSError as err:
-                raise self.lost(err.strerror or str(err)) from err
+                raise self.lost_error(err.strerror or str(err)) from err
 
     # --- in ---
 
-    def receive(self) -> bool:
+    def receive_data(self) -> bool:
         """Read the data that have arrived. False at the end of the connection. Raises LocalDiskError, OSError."""
         for _ in range(_READS):
             if (read := self.channel.receive_into(self._frame.room)) is None:
@@ -238,15 +238,15 @@ class _Connection:
             if not read:
                 return False
             self.heard.renew()
-            if (found := self._frame.grown(read)) is not None:
+            if (found := self._frame.add_bytes(read)) is not None:
                 level, cells, number = found
                 if cells is None:
-                    self._mailbox.end(level, self.rank, number)
+                    self._mailbox.end_level(level, self.rank, number)
                 else:
-                    self._mailbox.put(level, cells)
+                    self._mailbox.put_cells(level, cells)
         return True
 
-    def lost(self, reason: str) -> PeerLostError:
+    def lost_error(self, reason: str) -> PeerLostError:
         """The error of a peer that is no longer there."""
         return PeerLostError(self._name, reason)
 
@@ -261,13 +261,13 @@ class _Frame:
     def __init__(self) -> None:
         self._head = bytearray(_HEAD.size)
         self._body: pa.Buffer | None = None
-        self._begin()
+        self._begin_frame()
 
-    def _begin(self) -> None:
+    def _begin_frame(self) -> None:
         self._body, self._got = None, 0
         self.room = memoryview(self._head)[:1]  # the kind; a heartbeat has no more
 
-    def grown(self, read: int) -> tuple[int, pa.RecordBatch | None, int] | None:
+    def add_bytes(self, read: int) -> tuple[int, pa.RecordBatch | None, int] | None:
         """Note that `read` bytes arrived in `room`. Returns a complete frame: its level, and cells or a number."""
         self._got += read
         self.room = self.room[read:]
@@ -276,24 +276,24 @@ class _Frame:
         if self._body is None:
             if self._got == 1:
                 if self._head[:1] == _BEAT:
-                    self._begin()
+                    self._begin_frame()
                 else:
                     self.room = memoryview(self._head)[1:]
                 return None
             kind, level, count, number = _HEAD.unpack(self._head)
             if kind == _END:
-                self._begin()
+                self._begin_frame()
                 return level, None, number
             self._body = pa.allocate_buffer(number)
             self.room = memoryview(self._body).cast("B")
             return None
         _, level, count, _ = _HEAD.unpack(self._head)
-        batch = _cells(self._body, count)
-        self._begin()
+        batch = _cells_of_frame(self._body, count)
+        self._begin_frame()
         return level, batch, 0
 
 
-def _cells(body: pa.Buffer, count: int) -> pa.RecordBatch:
+def _cells_of_frame(body: pa.Buffer, count: int) -> pa.RecordBatch:
     """The cells of a frame; nothing is copied."""
     wide = 4 * count
     integers = [pa.Array.from_buffers(pa.int32(), count, [None, body.slice(i * wide, wide)]) for i in range(3)]
@@ -328,11 +328,11 @@ class _Receiver:
                 selector.register(self._woken, EVENT_READ)
                 for connection in self._connections:
                     selector.register(connection.channel, EVENT_READ, connection)
-                self._receive(selector)
+                self._receive_until_woken(selector)
         except Exception as err:  # any fault here must end the waits of the task
-            self._mailbox.fail(err)
+            self._mailbox.fail_waits(err)
 
-    def _receive(self, selector: BaseSelector) -> None:
+    def _receive_until_woken(self, selector: BaseSelector) -> None:
         beat = Deadline(BEAT_S)
         unread = {one for one in self._connections if one.channel.unread}  # by a handshake
         while True:
@@ -349,20 +349,22 @@ class _Receiver:
     def _receive_from(self, connection: _Connection, selector: BaseSelector) -> bool:
         """Read from a connection. Returns whether it holds more."""
         try:
-            there, reason = connection.receive(), "it closed the connection"
+            there, reason = connection.receive_data(), "it closed the connection"
         except OSError as err:
             there, reason = False, err.strerror or str(err)
         if not there:
             # A peer that has sent its last end mark ends when it likes.
             selector.unregister(connection.channel)
-            self._mailbox.leave(connection.rank, connection.lost(reason))
+            self._mailbox.note_leaving(connection.rank, connection.lost_error(reason))
         return there and connection.channel.unread
 
     def _exchange_life(self, connection: _Connection) -> None:
         """Send a sign of life, and look at the age of the peer's last one."""
-        connection.beat()
+        connection.send_sign_of_life()
         if connection.heard.has_passed:
-            self._mailbox.leave(connection.rank, connection.lost(f"no sign of life for {connection.heard}"))
+            self._mailbox.note_leaving(
+                connection.rank, connection.lost_error(f"no sign of life for {connection.heard}")
+            )
 
 
 class _Connecting:
@@ -375,35 +377,35 @@ class _Connecting:
         self._visits: dict[Guest, int] = {}  # connections that this process has made, with the rank of the peer
         self._made: dict[int, Channel] = {}
 
-    def connect(self, meeting: Meeting, tls: TlsContexts | None) -> dict[int, Channel]:
+    def connect_all(self, meeting: Meeting, tls: TlsContexts | None) -> dict[int, Channel]:
         """Connect to the processes of lower rank, and let processes of higher rank connect.
 
         Raises PeerLostError, PeerMissingError.
         """
-        hello = framed(_HELLO.pack(self._roll.tasks[self._rank], self._rank), meeting.token)
+        hello = frame_message(_HELLO.pack(self._roll.tasks[self._rank], self._rank), meeting.token)
         for rank in range(self._rank):
             try:
-                channel = open_channel(_connected(self._roll.addresses[rank], self._deadline), tls, accepts=False)
+                channel = open_channel(_connect_to(self._roll.addresses[rank], self._deadline), tls, accepts=False)
             except OSError as err:
-                raise self._lost(rank, f"cannot connect ({err.strerror or err})") from err
-            self._visits[self._door.visit(channel, hello, self._deadline)] = rank
+                raise self._lost_error(rank, f"cannot connect ({err.strerror or err})") from err
+            self._visits[self._door.watch_outgoing(channel, hello, self._deadline)] = rank
         while missing := set(range(meeting.count)) - {self._rank} - self._made.keys():
             if self._deadline.has_passed:
                 raise PeerMissingError(f"no connection with tasks {sorted(missing)} within {self._deadline}")
-            for guest, message in self._door.messages(self._deadline.left_s):
-                self._note(guest, message)
+            for guest, message in self._door.wait_for_messages(self._deadline.left_s):
+                self._note_message(guest, message)
         return self._made
 
-    def _note(self, guest: Guest, message: bytes | None) -> None:
+    def _note_message(self, guest: Guest, message: bytes | None) -> None:
         rank = self._visits.get(guest)
         if rank is None:
             rank = self._rank_of(message)
         elif message is None:
-            raise self._lost(rank, "it closed the connection")
+            raise self._lost_error(rank, "it closed the connection")
         if rank is None or rank in self._made:
             self._door.turn_away(guest)
         else:
-            self._made[rank] = channel = self._door.release(guest)
+            self._made[rank] = channel = self._door.release_channel(guest)
             self._opened.callback(channel.close)
 
     def _rank_of(self, message: bytes | None) -> int | None:
@@ -413,11 +415,11 @@ class _Connecting:
         task, rank = _HELLO.unpack(message)
         return rank if self._rank < rank < len(self._roll.tasks) and self._roll.tasks[rank] == task else None
 
-    def _lost(self, rank: int, reason: str) -> PeerLostError:
+    def _lost_error(self, rank: int, reason: str) -> PeerLostError:
         return PeerLostError(f"task {rank} at {self._roll.addresses[rank]}", reason)
 
 
-def _connected(address: Endpoint, deadline: Deadline) -> socket.socket:
+def _connect_to(address: Endpoint, deadline: Deadline) -> socket.socket:
     connection = world.create_connection((address.host, address.port), deadline.left_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

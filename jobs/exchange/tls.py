@@ -51,17 +51,17 @@ class TlsContexts:
 
     def __init__(self, keys: Keys) -> None:
         self._sides = {
-            ssl.PROTOCOL_TLS_SERVER: _context(ssl.PROTOCOL_TLS_SERVER, keys),
-            ssl.PROTOCOL_TLS_CLIENT: _context(ssl.PROTOCOL_TLS_CLIENT, keys),
+            ssl.PROTOCOL_TLS_SERVER: _make_context(ssl.PROTOCOL_TLS_SERVER, keys),
+            ssl.PROTOCOL_TLS_CLIENT: _make_context(ssl.PROTOCOL_TLS_CLIENT, keys),
         }
 
-    def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, accepts: bool) -> ssl.SSLObject:
+    def wrap_buffers(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, accepts: bool) -> ssl.SSLObject:
         """Begin TLS between two buffers. `accepts`: whether the peer made the connection."""
         side = ssl.PROTOCOL_TLS_SERVER if accepts else ssl.PROTOCOL_TLS_CLIENT
         return self._sides[side].wrap_bio(incoming, outgoing, server_side=accepts)
 
 
-def _context(side: "ssl._SSLMethod", keys: Keys) -> ssl.SSLContext:
+def _make_context(side: "ssl._SSLMethod", keys: Keys) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.check_hostname = False  # the certificate stands for the epoch, not for a host
     context.verify_mode = ssl.CERT_REQUIRED
@@ -69,11 +69,11 @@ def _context(side: "ssl._SSLMethod", keys: Keys) -> ssl.SSLContext:
     if side is ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # connections are not resumed
     context.load_verify_locations(cadata=keys.certificate.decode())
-    _load(context, keys)
+    _load_key(context, keys)
     return context
 
 
-def _load(context: ssl.SSLContext, keys: Keys) -> None:
+def _load_key(context: ssl.SSLContext, keys: Keys) -> None:
     """Give a context its key. Python's ssl takes it from a file only; a pipe is one that no disk has."""
     ends = []
     for text in (keys.certificate, keys.key):

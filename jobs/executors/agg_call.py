@@ -39,24 +39,24 @@ class Agg(msgspec.Struct, frozen=True):
         return self.more_types if self.arg_type is None else (self.arg_type, *self.more_types)
 
     @property
-    def first(self) -> tuple[int, str]:
+    def first_arg(self) -> tuple[int, str]:
         """The first argument's column and type. Requires: the call has an argument."""
         assert self.arg is not None
         assert self.arg_type is not None
         return self.arg, self.arg_type
 
-    def param(self, name: str) -> str | None:
+    def find_param(self, name: str) -> str | None:
         """A constant parameter by name. None if it is not set."""
         return dict(self.params).get(name)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         """The call in EXPLAIN's format: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
         args = ", ".join(f"c{a}" for a in self.args) or "*"
-        order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""
+        order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
         kept = "" if self.kept is None else f" where c{self.kept}"
         return f"{self.function.sql}({'distinct ' if self.distinct else ''}{args}{order}{kept})"
 
 
 def calls_text(calls: Sequence[Agg]) -> str:
     """Several calls in one line, for EXPLAIN."""
-    return ", ".join(call.text() for call in calls)
+    return ", ".join(call.explain_text() for call in calls)

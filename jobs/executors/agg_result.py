@@ -25,7 +25,7 @@ class AggregateError(InputError):
     group: str
 
     @property
-    def where(self) -> str:
+    def group_text(self) -> str:
         return f"for group ({self.group})" if self.group else "over all rows"
 
 
@@ -34,8 +34,8 @@ class AggregateOverflowError(AggregateError):
 
     def __str__(self) -> str:
         return (
-            f"{self.call} {self.where} does not fit {self.type_name}. Correct the rows, or replace the view by one "
-            "whose argument is cast to a wider type, such as double."
+            f"{self.call} {self.group_text} does not fit {self.type_name}. Correct the rows, or replace the view by "
+            "one whose argument is cast to a wider type, such as double."
         )
 
 
@@ -44,7 +44,7 @@ class AggregateDivisionError(AggregateError):
 
     def __str__(self) -> str:
         return (
-            f"{self.call} {self.where} divides by zero: the values of one of its columns are all the same. "
+            f"{self.call} {self.group_text} divides by zero: the values of one of its columns are all the same. "
             "Correct the rows, or replace the view by one without such a group, or with covar_pop(…) / "
             "nullif(stddev_pop(…) * stddev_pop(…), 0)."
         )
@@ -62,6 +62,6 @@ class Result:
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
 
-def doubles(values: F64, valid: Mask) -> pa.Array:
+def to_double_array(values: F64, valid: Mask) -> pa.Array:
     """A double column that is NULL if not valid."""
     return pa.array(values, pa.float64(), mask=~valid)

@@ -16,7 +16,7 @@ from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.executors.operator import show_row
 from tussock.statestore import stacked
 from tussock.statestore.errors import DamagedError
-from tussock.statestore.hummock.key import encode_keys, identities
+from tussock.statestore.hummock.key import encode_identities, encode_keys
 from tussock.statestore.hummock.same_rows import same_rows as same_rows
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -24,7 +24,7 @@ from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.state_table import Located, StateTable
 from tussock.statestore.types import UnsupportedTypeError
-from tussock.statestore.vnode import normalise, one_array, xxhash64
+from tussock.statestore.vnode import normalise_floats, one_array, xxhash64
 
 Positions = npt.NDArray[np.int64]
 
@@ -72,7 +72,7 @@ def only_inserts(chunk: pa.Table) -> bool:
     return all(bool((part.to_numpy() == 1).all()) for part in chunk[WEIGHT].chunks)
 
 
-def net(chunk: pa.Table) -> pa.Table:
+def net_chunk(chunk: pa.Table) -> pa.Table:
     """Reduce a change to as few rows as possible: merge equal rows and add their weights.
 
     Rows are equal if all columns are equal, floats by their bits. If all weights have the same sign, no rows can
@@ -93,8 +93,8 @@ def net(chunk: pa.Table) -> pa.Table:
 
 
 def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
-    """`net` for rows with arrays, maps or structs. Arrow cannot group by these, so their bytes identify them."""
-    columns = [identities(c) if is_nested(c.type) else bits_of(one_array(c)) for c in chunk.columns[:-1]]
+    """`net_chunk` for rows with arrays, maps or structs. Arrow cannot group by these, so their bytes identify them."""
+    columns = [encode_identities(c) if is_nested(c.type) else bits_of(one_array(c)) for c in chunk.columns[:-1]]
     ids, first = key_ids(columns, chunk.num_rows)
     sums = np.zeros(len(first), np.int64)
     np.add.at(sums, ids, weights)
@@ -116,22 +116,22 @@ class Halves:
     come_id: Positions
 
     @property
-    def replaced(self) -> npt.NDArray[np.bool_]:
+    def is_replaced(self) -> npt.NDArray[np.bool_]:
         """(gone,) True if a row with the same key is inserted."""
-        return _contained(self.gone_id, self.come_id)
+        return _is_contained(self.gone_id, self.come_id)
 
     @property
-    def replacing(self) -> npt.NDArray[np.bool_]:
+    def is_replacing(self) -> npt.NDArray[np.bool_]:
         """(come,) True if a row with the same key is deleted."""
-        return _contained(self.come_id, self.gone_id)
+        return _is_contained(self.come_id, self.gone_id)
 
-    def write(self, table: StateTable) -> None:
+    def write_to(self, table: StateTable) -> None:
         """Apply the changes to a table. A put replaces the row with its key, so only unreplaced rows are deleted."""
-        table.delete_rows(self.gone.filter(pa.array(~self.replaced)))
+        table.delete_rows(self.gone.filter(pa.array(~self.is_replaced)))
         table.insert_rows(self.come)
 
 
-def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
+def split_halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
     """Split the changes of a keyed stream into deletes and inserts, netted.
 
     Args:
@@ -143,10 +143,10 @@ def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
     Cost: one hash pass over the keys, and a comparison of deleted rows with their replacements. A grouping of whole
         rows only if a key has more than one row of the same sign.
     """
-    parts, repeated = _apart(chunk, key)
+    parts, repeated = _split_by_sign(chunk, key)
     if repeated is not None:
-        chunk = net(chunk)
-        parts, repeated = _apart(chunk, key)
+        chunk = net_chunk(chunk)
+        parts, repeated = _split_by_sign(chunk, key)
         if repeated is not None:
             problem = NO_ROW if weights_of(chunk)[repeated] < 0 else TWO_ROWS
             raise change_error(table, problem, chunk.select(list(key)), repeated)
@@ -157,13 +157,13 @@ def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> Non
     """Apply the changes of a keyed stream to its table.
 
     Args:
-        chunk, key: see `halves`. Requires: `key` is the table's key.
+        chunk, key: see `split_halves`. Requires: `key` is the table's key.
 
     Raises: ChangeError if a key is deleted or inserted more than once after netting.
-    Cost: as `located_rows`, or else of `halves`.
+    Cost: as `located_rows`, or else of `split_halves`.
     """
     if (located := located_rows(chunk, table, key)) is None:
-        halves(chunk, table.name, key).write(table)
+        split_halves(chunk, table.name, key).write_to(table)
     else:
         none, every = np.zeros(chunk.num_rows, np.bool_), np.ones(chunk.num_rows, np.bool_)
         table.replace_located(*located, none, every)
@@ -178,7 +178,7 @@ def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tupl
     if not key or not only_inserts(chunk):
         return None
     rows = chunk.drop_columns([WEIGHT])
-    located = table.locate(rows.select(list(key)).combine_chunks())
+    located = table.locate_keys(rows.select(list(key)).combine_chunks())
     if not differs_from_previous(located.keys).all():
         return None
     return located, rows if located.as_given else take_columns([rows], pa.array(located.order))
@@ -194,25 +194,25 @@ class WithStored:
     _table: StateTable
 
     @staticmethod
-    def of(table: StateTable, key: Sequence[int], stored: pa.Table, coming: pa.Table) -> "WithStored":
+    def from_rows(table: StateTable, key: Sequence[int], stored: pa.Table, coming: pa.Table) -> "WithStored":
         """`key`: the columns of the table's key.
 
         Raises ChangeError if a new row already exists. Cost: an encoding and a sort.
         """
         rows = pa.concat_tables([stored, coming])
-        located = table.locate(rows.select(list(key)))
-        in_order = located.take(rows)
+        located = table.locate_keys(rows.select(list(key)))
+        in_order = located.reorder_rows(rows)
         new = differs_from_previous(located.keys)
         if not new.all():
             raise change_error(table.name, TWO_ROWS, in_order.select(list(key)), int(np.argmin(new)))
         return WithStored(in_order, located.order < stored.num_rows, located, table)
 
-    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+    def keep_rows(self, stays: npt.NDArray[np.bool_]) -> None:
         """Write to the table: keep or insert the rows in `stays`, delete the others."""
         self._table.replace_located(self._located, self.rows, self.stored & ~stays, stays & ~self.stored)
 
 
-def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
+def _split_by_sign(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
     """Split a chunk by sign.
 
     Also returns the first row whose key repeats within its sign (or whose weight is not ±1), or None.
@@ -267,7 +267,7 @@ def _without_idle(parts: Halves) -> Halves:
     )
 
 
-def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:
+def _is_contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:
     """(ids,) whether `others` contains the number. Requires: the numbers are small and dense."""
     if len(ids) == 0 or len(others) == 0:
         return np.zeros(len(ids), np.bool_)
@@ -291,7 +291,7 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
     if not columns:
         return np.zeros(rows, np.int64), np.zeros(1, np.int64)
     if len(columns) == 1 and not is_nested(columns[0].type):
-        single = normalise(columns[0])
+        single = normalise_floats(columns[0])
     else:
         single = encode_keys(
             0, np.zeros(rows, np.uint16), [one_array(c) for c in columns], [KeyColumn(i) for i in range(len(columns))]

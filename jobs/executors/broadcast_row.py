@@ -30,16 +30,16 @@ class BroadcastRow:
         self._table = table
         self._places = _place_of_each_vnode(actor.vnode_count)[list(actor.vnodes)]
 
-    def read(self) -> pa.Table | None:
+    def read_row(self) -> pa.Table | None:
         """(1, …) the row as of the previous epoch; None before its first change.
 
         Cost: one batched read of the actor's vnodes.
         """
         found = self._table.get_rows(pa.table([pa.array(self._places)], names=["c0"]))
         there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
-        return _renamed(found.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
+        return _rename_columns(found.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
 
-    def write(self, row: pa.Table) -> None:
+    def write_row(self, row: pa.Table) -> None:
         """Store the row, (1, …), for all vnodes of the actor."""
         copies = take_rows(row, np.zeros(len(self._places), np.int64))
         columns = [pa.array(self._places), *copies.columns]
@@ -49,10 +49,10 @@ class BroadcastRow:
 def row_in(chunk: pa.Table) -> pa.Table | None:
     """(1, …) the new row in a chunk of the row's changes; None if it did not change."""
     come = np.flatnonzero(weights_of(chunk) > 0)
-    return take_rows(_renamed(rows_of(chunk)), come[:1]) if len(come) else None
+    return take_rows(_rename_columns(rows_of(chunk)), come[:1]) if len(come) else None
 
 
-def _renamed(row: pa.Table) -> pa.Table:
+def _rename_columns(row: pa.Table) -> pa.Table:
     return row.rename_columns([f"c{i}" for i in range(row.num_columns)])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import empty_chunk, inserts
+from tussock.jobs.chunks.chunk import empty_chunk, to_inserts
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Literal, Physical
@@ -34,16 +34,16 @@ class ValuesNode(PlainNode, frozen=True, tag="Values"):
         kinds = self.types[: len(self.columns)]
         kernel.dry_run([Literal(v, t) for column, t in zip(self.columns, kinds, strict=True) for v in column[:1]])
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (*(Computed(name) for name in self.names), Computed(""))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Values rows={self.rows} [{', '.join(self.names)}]"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "the rows, in the first epoch"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return ValuesExecutor(self, actor)
 
 
@@ -58,7 +58,7 @@ class ValuesExecutor:
         node = self._node
         if not self._actor.new or not node.rows:
             return empty_chunk(node.types)
-        return inserts(self._actor.kernel.constants((*node.columns, range(node.rows)), node.types))
+        return to_inserts(self._actor.kernel.make_constants((*node.columns, range(node.rows)), node.types))
 
 
 class RangeNode(PlainNode, frozen=True, tag="Range"):
@@ -77,16 +77,16 @@ class RangeNode(PlainNode, frozen=True, tag="Range"):
     def emits_without_input(self) -> bool:
         return True
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (Computed(self.name),)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Range {self.name} from {self.start} to {self.end} by {self.step}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "the numbers, in the first epoch"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RangeExecutor(self, actor)
 
 
@@ -104,4 +104,4 @@ class RangeExecutor:
         for vnode in actor.vnodes:
             first, end = count * vnode // actor.vnode_count, count * (vnode + 1) // actor.vnode_count
             pieces.append(node.start + node.step * np.arange(first, end, dtype=np.int64))
-        return inserts(pa.table([pa.array(np.concatenate(pieces))], names=["c0"]))
+        return to_inserts(pa.table([pa.array(np.concatenate(pieces))], names=["c0"]))

@@ -50,7 +50,7 @@ class Limbs:
             digits[part.lowest - lowest : part.lowest - lowest + len(part.digits)] += part.digits
         return Limbs(lowest, digits)
 
-    def carried(self) -> "Limbs":
+    def carry_digits(self) -> "Limbs":
         """The same sums after carries, with as few digits as possible.
 
         Each digit is in [0, 2**32), except the last one, which has the sign and is in [-2**31, 2**31).
@@ -79,11 +79,11 @@ class Limbs:
 
         m is a 53-bit integer, rounded half to even.
         """
-        carried = self.carried()
+        carried = self.carry_digits()
         negative = carried.digits[-1] < 0
         digits = (
             Limbs(carried.lowest, np.where(negative, -carried.digits, carried.digits))
-            .carried()
+            .carry_digits()
             .digits.astype(np.uint64)
         )
         top, count = _highest_nonzero(digits), len(self)
@@ -109,7 +109,7 @@ class Limbs:
     def to_int128(self) -> tuple[Int128, Mask]:
         """The sums as integers, and whether they fit."""
         n = len(self)
-        digits = np.concatenate([np.zeros((self.lowest, n), np.int64), self.carried().digits])
+        digits = np.concatenate([np.zeros((self.lowest, n), np.int64), self.carry_digits().digits])
         # Sign-extended to at least five words.
         words = np.concatenate([digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))])
         sign = words[3] << np.int64(32) >> np.int64(63)  # sign of the fourth word
@@ -137,7 +137,7 @@ def limbs_of_int128(values: Int128, weights: I64) -> Limbs:
 
 def encode_limbs(limbs: Limbs) -> pa.BinaryArray:
     """The sums in stored form, (n,) without NULLs. Cost: a few passes over (k, n)."""
-    digits = limbs.carried().digits
+    digits = limbs.carry_digits().digits
     words = (digits & _MASK).astype(np.uint32)
     k, n = words.shape
     # Words above `end` only repeat the sign of the word below them, so `end` follows the last word that does not.

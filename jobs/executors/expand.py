@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
@@ -26,36 +26,36 @@ class ExpandNode(PlainNode, frozen=True, tag="Expand"):
     behind: tuple[int, ...]
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         """A column is the input's if each projection passes it unchanged or as NULL.
 
         Other columns and the number are computed.
         """
-        return (*map(_origin, zip(*self.projections, strict=True)), Computed(""), *(Passed(c) for c in self.behind))
+        return (*map(_origin_of, zip(*self.projections, strict=True)), Computed(""), *(Passed(c) for c in self.behind))
 
     def expressions(self) -> tuple[Expr, ...]:
         """All expressions of the projections, without repetition."""
         return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Call)))
 
-    def literals(self) -> tuple[Literal, ...]:
+    def distinct_literals(self) -> tuple[Literal, ...]:
         """The constants in its projections, each once."""
         return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Literal)))
 
     def dry_run(self, kernel: Kernel) -> None:
         kernel.dry_run(self.expressions())
-        kernel.dry_run(self.literals())
+        kernel.dry_run(self.distinct_literals())
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return "Expand " + ", ".join(f"[{', '.join(map(expression_text, p))}]" for p in self.projections)
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return f"{len(self.projections)} x changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return ExpandExecutor(self, actor.kernel)
 
 
-def _origin(column: tuple[Expr, ...]) -> Origin:
+def _origin_of(column: tuple[Expr, ...]) -> Origin:
     some = {e for e in column if not (isinstance(e, Literal) and e.value is None)}
     match [*some]:
         case [Column(index)]:
@@ -81,31 +81,31 @@ class ExpandExecutor:
             return empty_chunk(node.types)
         exprs = node.expressions()
         try:
-            answer = self._kernel.project(chunk, exprs, [e.type for e in exprs])
+            answer = self._kernel.project_columns(chunk, exprs, [e.type for e in exprs])
         except RowError as err:
             raise expression_error(err, err.expression, exprs[err.expression], chunk) from err
         computed = {e: answer.column(i) for i, e in enumerate(exprs)}
-        constants = self._constants()
+        constants = self._literal_values()
         behind = [chunk.column(c) for c in node.behind]
         parts = []
         for number, projection in enumerate(node.projections):
-            columns = [_column(e, chunk, computed, constants) for e in projection]
+            columns = [_column_of(e, chunk, computed, constants) for e in projection]
             parts.append(
                 make_chunk([*columns, pa.array(np.full(chunk.num_rows, number, np.int32)), *behind], chunk[WEIGHT])
             )
-        return net(pa.concat_tables(parts))
+        return net_chunk(pa.concat_tables(parts))
 
-    def _constants(self) -> Mapping[Literal, pa.Scalar]:
+    def _literal_values(self) -> Mapping[Literal, pa.Scalar]:
         """The value of each literal in the projections."""
-        found = self._node.literals()
+        found = self._node.distinct_literals()
         unknown = [e for e in found if e.value is not None]
         one_row = pa.table({WEIGHT: pa.array([1], pa.int64())})
-        answer = self._kernel.project(one_row, unknown, [e.type for e in unknown])
+        answer = self._kernel.project_columns(one_row, unknown, [e.type for e in unknown])
         known = {e: answer.column(i)[0] for i, e in enumerate(unknown)}
         return known | {e: pa.scalar(None, arrow_type(e.type)) for e in found if e.value is None}
 
 
-def _column(
+def _column_of(
     expr: Expr, chunk: pa.Table, computed: Mapping[Expr, pa.ChunkedArray], constants: Mapping[Literal, pa.Scalar]
 ) -> pa.ChunkedArray | pa.Array:
     match expr:

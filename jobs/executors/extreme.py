@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.exact_sum import float_values
-from tussock.jobs.executors.int128 import validity
+from tussock.jobs.executors.int128 import validity_bitmap
 from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.ordered_state import OrderedLayout, OrderedState
 from tussock.jobs.executors.value_state import I64, Deposit, Side, SideState, Slot, State
@@ -38,7 +38,7 @@ class Extreme(Slot):
     retractable: bool
 
     @property
-    def reads(self) -> tuple[int, ...]:
+    def columns_read(self) -> tuple[int, ...]:
         return (self.arg,)
 
     def over_first(self) -> Slot:
@@ -60,23 +60,23 @@ class Extreme(Slot):
     def function(self) -> str:
         return "max" if self.largest else "min"
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
-        comparable = self._comparable(column)
-        restored = partial(self._restored, column, comparable)
+        comparable = self._to_comparable(column)
+        restored = partial(self._from_comparable, column, comparable)
         if not self.retractable:
             return Deposit([(comparable, self.function)], restored)
         come, gone = pa.array(weights > 0), pa.array(weights < 0)
         return Deposit([(pc.if_else(half, comparable, None), self.function) for half in (come, gone)], restored)
 
-    def spread(self, state: State) -> Deposit:
-        comparable = self._comparable(state[0])
-        return Deposit([(comparable, self.function)], partial(self._restored, state[0], comparable))
+    def deposit_of_state(self, state: State) -> Deposit:
+        comparable = self._to_comparable(state[0])
+        return Deposit([(comparable, self.function)], partial(self._from_comparable, state[0], comparable))
 
-    def add(self, before: State, change: State) -> State:
-        return [self.better(before[0], change[0])]
+    def add_change(self, before: State, change: State) -> State:
+        return [self.choose_better(before[0], change[0])]
 
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+    def read_state(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
         """The groups' extremes after `change`: the extremes of the inserted and of the deleted rows.
 
         A row that is inserted and deleted in one epoch is harmless: if it beat `before`, the deleted extreme does too,
@@ -87,25 +87,25 @@ class Extreme(Slot):
         assert isinstance(side, OrderedState)
         came, went = change
         unsure = pc.and_(pc.is_valid(went), pc.invert(self.beats(before[0], went))).to_numpy(zero_copy_only=False)
-        known = self.better(before[0], came)
+        known = self.choose_better(before[0], came)
         asked = np.flatnonzero(unsure)
         if len(asked) == 0:
             return [known]
-        (first,) = side.first(take_rows(groups, asked), (self.arg,))
+        (first,) = side.read_first(take_rows(groups, asked), (self.arg,))
         places = np.full(groups.num_rows, -1, np.int64)
         places[asked] = np.arange(len(asked))
         return [pc.if_else(pa.array(unsure), first.take(pa.array(places, mask=places < 0)), known)]
 
-    def better(self, left: pa.Array, right: pa.Array) -> pa.Array:
+    def choose_better(self, left: pa.Array, right: pa.Array) -> pa.Array:
         """The more extreme of two values. NULL loses."""
         return pc.if_else(pc.or_(pc.is_null(left), self.beats(right, left)), right, left)
 
     def beats(self, left: pa.Array, right: pa.Array) -> pa.BooleanArray:
         """Whether `left` is more extreme; False if either is NULL."""
-        x, y = self._comparable(left), self._comparable(right)
+        x, y = self._to_comparable(left), self._to_comparable(right)
         return pc.fill_null(pc.greater(x, y) if self.largest else pc.less(x, y), False)
 
-    def _comparable(self, column: pa.Array) -> pa.Array:
+    def _to_comparable(self, column: pa.Array) -> pa.Array:
         """Values in a form that Arrow compares in Spark's order.
 
         Floats become integers with NaN above all; arrays and structs become bytes; other types are unchanged.
@@ -114,7 +114,7 @@ class Extreme(Slot):
             return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
         return _ordered_bits(column) if self.arg_type in ("float", "double") else column
 
-    def _restored(self, column: pa.Array, comparable: pa.Array, values: State) -> State:
+    def _from_comparable(self, column: pa.Array, comparable: pa.Array, values: State) -> State:
         """Convert comparable values back to the column's form."""
         if is_nested(column.type):
             return [column.take(pc.index_in(v, value_set=comparable)) for v in values]
@@ -135,4 +135,4 @@ def _from_ordered_bits(column: pa.Array) -> pa.Array:
     ordered = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     bits = np.where(ordered < 0, ordered ^ np.int64(2**63 - 1), ordered)
     valid = ~null_mask(column) if column.null_count else None
-    return pa.Array.from_buffers(pa.float64(), len(bits), [validity(valid), pa.py_buffer(bits)])
+    return pa.Array.from_buffers(pa.float64(), len(bits), [validity_bitmap(valid), pa.py_buffer(bits)])

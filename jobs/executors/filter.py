@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
@@ -19,19 +19,19 @@ class FilterNode(PlainNode, frozen=True, tag="Filter"):
     condition: Expr
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.condition,)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Filter {expression_text(self.condition)}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return FilterExecutor(self, actor.kernel)
 
 
@@ -46,7 +46,7 @@ class FilterExecutor(TakesPieces):
     def __init__(self, node: FilterNode, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
-    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Process the pieces one by one. Raises the errors of `apply`."""
         return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
@@ -54,6 +54,6 @@ class FilterExecutor(TakesPieces):
         """Raises ExpressionError if the condition raises on a row. Cost: one kernel query."""
         (chunk,) = chunks
         try:
-            return net(self._kernel.filter(chunk, self._node.condition) if chunk.num_rows else chunk)
+            return net_chunk(self._kernel.filter_rows(chunk, self._node.condition) if chunk.num_rows else chunk)
         except RowError as err:
             raise expression_error(err, 0, self._node.condition, chunk) from err

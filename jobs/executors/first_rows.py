@@ -25,16 +25,16 @@ class FirstRows(PlainNode, frozen=True):
     limit: int
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"FirstRows key=[{column_list([k.column for k in self.key])}] limit={self.limit}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return FirstRowsExecutor(self)
 
 
@@ -52,7 +52,7 @@ class FirstRowsExecutor:
         first, keys = chunk.slice(0, 0), pa.array([], pa.binary())
         for start in range(0, chunk.num_rows, _PIECE_ROWS):
             piece = chunk.slice(start, _PIECE_ROWS)
-            found = self._keys(piece)
+            found = self._encode_keys(piece)
             if 0 < len(keys) == self._node.limit:
                 before = pc.less(found, keys[-1])
                 piece, found = piece.filter(before), found.filter(before)
@@ -62,6 +62,6 @@ class FirstRowsExecutor:
                 first, keys = pa.concat_tables([first, piece]).take(pa.array(order)), take_keys(keys, order)
         return first
 
-    def _keys(self, rows: pa.Table) -> pa.BinaryArray:
+    def _encode_keys(self, rows: pa.Table) -> pa.BinaryArray:
         columns = [rows.column(k.column) for k in self._node.key]
         return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, self._node.key)

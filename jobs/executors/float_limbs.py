@@ -84,11 +84,11 @@ def _take_apart(factors: Sequence[F64], lowest: int, digits: I64) -> None:
 def _two_product(a: F64, b: F64) -> tuple[F64, F64]:
     """The rounded product and its rounding error."""
     product = a * b
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    (a_high, a_low), (b_high, b_low) = _split_halves(a), _split_halves(b)
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def _halves(values: F64) -> tuple[F64, F64]:
+def _split_halves(values: F64) -> tuple[F64, F64]:
     """Split each value into a sum of two with at most 26 bits each, so that their products are exact."""
     scaled = values * _SPLIT
     high = scaled - (scaled - values)

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
-from tussock.jobs.executors.base import net, take_rows
+from tussock.jobs.executors.base import net_chunk, take_rows
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Expr, Generator
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import one_array
 
@@ -36,24 +36,24 @@ class GenerateNode(PlainNode, frozen=True, tag="Generate"):
     kept: tuple[int, ...] | None = None
 
     @property
-    def passed(self) -> tuple[int, ...]:
+    def passed_columns(self) -> tuple[int, ...]:
         """The input columns in the output."""
         return tuple(range(self.width)) if self.kept is None else self.kept
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         made = len(self.types) - self.width - 1
-        return (*(Passed(c) for c in self.passed), *(Computed(self.text()),) * made, Computed(""))
+        return (*(Passed(c) for c in self.passed_columns), *(Computed(self.explain_text()),) * made, Computed(""))
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.argument,)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"{self.generator}{' outer' if self.outer else ''}({expression_text(self.argument)})"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows x rows generated from each"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return GenerateExecutor(self, actor.kernel)
 
 
@@ -72,27 +72,27 @@ class GenerateExecutor:
         if not chunk.num_rows:
             return empty_chunk(node.types)
         try:
-            argument = one_array(self._kernel.project(chunk, (node.argument,), (node.argument.type,))["c0"])
+            argument = one_array(self._kernel.project_columns(chunk, (node.argument,), (node.argument.type,))["c0"])
         except RowError as err:
             raise expression_error(err, 0, node.argument, chunk) from err
         made: list[pa.Array]
         if node.generator is Generator.REPLICATE:
             counts, made = np.maximum(pc.fill_null(argument, 0).to_numpy(zero_copy_only=False), 0), []
         else:
-            counts, made = _elements(argument, node.generator)
-        rows, places = np.repeat(np.arange(chunk.num_rows), counts), _places(counts)
+            counts, made = _flatten_elements(argument, node.generator)
+        rows, places = np.repeat(np.arange(chunk.num_rows), counts), _index_in_list(counts)
         if node.generator is Generator.POSEXPLODE:
             made = [pa.array(places), *made]
         if node.outer:
             empty = np.flatnonzero(counts == 0)
             rows, places = np.concatenate([rows, empty]), np.concatenate([places, np.zeros(len(empty), np.int32)])
             made = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in made]
-        taken = take_rows(chunk.select([*(chunk.column_names[c] for c in node.passed), WEIGHT]), rows)
+        taken = take_rows(chunk.select([*(chunk.column_names[c] for c in node.passed_columns), WEIGHT]), rows)
         out = make_chunk([*taken.columns[: node.width], *made, pa.array(places)], taken[WEIGHT])
-        return net(conformed(out, chunk_schema(node.types)))
+        return net_chunk(conform_rows(out, chunk_schema(node.types)))
 
 
-def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
+def _flatten_elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
     """The length of each list (0 for NULL), and the columns of all elements.
 
     A map has a key and a value column. INLINE has a column per field.
@@ -106,7 +106,7 @@ def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Ar
     return counts, values.flatten() if in_parts else [values]
 
 
-def _places(counts: Counts) -> npt.NDArray[np.int32]:
+def _index_in_list(counts: Counts) -> npt.NDArray[np.int32]:
     """The index of each element in its list, from 0, e.g. 0, 1, 0, 1, 2 for counts 2, 0, 3."""
     starts = np.cumsum(counts) - counts
     return (np.arange(int(counts.sum())) - np.repeat(starts, counts)).astype(np.int32)

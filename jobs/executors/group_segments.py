@@ -24,14 +24,14 @@ class Segments:
     columns: Sequence[pa.Array]
 
     @property
-    def filled(self) -> I64:
+    def filled_groups(self) -> I64:
         """The groups that have rows."""
         return np.flatnonzero(np.diff(self.starts))
 
-    def placed(self, places: I64, column: int = 0) -> pa.Array:
+    def values_at(self, places: I64, column: int = 0) -> pa.Array:
         """(n,) per non-empty group, the value at its index in `places` (among all rows); NULL for empty groups."""
         chosen = np.full(len(self.starts) - 1, -1, np.int64)
-        chosen[self.filled] = places
+        chosen[self.filled_groups] = places
         return self.columns[column].take(pa.array(chosen, mask=chosen < 0))
 
 

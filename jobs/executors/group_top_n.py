@@ -10,8 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import difference, empty_chunk, rows_of
-from tussock.jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.executors.base import (
+    Positions,
+    WithStored,
+    net_chunk,
+    no_columns,
+    state_table,
+    take_rows,
+    write_changes,
+)
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
 from tussock.jobs.executors.window_call import FrameEnd, Over
@@ -51,34 +59,35 @@ class GroupTopN(PlainNode, frozen=True):
         """The rows by group, in order."""
         return (state_table("group_top_n", self.input_types, self.key, self.distribution),)
 
-    def lineage(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(len(self.input_types))), Computed(self._call.text()))
+    def column_origins(self) -> tuple[Origin, ...]:
+        return (*(Passed(i) for i in range(len(self.input_types))), Computed(self._window_call.explain_text()))
 
-    def text(self) -> str:
-        order = ", ".join(o.text() for o in self.order)
+    def explain_text(self) -> str:
+        order = ", ".join(o.explain_text() for o in self.order)
         notes = " append-only" if self.append_only else ""
-        return f"GroupTopN group=[{column_list(self.group)}] order=[{order}] {self._call.text()} <= {self.limit}{notes}"
+        limited = f"{self._window_call.explain_text()} <= {self.limit}"
+        return f"GroupTopN group=[{column_list(self.group)}] order=[{order}] {limited}{notes}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         if self.function is not WindowFunction.ROW_NUMBER:
             return f"changed rows + {self.limit} per touched group and their ties"
         ties = f"; {TIES}" if leaves_ties((*self.group, *(o.column for o in self.order)), self.stream_key) else ""
         return f"changed rows + {self.limit} per touched group{ties}"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return GroupTopNExecutor(self, tables[0], actor.kernel)
 
     @property
-    def _call(self) -> Over:
+    def _window_call(self) -> Over:
         return Over(self.function, (), None, "int", True, FrameEnd(FrameEdge.UNBOUNDED), FrameEnd(FrameEdge.CURRENT))
 
-    def numbered(self, rows: pa.Table, group: Positions, groups: int, kernel: Kernel) -> pa.Table:
+    def number_rows(self, rows: pa.Table, group: Positions, groups: int, kernel: Kernel) -> pa.Table:
         """Number rows that start at the beginning of their groups."""
         nothing = np.zeros(groups, np.int64)
         at = OrderedRows(
             rows, group, ordered_key(self.group, self.order, self.stream_key)[1], Before(nothing, nothing, nothing)
         )
-        numbers = values_of(self._call, at, [], kernel).values
+        numbers = values_of(self._window_call, at, [], kernel).values
         return pa.table([*rows.columns, numbers], names=[f"c{i}" for i in range(rows.num_columns + 1)])
 
 
@@ -97,41 +106,41 @@ class GroupTopNExecutor:
 
         Cost: two scans of each touched group's first rows, up to the limit and its ties.
         """
-        changes = net(chunks[0])
+        changes = net_chunk(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
         if self._node.append_only:
             return self._among_first(rows_of(changes))
-        prefixes = self._prefixes(changes)
-        groups = _distinct(take_keys(prefixes, probe_order(prefixes)))
+        prefixes = self._group_prefixes(changes)
+        groups = _distinct_prefixes(take_keys(prefixes, probe_order(prefixes)))
         before = self._first_rows(groups)
         write_changes(changes, self._table, self._key)
-        return net(difference(before, self._first_rows(groups)))
+        return net_chunk(chunk_of_difference(before, self._first_rows(groups)))
 
     def _among_first(self, coming: pa.Table) -> pa.Table:
         """Process insert-only changes.
 
         A row beyond the limit among the new rows of its group needs no comparison with stored rows.
         """
-        arriving = WithStored.of(self._table, self._key, coming.slice(0, 0), coming).rows
-        contenders = arriving.filter(pa.array(self._within(self._numbered(arriving))))
-        before = self._first_rows(_distinct(self._prefixes(contenders)))
-        both = WithStored.of(self._table, self._key, before.select(range(coming.num_columns)), contenders)
-        after = self._numbered(both.rows)
-        within = self._within(after)
-        both.keep(within)
-        return net(difference(before, after.filter(pa.array(within))))
+        arriving = WithStored.from_rows(self._table, self._key, coming.slice(0, 0), coming).rows
+        contenders = arriving.filter(pa.array(self._is_within_limit(self._number_rows(arriving))))
+        before = self._first_rows(_distinct_prefixes(self._group_prefixes(contenders)))
+        both = WithStored.from_rows(self._table, self._key, before.select(range(coming.num_columns)), contenders)
+        after = self._number_rows(both.rows)
+        within = self._is_within_limit(after)
+        both.keep_rows(within)
+        return net_chunk(chunk_of_difference(before, after.filter(pa.array(within))))
 
-    def _numbered(self, rows: pa.Table) -> pa.Table:
+    def _number_rows(self, rows: pa.Table) -> pa.Table:
         """Number rows in the table's order that start at the beginning of their groups."""
-        first = differs_from_previous(self._prefixes(rows))
-        return self._node.numbered(rows, np.cumsum(first) - 1, int(first.sum()), self._kernel)
+        first = differs_from_previous(self._group_prefixes(rows))
+        return self._node.number_rows(rows, np.cumsum(first) - 1, int(first.sum()), self._kernel)
 
-    def _within(self, numbered: pa.Table) -> npt.NDArray[np.bool_]:
+    def _is_within_limit(self, numbered: pa.Table) -> npt.NDArray[np.bool_]:
         within: npt.NDArray[np.bool_] = numbered.column(numbered.num_columns - 1).to_numpy() <= self._node.limit
         return within
 
-    def _prefixes(self, rows: pa.Table) -> pa.BinaryArray:
+    def _group_prefixes(self, rows: pa.Table) -> pa.BinaryArray:
         """The key prefix of each row's group."""
         columns = list(dict.fromkeys(self._node.group))
         return self._table.layout.prefixes_of(rows.select(columns) if columns else no_columns(rows.num_rows))
@@ -145,8 +154,8 @@ class GroupTopNExecutor:
         while len(groups):
             read = self._table.scan_between(groups, ends, asked)
             group = read.index.to_numpy()
-            rows = node.numbered(read.rows, group, len(groups), self._kernel)
-            within = self._within(rows)
+            rows = node.number_rows(read.rows, group, len(groups), self._kernel)
+            within = self._is_within_limit(rows)
             more = np.zeros(len(groups), np.bool_)
             if ties:
                 more = np.bincount(group[within], minlength=len(groups)) == asked
@@ -155,6 +164,6 @@ class GroupTopNExecutor:
         return pa.concat_tables(found)
 
 
-def _distinct(prefixes: pa.BinaryArray) -> pa.BinaryArray:
+def _distinct_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:
     """Remove repeated prefixes. Requires: they ascend."""
     return prefixes.filter(pa.array(differs_from_previous(prefixes)))

@@ -45,7 +45,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
-from tussock.jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
+from tussock.jobs.executors.base import Positions, key_ids, located_rows, split_halves, state_table, take_rows
 from tussock.jobs.executors.operator import (
     Actor,
     Computed,
@@ -67,7 +67,7 @@ from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import Located, StateTable
 from tussock.statestore.types import arrow_type
-from tussock.statestore.vnode import normalise
+from tussock.statestore.vnode import normalise_floats
 
 Mask = npt.NDArray[np.bool_]
 
@@ -128,7 +128,7 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
             _side_table("join_right", right, self.right_keys, self.right_stream_key),
         )
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         both = range(len(self.left_types) + len(self.right_types))
         if self.kind is JoinKind.EXISTENCE:
             return (*(Passed(i) for i in range(len(self.left_types))), Computed("exists"))
@@ -144,16 +144,16 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         keys = zip(self.left_keys, self.right_keys, self.null_safe, strict=True)
         pairs = (f"c{a} {'<=>' if safe else '='} right c{b}" for a, b, safe in keys)
         where = "" if self.condition is None else f" where {expression_text(self.condition)}"
         return f"HashJoin {self.kind} on {' and '.join(pairs)}{where}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows + rows joined"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashJoinExecutor(self, tables, actor.kernel)
 
 
@@ -188,31 +188,31 @@ class _Side:
     joinable: Mask  # (rows,) whether the key may equal another key: only these rows are stored
     located: Located | None  # the rows' keys in the table, if the rows are insert-only and in its order
 
-    def half(self, come: bool) -> Positions:
+    def positions_of_half(self, come: bool) -> Positions:
         """The positions of the joinable rows that are inserted (`come`) or deleted."""
         places = np.flatnonzero(self.joinable)
         half: Positions = places[(places >= self.gone) == come]
         return half
 
-    def key(self, places: Positions) -> list[pa.ChunkedArray]:
+    def key_columns(self, places: Positions) -> list[pa.ChunkedArray]:
         """The key columns of some changes."""
         chosen = pa.array(places)
         return [self.rows.column(k).take(chosen) for k in self.keys]
 
-    def forget(self) -> None:
+    def apply_deletes(self) -> None:
         """Apply the deletes. The table then contains the unchanged rows."""
-        leaving = take_rows(self.rows, self.half(come=False))
+        leaving = take_rows(self.rows, self.positions_of_half(come=False))
         if leaving.num_rows:
             self.table.delete_rows(
                 _with_degree(leaving, np.zeros(leaving.num_rows, np.int64)) if self.degree else leaving
             )
 
-    def learn(self, hits: Positions) -> None:
+    def apply_inserts(self, hits: Positions) -> None:
         """Apply the inserts. `hits`: (rows,) the degrees of the changes."""
         if self.located is not None:
             rows = _with_degree(self.rows, hits) if self.degree else self.rows
             self.table.replace_located(self.located, rows, np.zeros(len(self.joinable), np.bool_), self.joinable)
-        elif len(places := self.half(come=True)):
+        elif len(places := self.positions_of_half(come=True)):
             coming = take_rows(self.rows, places)
             self.table.insert_rows(_with_degree(coming, hits[places]) if self.degree else coming)
 
@@ -236,7 +236,7 @@ class _Degrees:
         self.hits = np.zeros(side.rows.num_rows, np.int64)
         self.change = np.zeros(self.stays.num_rows, np.int64)  # change of the degrees of `stays`
 
-    def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
+    def count_pairs(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
         """Count pairs.
 
         `rows` are the side's changes or its unchanged rows, `places` the positions of the pairs' rows in them.
@@ -249,28 +249,28 @@ class _Degrees:
             self.change = self.change + np.bincount(places, weights=signs, minlength=rows.num_rows).astype(np.int64)
 
     @property
-    def after(self) -> Positions:
+    def degrees_after(self) -> Positions:
         """(stays,) the degrees after the epoch."""
-        return self._before + self.change
+        return self._degrees_before + self.change
 
     @property
-    def _before(self) -> Positions:
+    def _degrees_before(self) -> Positions:
         degrees: Positions = self.stays.column(self.stays.num_columns - 1).to_numpy()
         return degrees
 
-    def settle(self) -> _Matched:
+    def write_changed(self) -> _Matched:
         """Write the changed degrees of unchanged rows.
 
         Without degrees, `was` and `now` are empty, since no such join reads them.
         """
         if not self.side.degree:
             return _Matched(self.hits, self.stays, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
-        after = self.after
+        after = self.degrees_after
         changed = np.flatnonzero(self.change)
         if len(changed):
             rows = take_rows(self.stays, changed)
             self.side.table.insert_rows(rows.set_column(rows.num_columns - 1, "degree", pa.array(after[changed])))
-        return _Matched(self.hits, self.stays, self._before > 0, after > 0)
+        return _Matched(self.hits, self.stays, self._degrees_before > 0, after > 0)
 
 
 def _with_degree(rows: pa.Table, degrees: Positions) -> pa.Table:
@@ -294,7 +294,7 @@ class _Matches:
     partners: Positions
     signs: Positions  # (asking,) -1 if the pair is deleted, 1 if it is inserted
 
-    def pieces(self) -> Iterator["_Piece"]:
+    def split_pieces(self) -> Iterator["_Piece"]:
         """The pairs in pieces of `pairs_at_once`. A piece may end within a key."""
         ends = np.cumsum(self.counts)
         shift = self.starts - (ends - self.counts)  # from a pair's number to the index of its partner
@@ -330,19 +330,19 @@ class _Piece:
     right: Positions
     signs: Positions
 
-    def column(self, index: int, left_width: int) -> pa.ChunkedArray:
+    def pair_column(self, index: int, left_width: int) -> pa.ChunkedArray:
         """A column of the pairs; left columns come first."""
         if index < left_width:
-            return _at(self.matches.left.column(index), self.left)
-        return _at(self.matches.right.column(index - left_width), self.right)
+            return _take_at(self.matches.left.column(index), self.left)
+        return _take_at(self.matches.right.column(index - left_width), self.right)
 
-    def where(self, mask: Mask) -> "_Piece":
+    def select_pairs(self, mask: Mask) -> "_Piece":
         """The pairs selected by a mask."""
         chosen = np.flatnonzero(mask)
         return _Piece(self.matches, self.left[chosen], self.right[chosen], self.signs[chosen])
 
 
-def _at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
+def _take_at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
     """The values at some positions, without a copy if the positions are consecutive."""
     first = int(places[0]) if len(places) else 0
     if len(places) and int(places[-1]) - first == len(places) - 1 and bool((np.diff(places) == 1).all()):
@@ -350,11 +350,11 @@ def _at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
     return column.take(pa.array(places))
 
 
-def _together(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
+def _combine_pieces(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
     """The pieces of several matches, with small pieces combined: a query costs a millisecond for any number of rows."""
     held: list[_Piece] = []
     for matches in found:
-        for piece in matches.pieces():
+        for piece in matches.split_pieces():
             if held and sum(len(p.signs) for p in held) + len(piece.signs) > matches.pairs_at_once:
                 yield held
                 held = []
@@ -380,10 +380,13 @@ class HashJoinExecutor(MakesPieces):
         self._left_table, self._right_table = tables
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Process the left and the right chunk. Raises the errors of `pieces`. Holds the whole output in memory."""
-        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
+        """Process the left and the right chunk.
 
-    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+        Raises the errors of `make_pieces`. Holds the whole output in memory.
+        """
+        return pa.concat_tables([empty_chunk(self._node.types), *self.make_pieces(*chunks)])
+
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """The output in pieces. The state is written after the last piece has been consumed.
 
         Raises:
@@ -396,10 +399,10 @@ class HashJoinExecutor(MakesPieces):
         Memory: the changes, the rows that they meet, and PIECE_BYTES of pairs.
         """
         node = self._node
-        left = self._side(
+        left = self._make_side(
             chunks[0], self._left_table, node.left_keys, node.left_stream_key, node.kind.judges_left, node.left_degree
         )
-        right = self._side(
+        right = self._make_side(
             chunks[1],
             self._right_table,
             node.right_keys,
@@ -409,33 +412,33 @@ class HashJoinExecutor(MakesPieces):
         )
         if not left.rows.num_rows and not right.rows.num_rows:
             return
-        left.forget()
-        right.forget()
+        left.apply_deletes()
+        right.apply_deletes()
         if node.looks_at_pairs:
-            of_left, of_right = yield from self._joined(left, right)
+            of_left, of_right = yield from self._emit_joined(left, right)
             yield from (
                 self._without_partner(left, of_left, right, of_right)
                 if node.kind.emits_pairs
-                else self._judged(left, of_left)
+                else self._changes_of_matched(left, of_left)
             )
-            left.learn(of_left.hits)
-            right.learn(of_right.hits)
+            left.apply_inserts(of_left.hits)
+            right.apply_inserts(of_right.hits)
         else:
             of_left = self._looked_up(left, right)
-            yield from self._judged(left, of_left)
-            left.learn(of_left.hits)
-            right.learn(np.zeros(right.rows.num_rows, np.int64))
+            yield from self._changes_of_matched(left, of_left)
+            left.apply_inserts(of_left.hits)
+            right.apply_inserts(np.zeros(right.rows.num_rows, np.int64))
 
     def _require_single(self, left: _Degrees) -> None:
         """Raises TooManyRowsError if a left row has two partners after the epoch."""
         coming = np.where(left.side.signs > 0, left.hits, 0)
-        for rows, degrees in ((left.side.rows, coming), (left.stays, left.after)):
+        for rows, degrees in ((left.side.rows, coming), (left.stays, left.degrees_after)):
             if len(many := np.flatnonzero(degrees > 1)):
                 raise TooManyRowsError(show_row(rows.select(list(range(len(self._node.left_types)))), int(many[0])))
 
     # --- the two sides -----------------------------------------------------------------------------
 
-    def _side(
+    def _make_side(
         self,
         chunk: pa.Table,
         table: StateTable,
@@ -445,18 +448,18 @@ class HashJoinExecutor(MakesPieces):
         degree: bool,
     ) -> _Side:
         if not judged:  # rows that never match affect nothing
-            chunk = some_rows(chunk, self._joinable(chunk, keys))
+            chunk = some_rows(chunk, self._is_joinable(chunk, keys))
         key, located, gone = _table_key(keys, stream_key), None, 0
         if (coming := located_rows(chunk, table, key)) is not None:
             located, rows = coming
         else:
-            parts = halves(chunk, table.name, key)
+            parts = split_halves(chunk, table.name, key)
             rows, gone = pa.concat_tables([parts.gone, parts.come]), parts.gone.num_rows
         rows = rows.combine_chunks()
         signs = np.where(np.arange(rows.num_rows) < gone, -1, 1)
-        return _Side(table, keys, judged, degree, rows, gone, signs, self._joinable(rows, keys), located)
+        return _Side(table, keys, judged, degree, rows, gone, signs, self._is_joinable(rows, keys), located)
 
-    def _joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
+    def _is_joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
         """(rows,) whether the key may equal another key."""
         mask = np.ones(rows.num_rows, np.bool_)
         for key, null_safe in zip(keys, self._node.null_safe, strict=True):
@@ -467,22 +470,25 @@ class HashJoinExecutor(MakesPieces):
 
     # --- pairs -------------------------------------------------------------------------------------
 
-    def _joined(self, left: _Side, right: _Side) -> Generator[pa.Table, None, tuple[_Matched, _Matched]]:
+    def _emit_joined(self, left: _Side, right: _Side) -> Generator[pa.Table, None, tuple[_Matched, _Matched]]:
         """Emit the pairs of the module's formula that satisfy the condition. Returns the matches of both sides."""
-        of_right, of_left = self._met(left, right, asking_is_left=True), self._met(right, left, asking_is_left=False)
+        of_right, of_left = (
+            self._match_changes(left, right, asking_is_left=True),
+            self._match_changes(right, left, asking_is_left=False),
+        )
         both = self._both_changed(left, right, come=True), self._both_changed(left, right, come=False)
         ours = _Degrees(left, None if of_left is None else of_left.left)
         theirs = _Degrees(right, None if of_right is None else of_right.right)
-        for pieces in _together([matches for matches in (of_right, of_left, *both) if matches is not None]):
-            yield from self._pairs(pieces, ours, theirs)
+        for pieces in _combine_pieces([matches for matches in (of_right, of_left, *both) if matches is not None]):
+            yield from self._emit_pairs(pieces, ours, theirs)
         if self._node.kind is JoinKind.SINGLE:
             self._require_single(ours)
-        return ours.settle(), theirs.settle()
+        return ours.write_changed(), theirs.write_changed()
 
     @staticmethod
-    def _met(asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
+    def _match_changes(asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
         """Pairs of one side's changes with unchanged rows of the other side; None if there are none."""
-        if (asked := _asked(asking, other)) is None:
+        if (asked := _keys_to_look_up(asking, other)) is None:
             return None
         scanned = other.table.scan_prefix(asked.keys)
         index, stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
@@ -495,11 +501,12 @@ class HashJoinExecutor(MakesPieces):
     @staticmethod
     def _both_changed(left: _Side, right: _Side, come: bool) -> _Matches | None:
         """Pairs of inserted rows of both sides, or of deleted rows of both sides."""
-        ours, theirs = left.half(come), right.half(come)
+        ours, theirs = left.positions_of_half(come), right.positions_of_half(come)
         if not len(ours) or not len(theirs):
             return None
         columns = [
-            pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(left.key(ours), right.key(theirs), strict=True)
+            pa.chunked_array([*a.chunks, *b.chunks])
+            for a, b in zip(left.key_columns(ours), right.key_columns(theirs), strict=True)
         ]
         ids, first = key_ids(columns, len(ours) + len(theirs))
         own, other = ids[: len(ours)], ids[len(ours) :]
@@ -510,47 +517,47 @@ class HashJoinExecutor(MakesPieces):
             left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs
         )
 
-    def _pairs(self, pieces: Sequence["_Piece"], left: _Degrees, right: _Degrees) -> Iterator[pa.Table]:
+    def _emit_pairs(self, pieces: Sequence["_Piece"], left: _Degrees, right: _Degrees) -> Iterator[pa.Table]:
         """Emit the pairs that satisfy the condition, and add them to the degrees of both sides."""
         condition = self._node.condition
         if condition is not None:
-            passed = self._passes(condition, pieces)
-            pieces = [piece.where(mask) for piece, mask in zip(pieces, passed, strict=True)]
+            passed = self._satisfies(condition, pieces)
+            pieces = [piece.select_pairs(mask) for piece, mask in zip(pieces, passed, strict=True)]
         for piece in pieces:
-            left.count(piece.matches.left, piece.left, piece.signs)
-            right.count(piece.matches.right, piece.right, piece.signs)
+            left.count_pairs(piece.matches.left, piece.left, piece.signs)
+            right.count_pairs(piece.matches.right, piece.right, piece.signs)
         if self._node.kind.emits_pairs:
             yield from (self._pair_rows(piece) for piece in pieces if len(piece.signs))
 
-    def _passes(self, condition: Expr, pieces: Sequence["_Piece"]) -> list[Mask]:
+    def _satisfies(self, condition: Expr, pieces: Sequence["_Piece"]) -> list[Mask]:
         """(pieces,) of (pairs,) whether the condition is true, from one query over its columns."""
         width = len(self._node.left_types)
         read = sorted(columns_of(condition)) or [self._node.left_keys[0]]
         columns = [
-            pa.chunked_array([chunk for piece in pieces for chunk in piece.column(c, width).chunks]) for c in read
+            pa.chunked_array([chunk for piece in pieces for chunk in piece.pair_column(c, width).chunks]) for c in read
         ]
         rows = pa.table(columns, names=[f"c{c}" for c in read])
         ends = np.cumsum([len(piece.signs) for piece in pieces])
         try:
-            answer = self._kernel.project(rows, (condition,), ("boolean",))["c0"]
+            answer = self._kernel.project_columns(rows, (condition,), ("boolean",))["c0"]
         except RowError as err:
             number = int(np.searchsorted(ends, err.row, side="right"))
             at = err.row - (int(ends[number]) - len(pieces[number].signs))
-            pair = self._columns(pieces[number].where(np.arange(len(pieces[number].signs)) == at))
+            pair = self._pair_columns(pieces[number].select_pairs(np.arange(len(pieces[number].signs)) == at))
             shown = pa.table(pair, names=[f"c{i}" for i in range(len(pair))])
             raise expression_error(RowError(err.text, err.reason, 0), 0, condition, shown) from err
         return np.split(pc.fill_null(answer, False).to_numpy(zero_copy_only=False), ends[:-1])
 
-    def _columns(self, piece: "_Piece") -> list[pa.ChunkedArray]:
+    def _pair_columns(self, piece: "_Piece") -> list[pa.ChunkedArray]:
         """The columns of pairs, without degrees."""
         width = len(self._node.left_types)
-        return [piece.column(c, width) for c in range(width + len(self._node.right_types))]
+        return [piece.pair_column(c, width) for c in range(width + len(self._node.right_types))]
 
     def _pair_rows(self, piece: "_Piece") -> pa.Table:
-        columns = self._columns(piece)
+        columns = self._pair_columns(piece)
         if self._node.kind is JoinKind.FULL:
             columns += [columns[k] for k in self._node.left_keys]
-            columns.append(_sides(BOTH, len(piece.signs)))
+            columns.append(_side_column(BOTH, len(piece.signs)))
         return make_chunk(columns, pa.array(piece.signs))
 
     # --- keys alone: semi, anti and existence without a condition -----------------------------------
@@ -561,26 +568,26 @@ class HashJoinExecutor(MakesPieces):
         All rows with a key have the same partners, so one row of the other side decides for a key.
         """
         hits = np.zeros(left.rows.num_rows, np.int64)
-        if (asked := _asked(left, right)) is not None:
+        if (asked := _keys_to_look_up(left, right)) is not None:
             there = np.zeros(asked.keys.num_rows, np.bool_)
             there[right.table.scan_prefix(asked.keys, limit=1).index.to_numpy()] = True
             hits[asked.places] += there[asked.ids]
         for come in (True, False):
             if (both := self._both_changed(left, right, come)) is not None:
                 hits[both.asking] += both.counts
-        stays, was = self._turning(left, right)
+        stays, was = self._turning_rows(left, right)
         return _Matched(hits, stays, was, ~was)
 
     @staticmethod
-    def _turning(left: _Side, right: _Side) -> tuple[pa.Table, Mask]:
+    def _turning_rows(left: _Side, right: _Side) -> tuple[pa.Table, Mask]:
         """The unchanged left rows whose key got its first or lost its last right row, and whether each was matched."""
-        asked = _asked(right, left)
+        asked = _keys_to_look_up(right, left)
         nothing = left.table.layout.rows.empty_table(), np.zeros(0, np.bool_)
         if asked is None:
             return nothing
         goes, keys = right.signs[asked.places] < 0, asked.keys.num_rows
         lost, got = np.bincount(asked.ids[goes], minlength=keys) > 0, np.bincount(asked.ids[~goes], minlength=keys) > 0
-        places = np.flatnonzero(_alone(right, left, asked.keys, lost != got))
+        places = np.flatnonzero(_has_no_partner(right, left, asked.keys, lost != got))
         if not len(places):
             return nothing
         scanned = left.table.scan_prefix(take_rows(asked.keys, places))
@@ -588,41 +595,47 @@ class HashJoinExecutor(MakesPieces):
 
     # --- matched and unmatched rows -----------------------------------------------------------------
 
-    def _judged(self, left: _Side, matched: _Matched) -> list[pa.Table]:
+    def _changes_of_matched(self, left: _Side, matched: _Matched) -> list[pa.Table]:
         """The change of the matched left rows (semi), the unmatched ones (anti), or both with a flag (existence)."""
         types, kind = self._node.left_types, self._node.kind
         if kind is not JoinKind.EXISTENCE:
             return [
                 make_chunk(rows.columns, pa.array(signs))
-                for rows, signs in _turned(left, matched, types, kind.keeps_matched)
+                for rows, signs in _changed_matches(left, matched, types, kind.keeps_matched)
             ]
         return [
             make_chunk([*rows.columns, pa.repeat(pa.scalar(exists), rows.num_rows)], pa.array(signs))
             for exists in (True, False)
-            for rows, signs in _turned(left, matched, types, exists)
+            for rows, signs in _changed_matches(left, matched, types, exists)
         ]
 
     def _without_partner(self, left: _Side, of_left: _Matched, right: _Side, of_right: _Matched) -> list[pa.Table]:
         """The change of the rows without a partner, padded with NULL."""
         node, out = self._node, list[pa.Table]()
         if left.judged:
-            for rows, signs in _turned(left, of_left, node.left_types, which=False):
+            for rows, signs in _changed_matches(left, of_left, node.left_types, which=False):
                 columns = [*rows.columns, *(pa.nulls(len(signs), arrow_type(t)) for t in node.right_types)]
                 columns += (
-                    [*(rows.column(k) for k in node.left_keys), _sides(LEFT_ALONE, len(signs))] if right.judged else []
+                    [*(rows.column(k) for k in node.left_keys), _side_column(LEFT_ALONE, len(signs))]
+                    if right.judged
+                    else []
                 )
                 out.append(make_chunk(columns, pa.array(signs)))
         if right.judged:
-            for rows, signs in _turned(right, of_right, node.right_types, which=False):
+            for rows, signs in _changed_matches(right, of_right, node.right_types, which=False):
                 columns = [*(pa.nulls(len(signs), arrow_type(t)) for t in node.left_types), *rows.columns]
                 columns += (
-                    [*(rows.column(k) for k in node.right_keys), _sides(RIGHT_ALONE, len(signs))] if left.judged else []
+                    [*(rows.column(k) for k in node.right_keys), _side_column(RIGHT_ALONE, len(signs))]
+                    if left.judged
+                    else []
                 )
                 out.append(make_chunk(columns, pa.array(signs)))
         return out
 
 
-def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -> Iterator[tuple[pa.Table, Positions]]:
+def _changed_matches(
+    side: _Side, matched: _Matched, types: Sequence[str], which: bool
+) -> Iterator[tuple[pa.Table, Positions]]:
     """The change of a side's matched rows, or of its unmatched ones (`which`): rows with their signs."""
     changes = np.flatnonzero((matched.hits > 0) == which)
     if len(changes):
@@ -643,7 +656,7 @@ class _Asked(NamedTuple):
     keys: pa.Table  # the distinct keys, as prefixes of the other side's table
 
 
-def _asked(asking: _Side, other: _Side) -> _Asked | None:
+def _keys_to_look_up(asking: _Side, other: _Side) -> _Asked | None:
     """The keys that the changes of `asking` look up. None if the other side's table cannot contain any of them."""
     if other.table.is_empty():
         return None
@@ -652,7 +665,7 @@ def _asked(asking: _Side, other: _Side) -> _Asked | None:
     mask = asking.joinable
     for column, key in zip(other.keys, asking.keys, strict=True):
         if mine[column] != key and asking.rows.num_rows:  # joined with two of our columns, which must be equal
-            one, two = (pa.table([normalise(asking.rows.column(k))], names=["k"]) for k in (key, mine[column]))
+            one, two = (pa.table([normalise_floats(asking.rows.column(k))], names=["k"]) for k in (key, mine[column]))
             mask = mask & same_rows(one, two)
     places = np.flatnonzero(mask)
     if not len(places):
@@ -663,7 +676,7 @@ def _asked(asking: _Side, other: _Side) -> _Asked | None:
     return _Asked(places, ids, take_rows(pa.table(columns, names=[f"k{i}" for i in range(len(columns))]), first))
 
 
-def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
+def _has_no_partner(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
     """(keys,) which of the `asked` keys have no unchanged row on the asking side.
 
     `keys`: prefixes of the other side's table.
@@ -678,5 +691,5 @@ def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
     return alone
 
 
-def _sides(which: int, rows: int) -> pa.Array:
+def _side_column(which: int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(which, pa.int8()), rows)

@@ -22,13 +22,13 @@ class RecomputedSlot(Slot):
 
     __slots__ = ()
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
-        return Deposit([], _nothing)
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+        return Deposit([], _keep_state)
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         raise NotImplementedError
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         raise NotImplementedError
 
 
@@ -48,12 +48,12 @@ class _OfRows(RecomputedSlot):
     def side(self) -> Side:
         return self.rows
 
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+    def read_state(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
         assert isinstance(side, OrderedState)
-        return [self.of(side, groups)]
+        return [self.compute_states(side, groups)]
 
     @abstractmethod
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+    def compute_states(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
         """The states of some groups."""
 
 
@@ -71,12 +71,12 @@ class OfValues(RecomputedSlot):
     def side(self) -> Side:
         return self.values
 
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+    def read_state(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
         assert isinstance(side, DistinctState)
-        return [self.of(side.all(groups))]
+        return [self.compute_states(side.read_all(groups))]
 
     @abstractmethod
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         """The states of groups with these values."""
 
 
@@ -93,19 +93,19 @@ class FirstRow(_OfRows):
     def ends(self) -> Ends:
         return Ends(0, 1) if self.last else Ends(1, 0)
 
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        return rows.first(groups, (self.column,), self.last)[0]
+    def compute_states(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return rows.read_first(groups, (self.column,), self.last)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class OfAllRows(_OfRows):
     """A slot over all rows of a group in order."""
 
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        return self.whole(rows.all(groups, (self.column,)))
+    def compute_states(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return self.states_of_rows(rows.read_all(groups, (self.column,)))
 
     @abstractmethod
-    def whole(self, rows: Segments) -> pa.Array:
+    def states_of_rows(self, rows: Segments) -> pa.Array:
         """The states of groups with these values of the column."""
 
 
@@ -122,13 +122,13 @@ class FirstRowsSlot(OfAllRows):
     def ends(self) -> Ends:
         return Ends(self.count, 0)
 
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        return self.whole(rows.firsts(groups, self.column, self.count))
+    def compute_states(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return self.states_of_rows(rows.read_firsts(groups, self.column, self.count))
 
-    def whole(self, rows: Segments) -> pa.Array:
+    def states_of_rows(self, rows: Segments) -> pa.Array:
         found = first_rows(rows, self.count)
         empty = pa.array(np.diff(found.starts) == 0)
-        return pc.if_else(empty, None, lists(found, self.type))
+        return pc.if_else(empty, None, lists_per_group(found, self.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ class Joined(OfAllRows):
 
     delimiter: str  # in hexadecimal if the values are binary
 
-    def whole(self, rows: Segments) -> pa.Array:
-        return joined(rows, self.delimiter)
+    def states_of_rows(self, rows: Segments) -> pa.Array:
+        return join_texts(rows, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +152,17 @@ class JoinedDistinct(OfValues):
     def types(self) -> tuple[str, ...]:
         return self.values.types[-1:]
 
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         texts = Segments(values.starts, [values.columns[len(self.values.types) - 1]])
-        return joined(reversed_segments(texts) if self.descending else texts, self.delimiter)
+        return join_texts(reversed_segments(texts) if self.descending else texts, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected(OfAllRows):
     """A list of a column's values in a group's ordered rows; empty without rows. Reads the touched groups."""
 
-    def whole(self, rows: Segments) -> pa.Array:
-        return lists(rows, self.type)
+    def states_of_rows(self, rows: Segments) -> pa.Array:
+        return lists_per_group(rows, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ class CollectedDistinct(OfValues):
     def types(self) -> tuple[str, ...]:
         return (self.type,)
 
-    def of(self, values: Segments) -> pa.Array:
-        return lists(values, self.type)
+    def compute_states(self, values: Segments) -> pa.Array:
+        return lists_per_group(values, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +189,15 @@ class Mode(OfValues):
     greatest: bool
     once: bool
 
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
-        starts, ends = values.starts[values.filled], values.starts[values.filled + 1]
+        starts, ends = values.starts[values.filled_groups], values.starts[values.filled_groups + 1]
         if not len(starts):
-            return values.placed(starts)
+            return values.values_at(starts)
         most = np.repeat(np.maximum.reduceat(counts, starts), ends - starts)
         candidates = np.flatnonzero(counts == most)
         place = np.searchsorted(candidates, ends) - 1 if self.greatest else np.searchsorted(candidates, starts)
-        return values.placed(candidates[place])
+        return values.values_at(candidates[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +218,17 @@ class Percentile(OfValues):
     def types(self) -> tuple[str, ...]:
         return (self.type,)
 
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
         upto = np.concatenate([[0], np.cumsum(counts)])
-        below = upto[values.starts[values.filled]]  # number of rows in earlier groups
-        return self.among(
+        below = upto[values.starts[values.filled_groups]]  # number of rows in earlier groups
+        return self.states_among(
             values.columns[0],
             np.diff(upto[values.starts]),
             lambda place: np.searchsorted(upto, below + place, "right") - 1,
         )
 
-    def among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
+    def states_among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
         """(n,) the states of groups with these row counts.
 
         Args:
@@ -238,20 +238,24 @@ class Percentile(OfValues):
         there = rows > 0
         filled = rows[there]
         place: Callable[[I64], I64] = (lambda i: at(filled - 1 - i)) if self.reverse else at
-        found = self._discrete(column, filled, place) if self.discrete else self._between(column, filled, place)
+        found = (
+            self._discrete_values(column, filled, place)
+            if self.discrete
+            else self._interpolated_values(column, filled, place)
+        )
         if not self.type.startswith("array"):
             return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
         offsets = np.concatenate([[0], np.cumsum(there) * len(self.shares)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), found, mask=pa.array(~there))
 
-    def _discrete(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
+    def _discrete_values(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
         """(filled groups * shares,) the values themselves."""
         places = [place(np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1) for share in self.shares]
         kind = arrow_type(self.type)
         taken = column.take(pa.array(np.stack(places, axis=1).ravel()))
         return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
 
-    def _between(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
+    def _interpolated_values(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
         """(filled groups * shares,) interpolated doubles. Intervals are truncated toward zero, as in Spark."""
         whole = column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
         numbers: F64 = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -281,9 +285,9 @@ class Estimate(OfValues):
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         registers = values.columns[0].to_numpy(zero_copy_only=False).astype(np.int64)
-        return pa.array(self.corrections.counts(values.starts, registers))
+        return pa.array(self.corrections.estimate_counts(values.starts, registers))
 
 
 def counts_of(segments: Segments) -> I64:
@@ -308,14 +312,14 @@ def reversed_segments(segments: Segments) -> Segments:
     return Segments(segments.starts, [column.take(places) for column in segments.columns])
 
 
-def lists(segments: Segments, type_name: str) -> pa.Array:
+def lists_per_group(segments: Segments, type_name: str) -> pa.Array:
     """(n,) a list per group, from the first column."""
     return pa.ListArray.from_arrays(pa.array(segments.starts.astype(np.int32)), segments.columns[0]).cast(
         arrow_type(type_name)
     )
 
 
-def joined(segments: Segments, delimiter: str) -> pa.Array:
+def join_texts(segments: Segments, delimiter: str) -> pa.Array:
     """(n,) the first column's texts (or bytes) per group, joined by a delimiter; NULL for a group without rows."""
     texts = segments.columns[0]
     binary = pa.types.is_binary(texts.type)
@@ -325,5 +329,5 @@ def joined(segments: Segments, delimiter: str) -> pa.Array:
     return pc.if_else(empty, None, pc.binary_join(lists, between)).cast(texts.type)
 
 
-def _nothing(columns: State) -> State:
+def _keep_state(columns: State) -> State:
     return columns

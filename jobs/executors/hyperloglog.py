@@ -45,7 +45,7 @@ class Corrections:
     estimates: tuple[float, ...]
     biases: tuple[float, ...]
 
-    def counts(self, starts: I64, registers: I64) -> I64:
+    def estimate_counts(self, starts: I64, registers: I64) -> I64:
         """(n,) the estimated number of distinct values per group.
 
         Args:
@@ -61,18 +61,18 @@ class Corrections:
         filled = np.bincount(group[last], minlength=groups)
         weights = np.ldexp(1.0, -(registers[last] % RANKS).astype(np.int32))
         inverse: F64 = np.bincount(group[last], weights, groups).astype(np.float64, copy=False)
-        return self.estimated(inverse, filled)
+        return self.estimate_from_sums(inverse, filled)
 
-    def estimated(self, inverse: F64, filled: I64) -> I64:
+    def estimate_from_sums(self, inverse: F64, filled: I64) -> I64:
         """(n,) the estimates from the sum of 2^-M over the nonzero registers, and the number of these."""
         m = 1 << self.precision
         zeros = (m - filled).astype(np.float64)
-        estimate = self._corrected(_alpha(self.precision, m) * m * m / (inverse + zeros), m)
+        estimate = self._correct_bias(_alpha(self.precision, m) * m * m / (inverse + zeros), m)
         with np.errstate(divide="ignore"):
             linear = m * np.log(m / zeros)
         return np.floor(np.where((zeros > 0) & (linear <= self.threshold), linear, estimate) + 0.5).astype(np.int64)
 
-    def _corrected(self, raw: F64, m: int) -> F64:
+    def _correct_bias(self, raw: F64, m: int) -> F64:
         """Subtract the mean bias of the nearest estimates.
 
         A window moves up while that brings nearer estimates into it.

@@ -50,7 +50,9 @@ class Int128:
         """
         pairs = np.empty(len(self), _PAIR)
         pairs["low"], pairs["high"] = self.low, self.high
-        return pa.Array.from_buffers(pa.decimal128(precision, scale), len(self), [validity(valid), pa.py_buffer(pairs)])
+        return pa.Array.from_buffers(
+            pa.decimal128(precision, scale), len(self), [validity_bitmap(valid), pa.py_buffer(pairs)]
+        )
 
     def __add__(self, other: "Int128") -> "Int128":
         low = self.low + other.low
@@ -83,6 +85,6 @@ class Int128:
         return np.where(self.high < 0, -floats, floats)
 
 
-def validity(valid: Mask | None) -> pa.Buffer | None:
+def validity_bitmap(valid: Mask | None) -> pa.Buffer | None:
     """Arrow's validity bitmap; None if all values are valid."""
     return None if valid is None or bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))

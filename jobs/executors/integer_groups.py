@@ -26,7 +26,7 @@ def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Arra
         None for other types, for NULLs, and without rows.
     Cost: about 4 ns per row and column if keys are dense, otherwise a sort of the keys in addition.
     """
-    if len(key) == 0 or not all(_plain(column, pa.int64()) for column in columns):
+    if len(key) == 0 or not all(_is_plain(column, pa.int64()) for column in columns):
         return None
     if not pa.types.is_signed_integer(key.type) or key.null_count:
         return None
@@ -63,5 +63,5 @@ def _by_sorting(keys: I64, values: Sequence[I64]) -> tuple[I64, list[I64]]:
     return ordered[first], [np.add.reduceat(column[order], first) for column in values]
 
 
-def _plain(column: pa.Array, kind: pa.DataType) -> bool:
+def _is_plain(column: pa.Array, kind: pa.DataType) -> bool:
     return bool(column.type.equals(kind)) and column.null_count == 0

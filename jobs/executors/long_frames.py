@@ -38,7 +38,7 @@ class LongFrames:
     first: Positions
     end: Positions
 
-    def reversed(self) -> "LongFrames":
+    def reverse_frames(self) -> "LongFrames":
         """The same frames over the rows in reverse. Frames that end with their partition then begin with it."""
         rows = len(self.ranks)
         partition = self.partition[::-1]
@@ -54,7 +54,7 @@ class LongFrames:
         return LongFrames(self.ranks[chosen], self.size, self.partition[chosen], first, end)
 
     @property
-    def filled(self) -> npt.NDArray[np.bool_]:
+    def has_rows(self) -> npt.NDArray[np.bool_]:
         """(n,) whether a frame has rows."""
         return self.end > self.first
 
@@ -67,15 +67,17 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end
         from_an_end: whether all frames begin with their partition.
     """
     if isinstance(slot, Percentile) and slot.values.times is None and not slot.once:
-        filled = replace(frames, first=frames.first[frames.filled], end=frames.end[frames.filled])
-        return slot.among(values, frames.end - frames.first, lambda places: _at_places(filled, places))
+        filled = replace(frames, first=frames.first[frames.has_rows], end=frames.end[frames.has_rows])
+        return slot.states_among(values, frames.end - frames.first, lambda places: _at_places(filled, places))
     if not from_an_end:
         return None
     if isinstance(slot, Mode) and not slot.once:
-        return values.take(_modes(frames, slot.greatest))
+        return values.take(_find_modes(frames, slot.greatest))
     if isinstance(slot, Estimate):
         return pa.array(
-            slot.corrections.estimated(*_registers(frames, values.to_numpy(zero_copy_only=False).astype(np.int64)))
+            slot.corrections.estimate_from_sums(
+                *_sum_registers(frames, values.to_numpy(zero_copy_only=False).astype(np.int64))
+            )
         )
     if isinstance(slot, FirstRowsSlot):
         return _first_rows(slot, values, frames)
@@ -103,7 +105,7 @@ def _at_places(frames: LongFrames, places: Positions) -> Positions:
     return found
 
 
-def _modes(frames: LongFrames, greatest: bool) -> pa.Array:
+def _find_modes(frames: LongFrames, greatest: bool) -> pa.Array:
     """(n,) the rank of the most frequent value; ties give the least or the greatest value.
 
     A row that is the n-th with its value beats all rows with a lower count.
@@ -115,12 +117,14 @@ def _modes(frames: LongFrames, greatest: bool) -> pa.Array:
     times[order] = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
     value = frames.ranks if greatest else frames.size - 1 - frames.ranks
     ahead, places = np.unique(times * max(frames.size, 1) + value, return_inverse=True)
-    best = _running(places, frames.partition, len(ahead))[np.maximum(frames.end - 1, 0)] if len(order) else frames.end
+    best = (
+        _running_max(places, frames.partition, len(ahead))[np.maximum(frames.end - 1, 0)] if len(order) else frames.end
+    )
     chosen = ahead[best] % max(frames.size, 1) if len(order) else best
-    return pa.array(chosen if greatest else frames.size - 1 - chosen, mask=~frames.filled)
+    return pa.array(chosen if greatest else frames.size - 1 - chosen, mask=~frames.has_rows)
 
 
-def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np.float64], Positions]:
+def _sum_registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np.float64], Positions]:
     """The sum of 2^-M over the nonzero registers of each frame, and the number of these registers.
 
     Args:
@@ -131,18 +135,22 @@ def _registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArray[np
     cell = frames.partition * (int(codes.max(initial=0)) // RANKS + 1) + codes // RANKS
     order = np.argsort(cell, kind="stable")
     _, section = np.unique(cell[order], return_inverse=True)
-    most = _running(codes[order] % RANKS, section, RANKS)
+    most = _running_max(codes[order] % RANKS, section, RANKS)
     before = np.where(np.diff(section, prepend=-1) != 0, 0, np.concatenate([[0], most[:-1]]))
     sums = np.zeros((3, len(order) + 1), np.int64)
     sums[:, 1:][:, order] = np.stack(
-        [_units(most, 32) - _units(before, 32), _units(most, 64) - _units(before, 64), before == 0]
+        [
+            _power_units(most, 32) - _power_units(before, 32),
+            _power_units(most, 64) - _power_units(before, 64),
+            before == 0,
+        ]
     )
     np.cumsum(sums, axis=1, out=sums)
     coarse, fine, filled = sums[:, frames.end] - sums[:, frames.first]
     return np.ldexp(coarse.astype(np.float64), -32) + np.ldexp(fine.astype(np.float64), -64), filled
 
 
-def _units(rank: Positions, bits: int) -> Positions:
+def _power_units(rank: Positions, bits: int) -> Positions:
     """2^-rank in units of 2^-bits, for the 32 ranks up to `bits`.
 
     0 for other ranks, and for the rank 0 of an empty register.
@@ -162,17 +170,17 @@ def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa
     for i in range(slot.count):
         best = np.maximum.accumulate(passed)
         held = (best - none)[last] if len(best) else np.zeros(len(last), np.int64)
-        found[:, i] = np.where(frames.filled & (held > 0), len(frames.ranks) - held, -1)
+        found[:, i] = np.where(frames.has_rows & (held > 0), len(frames.ranks) - held, -1)
         if not (found[:, i] >= 0).any():
             break
         ahead = np.where(begins, none, np.concatenate([[0], best[:-1]]))
         passed = np.minimum(passed, ahead)
     there = found >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-    return slot.whole(Segments(starts, [values.take(pa.array(found[there]))]))
+    return slot.states_of_rows(Segments(starts, [values.take(pa.array(found[there]))]))
 
 
-def _running(values: Positions, section: Positions, limit: int) -> Positions:
+def _running_max(values: Positions, section: Positions, limit: int) -> Positions:
     """(n,) the greatest value so far in each section. Requires: values are at least 0 and below `limit`."""
     apart = section * limit
     greatest: Positions = np.maximum.accumulate(values + apart) - apart

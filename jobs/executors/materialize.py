@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import WEIGHT, difference, empty_chunk, some_rows
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, some_rows
 from tussock.jobs.executors.base import (
     NO_ROW,
     TWO_ROWS,
     Positions,
     change_error,
-    halves,
     located_rows,
     no_columns,
+    split_halves,
     state_table,
     take_rows,
     weights_of,
@@ -60,17 +60,17 @@ class Materialize(PlainNode, frozen=True, omit_defaults=True):
         """The view's rows."""
         return (state_table("rows", self.types, self.key, self.distribution),)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Own(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
-        order = f" order=[{', '.join(o.text() for o in self.order)}]" if self.order else ""
+    def explain_text(self) -> str:
+        order = f" order=[{', '.join(o.explain_text() for o in self.order)}]" if self.order else ""
         return f"Materialize key=[{column_list(self.stream_key)}]{order}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return MaterializeExecutor(self, tables[0])
 
 
@@ -87,7 +87,7 @@ class MaterializeExecutor(TakesPieces):
         self._node, self._table = node, table
         self._key = tuple(k.column for k in node.key)
 
-    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Process the pieces one by one. Raises the errors of `apply`."""
         return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
@@ -101,21 +101,21 @@ class MaterializeExecutor(TakesPieces):
             return empty_chunk(self._node.types)
         if (ordered := _in_key_order(chunks[0], self._table, self._key)) is not None:
             return self._apply_ordered(ordered)
-        parts = halves(chunks[0], self._table.name, self._key)
-        self._check(some_rows(parts.gone, ~parts.replaced), some_rows(parts.come, ~parts.replacing))
-        parts.write(self._table)
-        return difference(parts.gone, parts.come)
+        parts = split_halves(chunks[0], self._table.name, self._key)
+        self._check_rows(some_rows(parts.gone, ~parts.is_replaced), some_rows(parts.come, ~parts.is_replacing))
+        parts.write_to(self._table)
+        return chunk_of_difference(parts.gone, parts.come)
 
     def _apply_ordered(self, changes: "_Ordered") -> pa.Table:
         replaced = changes.place >= 0
-        gone, come = some_rows(changes.gone, ~replaced), some_rows(changes.come, ~changes.replacing)
-        self._check(gone, come, changes.located if changes.gone.num_rows == 0 else None)
-        idle, idle_come = changes.idle()
+        gone, come = some_rows(changes.gone, ~replaced), some_rows(changes.come, ~changes.is_replacing)
+        self._check_rows(gone, come, changes.located if changes.gone.num_rows == 0 else None)
+        idle, idle_come = changes.idle_masks()
         self._table.delete_rows(gone)
         self._table.replace_located(changes.located, changes.come, np.zeros(len(idle_come), np.bool_), ~idle_come)
-        return difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
+        return chunk_of_difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
 
-    def _check(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
+    def _check_rows(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
         """Check that the keys of `come` do not exist, and that the rows of `gone` do.
 
         `located`: the located keys of `come` if `gone` is empty.
@@ -147,13 +147,13 @@ class _Ordered:
     place: Positions  # (gone,) index of the inserted row with the same key, or -1
 
     @property
-    def replacing(self) -> Mask:
+    def is_replacing(self) -> Mask:
         """(come,) True if a row with the same key is deleted."""
         mask = np.zeros(self.come.num_rows, np.bool_)
         mask[self.place[self.place >= 0]] = True
         return mask
 
-    def idle(self) -> tuple[Mask, Mask]:
+    def idle_masks(self) -> tuple[Mask, Mask]:
         """(gone,) and (come,) True if an equal row is deleted and inserted."""
         replaced = np.flatnonzero(self.place >= 0)
         there = self.place[replaced]
@@ -191,5 +191,5 @@ def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Or
         return None
     if not len(here.keys):
         return _Ordered(gone, come, here, np.full(count, -1, np.int64))
-    place, found = SortedKeys(here.keys).find(Probes(left.keys), slice(None))
+    place, found = SortedKeys(here.keys).find_probes(Probes(left.keys), slice(None))
     return _Ordered(gone, come, here, np.where(found, place, -1))

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk
-from tussock.jobs.executors.base import halves, key_ids, state_table, take_rows
+from tussock.jobs.executors.base import key_ids, split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.hash_join import HashJoin, HashJoinExecutor
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
@@ -48,7 +48,7 @@ class NullAwareAnti(PlainNode, frozen=True):
     types: tuple[str, ...]
 
     @property
-    def anti(self) -> HashJoin:
+    def anti_join(self) -> HashJoin:
         """The join of the rows with non-NULL keys."""
         sides = (self.left_types, self.right_types, self.left_keys, self.right_keys)
         return HashJoin(*sides, (False,), self.left_stream_key, self.right_stream_key, None, self.types, JoinKind.ANTI)
@@ -58,20 +58,20 @@ class NullAwareAnti(PlainNode, frozen=True):
         key = [KeyColumn(k) for k in dict.fromkeys((*self.left_keys, *self.left_stream_key))]
         nulls = state_table("not_in_nulls", self.left_types, key, self.left_keys)
         facts = broadcast_row_table("not_in_facts", ("boolean", "boolean"))
-        return (*self.anti.state_tables(), nulls, facts)
+        return (*self.anti_join.state_tables(), nulls, facts)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return (
             "changed rows + rows with their keys; all left rows if the first right NULL appears or the last disappears"
         )
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NullAwareAntiExecutor(self, tables, actor)
 
 
@@ -91,7 +91,7 @@ class NullAwareAntiExecutor:
         self._node, self._actor = node, actor
         self._left, self._right, self._nulls, facts = tables
         self._facts = BroadcastRow(facts, actor)
-        self._anti = HashJoinExecutor(node.anti, tables[:2], actor.kernel)
+        self._anti = HashJoinExecutor(node.anti_join, tables[:2], actor.kernel)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Process the left chunk, the right chunk and the changed facts.
@@ -105,55 +105,55 @@ class NullAwareAntiExecutor:
         after = before if (changed := _facts_in(counts)) is None else changed
         out = [empty_chunk(self._node.types)]
         if after.has_null and not before.has_null:
-            out += self._everything(before, -1)
+            out += self._all_left_rows(before, -1)
         key = left.column(self._node.left_keys[0])
         known = self._anti.apply(left.filter(pc.is_valid(key)), right)
         unknown = self._change_nulls(left.filter(pc.is_null(key)), before, after)
         if not before.has_null and not after.has_null:
             out += [known, *unknown]
         if before.has_null and not after.has_null:
-            out += self._everything(after, 1)
+            out += self._all_left_rows(after, 1)
         if after != before:
             self._write_facts(after)
         return pa.concat_tables(out)
 
     def _change_nulls(self, chunk: pa.Table, before: _Facts, after: _Facts) -> list[pa.Table]:
         """Apply the changes of left rows with a NULL key, which are in the output while there are no right rows."""
-        parts = halves(
+        parts = split_halves(
             chunk, self._nulls.name, tuple(dict.fromkeys((*self._node.left_keys, *self._node.left_stream_key)))
         )
         out: list[pa.Table] = []
         if before.empty and after.empty:
-            out = [_weighted(parts.gone, -1), _weighted(parts.come, 1)]
+            out = [_with_weight(parts.gone, -1), _with_weight(parts.come, 1)]
         elif before.empty:
-            out = [_weighted(rows, -1) for rows in self._nulls.scan(self._actor.vnodes)]
-        parts.write(self._nulls)
+            out = [_with_weight(rows, -1) for rows in self._nulls.scan(self._actor.vnodes)]
+        parts.write_to(self._nulls)
         if after.empty and not before.empty:
-            out = [_weighted(rows, 1) for rows in self._nulls.scan(self._actor.vnodes)]
+            out = [_with_weight(rows, 1) for rows in self._nulls.scan(self._actor.vnodes)]
         return out
 
-    def _everything(self, facts: _Facts, weight: int) -> Iterator[pa.Table]:
+    def _all_left_rows(self, facts: _Facts, weight: int) -> Iterator[pa.Table]:
         """All left rows in the output while no right key is NULL, from the tables' current rows."""
         for rows in self._left.scan(self._actor.vnodes):
             keys = pa.table([rows.column(self._node.left_keys[0])], names=["k0"])
             ids, first = key_ids(keys.columns, keys.num_rows)
             matched = np.zeros(len(first), np.bool_)
             matched[self._right.scan_prefix(take_rows(keys, first), limit=1).index.to_numpy()] = True
-            yield _weighted(rows.filter(pa.array(~matched[ids])), weight)
+            yield _with_weight(rows.filter(pa.array(~matched[ids])), weight)
         if facts.empty:
-            yield from (_weighted(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
+            yield from (_with_weight(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
 
     def _read_facts(self) -> _Facts:
         """The facts as of the previous epoch. Before the first row arrived, the right side was empty."""
-        if (row := self._facts.read()) is None:
+        if (row := self._facts.read_row()) is None:
             return _Facts(True, False)
         return _Facts(*(column[0].as_py() for column in row.columns))
 
     def _write_facts(self, facts: _Facts) -> None:
-        self._facts.write(pa.table([[facts.empty], [facts.has_null]], names=["c0", "c1"]))
+        self._facts.write_row(pa.table([[facts.empty], [facts.has_null]], names=["c0", "c1"]))
 
 
-def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
     return make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight)))
 
 

@@ -33,16 +33,16 @@ class NumberCopies(PlainNode, frozen=True):
         """The number of copies of each row."""
         return (state_table("copies", ("bigint", "bigint", "bigint"), [KeyColumn(0), KeyColumn(1)], (0, 1)),)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(self.width + 2)), Computed(""))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"NumberCopies of [{', '.join(f'c{i}' for i in range(self.width))}]"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NumberCopiesExecutor(self, tables[0])
 
 
@@ -76,19 +76,19 @@ class NumberCopiesExecutor:
             raise change_error(
                 self._table.name, NO_ROW, take_rows(chunk, first).select(list(range(node.width))), int(np.argmin(after))
             )
-        self._write(keys, after)
+        self._write_counts(keys, after)
         rows = np.repeat(np.arange(len(first)), np.abs(change))
-        copies = np.minimum(before, after)[rows] + _places(np.abs(change))
+        copies = np.minimum(before, after)[rows] + _index_in_run(np.abs(change))
         out = take_rows(chunk, first[rows])
         return make_chunk([*out.columns[:-1], pa.array(copies)], pa.array(np.sign(change)[rows]))
 
-    def _write(self, keys: pa.Table, after: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def _write_counts(self, keys: pa.Table, after: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         rows = pa.table([*keys.columns, pa.array(after)], names=["c0", "c1", "c2"])
         self._table.delete_rows(rows.filter(pa.array(after == 0)))
         self._table.insert_rows(rows.filter(pa.array(after > 0)))
 
 
-def _places(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _index_in_run(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The index within each run, e.g. 0, 1, 0, 0, 1, 2 for counts 2, 1, 3."""
     starts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(starts, counts)

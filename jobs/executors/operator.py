@@ -41,7 +41,7 @@ class Passed:
 class Computed:
     """An output column that the operator computes.
 
-    `text` is its expression over input columns `c{i}`; empty for state only.
+    `explain_text` is its expression over input columns `c{i}`; empty for state only.
     """
 
     text: str
@@ -106,7 +106,7 @@ class MakesPieces(ABC):
     by_key = False
 
     @abstractmethod
-    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """Like `apply`, in pieces. The state is written after the last piece has been consumed."""
 
 
@@ -120,7 +120,7 @@ class TakesPieces(ABC):
     row_by_row = needs_keys = False
 
     @abstractmethod
-    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Like `apply` on all pieces together."""
 
 
@@ -156,7 +156,7 @@ class OperatorNode(Protocol):
         """Its state tables with id 0, in the executor's order. Raises UnsupportedTypeError."""
         ...
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         """The origin of each output column."""
         ...
 
@@ -168,15 +168,15 @@ class OperatorNode(Protocol):
         """Compute its kernels over no rows. Raises UnsupportedExpressionError for one that DuckDB does not accept."""
         ...
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         """One line for EXPLAIN. Equal nodes have equal texts."""
         ...
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         """The cost of an epoch, for EXPLAIN, in rows read and computed: `changed rows + touched groups`."""
         ...
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         """Build the executor over the state tables of `state_tables`. Reads nothing."""
         ...
 
@@ -244,10 +244,10 @@ def show_row(rows: pa.Table, row: int) -> str:
 
 def shown_values(rows: pa.Table, row: int) -> list[str]:
     """Format the values of one row for a message, e.g. `7`, `'east'`, `NULL`."""
-    return [_shown(column, shown_at(column, row)) for column in rows.columns]
+    return [_format_value(column, shown_at(column, row)) for column in rows.columns]
 
 
-def _shown(column: pa.ChunkedArray, value: object) -> str:
+def _format_value(column: pa.ChunkedArray, value: object) -> str:
     quoted = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     return "NULL" if value is None else repr(value) if quoted else str(value)
 

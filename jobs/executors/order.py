@@ -16,7 +16,7 @@ class Order(msgspec.Struct, frozen=True):
     descending: bool
     nulls_last: bool
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         """The column in EXPLAIN's format: `c3 desc nulls last`."""
         return f"c{self.column}{' desc' if self.descending else ''} nulls {'last' if self.nulls_last else 'first'}"
 

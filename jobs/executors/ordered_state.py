@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT
-from tussock.jobs.executors.base import key_ids, located_rows, net, no_columns, state_table, weights_of, write_changes
+from tussock.jobs.executors.base import (
+    key_ids,
+    located_rows,
+    net_chunk,
+    no_columns,
+    state_table,
+    weights_of,
+    write_changes,
+)
 from tussock.jobs.executors.group_segments import I64, Segments, segments_of
 from tussock.jobs.executors.order import Order
 from tussock.statestore.hummock.sorted_keys import differs_from_previous
@@ -37,9 +45,9 @@ class OrderedLayout:
     present: tuple[int, ...] = ()
     kept: int | None = None
 
-    def table(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
+    def table_schema(self, input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int]) -> TableSchema:
         """The state table with id 0, for rows grouped by `keys`."""
-        places, width = self._places(keys, stream_key)
+        places, width = self._column_places(keys, stream_key)
         types = [input_types[p] for p in places]
         by_column = {o.column: o for o in reversed(self.order)}
         key = [
@@ -48,16 +56,16 @@ class OrderedLayout:
         ]
         return state_table(self.name, types, key, range(len(keys)))
 
-    def open(
+    def open_state(
         self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable, ends: "Ends | None" = None
     ) -> "OrderedState":
         """The state in an actor.
 
-        `table`: in the layout of `table()`. `ends`: rows ever read, if rows are never deleted; None: all.
+        `table_schema`: in the layout of `table_schema()`. `ends`: rows ever read, if rows are never deleted; None: all.
         """
-        return OrderedState(self, *self._places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
+        return OrderedState(self, *self._column_places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
 
-    def _places(self, keys: Sequence[int], stream_key: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    def _column_places(self, keys: Sequence[int], stream_key: Sequence[int]) -> tuple[tuple[int, ...], int]:
         """The input columns of the state's columns, without repetition, and the number of key columns."""
         key = dict.fromkeys((*keys, *(o.column for o in self.order), *stream_key))
         return tuple(dict.fromkeys((*key, *self.values))), len(key)
@@ -99,7 +107,7 @@ class OrderedState:
             ends,
         )
 
-    def write(self, chunk: pa.Table) -> I64:
+    def apply_chunk(self, chunk: pa.Table) -> I64:
         """Apply a chunk of raw rows to the state and return its weights.
 
         ChangeError if a row is inserted or deleted twice.
@@ -108,21 +116,21 @@ class OrderedState:
         """
         names = [f"c{i}" for i in range(len(self._places))]
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
-        if (wanted := self._wanted(chunk)) is not None:
+        if (wanted := self._wanted_mask(chunk)) is not None:
             rows = rows.filter(wanted)
         key, weights = range(self._width), weights_of(rows)
         if self._ends is not None and (weights == 1).all():
-            rows = self._contenders(rows, self._ends)
+            rows = self._find_contenders(rows, self._ends)
             if (found := located_rows(rows, self._table, key)) is not None:
                 located, in_order = found
                 self._table.replace_located(
                     located, in_order, np.zeros(len(located.order), np.bool_), self._at_ends(in_order, self._ends)
                 )
                 return weights_of(chunk)
-        write_changes(net(rows), self._table, key)
+        write_changes(net_chunk(rows), self._table, key)
         return weights_of(chunk)
 
-    def first(self, groups: pa.Table, columns: Sequence[int], reverse: bool = False) -> list[pa.Array]:
+    def read_first(self, groups: pa.Table, columns: Sequence[int], reverse: bool = False) -> list[pa.Array]:
         """Input `columns` of each group's first (or last) row; NULL if the group is empty. Cost: one limited scan."""
         read = self._table.scan_prefix(groups, limit=1, reverse=reverse)
         places = np.full(groups.num_rows, -1, np.int64)
@@ -130,15 +138,15 @@ class OrderedState:
         taken = pa.array(places, mask=places < 0)
         return [one_array(read.rows.column(self._places.index(c))).take(taken) for c in columns]
 
-    def firsts(self, groups: pa.Table, column: int, count: int) -> Segments:
+    def read_firsts(self, groups: pa.Table, column: int, count: int) -> Segments:
         """An input column of each group's first rows, at most `count`. Cost: one limited scan."""
         return segments_of(self._table.scan_prefix(groups, limit=count), groups.num_rows, [self._places.index(column)])
 
-    def all(self, groups: pa.Table, columns: Sequence[int]) -> Segments:
+    def read_all(self, groups: pa.Table, columns: Sequence[int]) -> Segments:
         """All rows of the groups in order. Memory: all of them."""
         return segments_of(self._table.scan_prefix(groups), groups.num_rows, [self._places.index(c) for c in columns])
 
-    def _contenders(self, rows: pa.Table, ends: Ends) -> pa.Table:
+    def _find_contenders(self, rows: pa.Table, ends: Ends) -> pa.Table:
         """The rows that can be first or last in their group, decided by the first order column, without a sort.
 
         Returns all rows if more than one row per end is read, or if the column is not numeric.
@@ -146,7 +154,7 @@ class OrderedState:
         if rows.num_rows < _WORTH_GROUPING or max(ends.first, ends.last) > 1 or self._grouped == self._width:
             return rows
         column = self._table.layout.schema.key[self._grouped]
-        if (ranks := _ranks(one_array(rows.column(self._grouped)), column)) is None:
+        if (ranks := _numeric_ranks(one_array(rows.column(self._grouped)), column)) is None:
             return rows
         groups, firsts = key_ids([rows.column(c) for c in range(self._grouped)], rows.num_rows)
         among = np.zeros(rows.num_rows, np.bool_)
@@ -167,7 +175,7 @@ class OrderedState:
         among: npt.NDArray[np.bool_] = (from_start < ends.first) | (from_end < ends.last)
         return among
 
-    def _wanted(self, chunk: pa.Table) -> pa.Array | None:
+    def _wanted_mask(self, chunk: pa.Table) -> pa.Array | None:
         conditions = [pc.is_valid(one_array(chunk.column(p))) for p in self._rows.present]
         if self._rows.kept is not None:
             conditions.append(pc.fill_null(one_array(chunk.column(self._rows.kept)), False))
@@ -179,7 +187,7 @@ class OrderedState:
         return wanted
 
 
-def _ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64] | npt.NDArray[np.float64] | None:
+def _numeric_ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64] | npt.NDArray[np.float64] | None:
     """(n,) numbers that ascend with a column's values in its order, not always strictly.
 
     None if they are not numeric.

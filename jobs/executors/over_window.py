@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import difference, empty_chunk, some_rows
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, some_rows
 from tussock.jobs.executors.base import Positions, same_rows, state_table
 from tussock.jobs.executors.operator import (
     Actor,
@@ -70,14 +70,14 @@ class OverWindow(PlainNode, frozen=True):
         return any(call.needs_partition for call in self.calls)
 
     @property
-    def marks(self) -> bool:
+    def has_marks(self) -> bool:
         """Whether values are carried from row to row, so that earlier rows need not be read."""
-        return not self.needs_partition and any(call.runs for call in self.calls)
+        return not self.needs_partition and any(call.is_running for call in self.calls)
 
     @property
-    def settles(self) -> bool:
+    def can_settle(self) -> bool:
         """Whether later results are unchanged once the calls carry their old values again: no call counts rows."""
-        return not any(call.function.numbers or call.function is WindowFunction.NTH for call in self.calls)
+        return not any(call.function.numbers_rows or call.function is WindowFunction.NTH for call in self.calls)
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -95,7 +95,7 @@ class OverWindow(PlainNode, frozen=True):
         The columns of a mark are the key, three bigints, and the carried values of each call.
         """
         rows = state_table("over_rows", self.input_types, self.key, self.distribution)
-        if not self.marks:
+        if not self.has_marks:
             return (rows,)
         places = {k.column: i for i, k in enumerate(self.key)}
         types = [self.input_types[k.column] for k in self.key]
@@ -106,15 +106,18 @@ class OverWindow(PlainNode, frozen=True):
             state_table("over_marks", (*types, *_PLACES, *carried), key, [places[c] for c in self.distribution]),
         )
 
-    def lineage(self) -> tuple[Origin, ...]:
-        return (*(Passed(i) for i in range(len(self.input_types))), *(Computed(call.text()) for call in self.calls))
+    def column_origins(self) -> tuple[Origin, ...]:
+        return (
+            *(Passed(i) for i in range(len(self.input_types))),
+            *(Computed(call.explain_text()) for call in self.calls),
+        )
 
-    def text(self) -> str:
-        order = ", ".join(o.text() for o in self.order)
-        calls = ", ".join(call.text() for call in self.calls)
+    def explain_text(self) -> str:
+        order = ", ".join(o.explain_text() for o in self.order)
+        calls = ", ".join(call.explain_text() for call in self.calls)
         return f"OverWindow partition=[{column_list(self.partition)}] order=[{order}] calls=[{calls}]"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         read = (
             "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
         )
@@ -128,7 +131,7 @@ class OverWindow(PlainNode, frozen=True):
         )
         return "; ".join([read, *dict.fromkeys(f"{function}: {TIES}" for function in tied)])
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return OverWindowExecutor(self, tables, actor.kernel)
 
 
@@ -144,7 +147,7 @@ class OverWindowExecutor(MakesPieces):
     def __init__(self, node: OverWindow, tables: Sequence[StateTable], kernel: Kernel) -> None:
         """`tables`: in the layout of `node.state_tables()`."""
         self._node, self._kernel = node, kernel
-        self._rows, self._marks = tables[0], tables[1] if node.marks else None
+        self._rows, self._marks = tables[0], tables[1] if node.has_marks else None
         self._key = tuple(k.column for k in node.key)
         self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
 
@@ -155,27 +158,27 @@ class OverWindowExecutor(MakesPieces):
         Cost: one scan of the touched partitions from the first row that may differ, and one or two scans of earlier
             rows.
         """
-        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
+        return pa.concat_tables([empty_chunk(self._node.types), *self.make_pieces(*chunks)])
 
-    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """Like `apply`, in one piece, except for partitions that are computed as a whole.
 
         Frees the chunk after sorting it.
         """
-        return self._pieces(list(chunks))
+        return self._evaluate_pieces(list(chunks))
 
-    def _pieces(self, chunks: list[pa.Table]) -> Iterator[pa.Table]:
+    def _evaluate_pieces(self, chunks: list[pa.Table]) -> Iterator[pa.Table]:
         among = Changes(chunks.pop(), self._rows, self._key)
         if not len(among.gone.keys) and not len(among.come.keys):
             return
         if len(among.come.keys) >= _MANY_ROWS:
             give_back_freed_memory()  # of the input before it was sorted
-        start = self._starts.of(among)
+        start = self._starts.starts_of_changes(among)
         if self._node.needs_partition:
             yield from self._whole_partitions(among, start)
         else:
             yield pa.concat_tables(self._from_start(among, start))
-        among.write()
+        among.write_state()
 
     # --- partitions from the first row that may differ -----------------------------------------------
 
@@ -184,59 +187,68 @@ class OverWindowExecutor(MakesPieces):
 
         It is one piece: an insert and a delete of one row may be in different pieces of the partition.
         """
-        carried = self._carried(start)
+        carried = self._read_carried(start)
         piece = PartitionPiece(start.prefixes, start.firsts, start.firsts, carried, carried)
         out, most = [], _FIRST_PIECE
         while len(piece.firsts):
-            merged = among.merge(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), _LEAST))
-            old, new = self._evaluate(merged, merged.was, piece.old), self._evaluate(merged, merged.now, piece.new)
-            if (cut := Cut.of(merged, (old, new), self._node.calls)) is None:
+            merged = among.merge_rows(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), _LEAST))
+            old, new = (
+                self._evaluate_rows(merged, merged.was, piece.old),
+                self._evaluate_rows(merged, merged.now, piece.new),
+            )
+            if (cut := Cut.find_cut(merged, (old, new), self._node.calls)) is None:
                 most *= _FURTHER
                 continue
             most = min(most * _FURTHER, max(most, PIECE_ROWS))
-            wanted = cut.wanted(merged, piece)
-            out.append(self._difference(merged, old, new, wanted))
+            wanted = cut.rows_to_emit(merged, piece)
+            out.append(self._emit_difference(merged, old, new, wanted))
             self._write_marks(merged, old, new, wanted)
-            piece = cut.next(piece, merged, old, new)
-            if self._node.settles and len(piece.firsts):
-                piece = piece.only(~piece.old.same(piece.new) | among.between(piece.firsts, successors(piece.prefixes)))
+            piece = cut.next_piece(piece, merged, old, new)
+            if self._node.can_settle and len(piece.firsts):
+                piece = piece.select_partitions(
+                    ~piece.old.equals_per_partition(piece.new)
+                    | among.has_changes_between(piece.firsts, successors(piece.prefixes))
+                )
         return out
 
     # --- partitions computed as a whole ---------------------------------------------------------------
 
     def _whole_partitions(self, among: Changes, start: Start) -> Iterator[pa.Table]:
         """The difference: deleted and inserted rows, then unchanged rows with changed results by PIECE_ROWS."""
-        merged, carried = among.merge(start.firsts, successors(start.prefixes), None), self._carried(start)
+        merged, carried = among.merge_rows(start.firsts, successors(start.prefixes), None), self._read_carried(start)
         rows, was, now = merged.rows, merged.was, merged.now
-        old = [v.alone() for v in self._evaluate(merged, was, carried).values]
-        new = [v.alone() for v in self._evaluate(merged, now, carried).values]
+        old = [v.without_carry() for v in self._evaluate_rows(merged, was, carried).values]
+        new = [v.without_carry() for v in self._evaluate_rows(merged, now, carried).values]
         del merged  # frees the keys
         if len(was) > PIECE_ROWS:
             give_back_freed_memory()
         goes, comes = was & ~now, now & ~was
         coming = some_rows(rows, comes)
-        of_coming = [v.chosen(comes[now]) for v in new]
-        self._judge(of_coming, coming)
-        yield difference(_beside(some_rows(rows, goes), [v.chosen(goes[was]) for v in old]), _beside(coming, of_coming))
+        of_coming = [v.select_rows(comes[now]) for v in new]
+        self._raise_first_error(of_coming, coming)
+        yield chunk_of_difference(
+            _append_results(some_rows(rows, goes), [v.select_rows(goes[was]) for v in old]),
+            _append_results(coming, of_coming),
+        )
         before = after = 0  # rows of each state in earlier pieces
         for low in range(0, len(was), PIECE_ROWS):
             here = slice(low, low + PIECE_ROWS)
             ends = before + int(np.count_nonzero(was[here])), after + int(np.count_nonzero(now[here]))
             stays = was[here] & now[here]
-            left = [v.part(before, ends[0]).chosen(stays[was[here]]) for v in old]
-            right = [v.part(after, ends[1]).chosen(stays[now[here]]) for v in new]
+            left = [v.slice_rows(before, ends[0]).select_rows(stays[was[here]]) for v in old]
+            right = [v.slice_rows(after, ends[1]).select_rows(stays[now[here]]) for v in new]
             before, after = ends
-            differs = ~same_rows(_beside(None, left), _beside(None, right))
+            differs = ~same_rows(_append_results(None, left), _append_results(None, right))
             if not differs.any():
                 continue
             changed = some_rows(some_rows(rows.slice(low, PIECE_ROWS), stays), differs)
-            left, right = ([v.chosen(differs) for v in values] for values in (left, right))
-            self._judge(right, changed)
-            yield difference(_beside(changed, left), _beside(changed, right))
+            left, right = ([v.select_rows(differs) for v in values] for values in (left, right))
+            self._raise_first_error(right, changed)
+            yield chunk_of_difference(_append_results(changed, left), _append_results(changed, right))
 
     # --- old and new results --------------------------------------------------------------------------
 
-    def _carried(self, start: Start) -> Carried:
+    def _read_carried(self, start: Start) -> Carried:
         """The values that each partition's first row carries, by call; NULL or 0 at the beginning of a partition."""
         count = len(start.prefixes)
         if start.marks is None:
@@ -256,7 +268,7 @@ class OverWindowExecutor(MakesPieces):
             rest = rest[size:]
         return Carried(Before(*numbers), carried)
 
-    def _evaluate(self, merged: Merged, there: Mask, carried: Carried) -> Evaluated:
+    def _evaluate_rows(self, merged: Merged, there: Mask, carried: Carried) -> Evaluated:
         places = np.flatnonzero(there)
         partition = merged.partition if len(places) == len(there) else merged.partition[places]
         at = OrderedRows(some_rows(merged.rows, there), partition, self._node.ordering, carried.before)
@@ -265,7 +277,7 @@ class OverWindowExecutor(MakesPieces):
         calls = zip(self._node.calls, carried.calls, strict=True)
         return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
 
-    def _difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
+    def _emit_difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
         """The deleted and inserted rows. Unchanged rows with unchanged results are not included."""
         stays = merged.was & merged.now
         in_old, in_new = stays[old.places], stays[new.places]
@@ -274,10 +286,10 @@ class OverWindowExecutor(MakesPieces):
         goes, comes = ~in_old, ~in_new
         goes[in_old], comes[in_new] = ~same, ~same
         goes, comes = goes & wanted[old.places], comes & wanted[new.places]
-        self._judge(new.values, new.at.rows, comes)
-        return difference(_joined(old.at.rows, before, goes), _joined(new.at.rows, after, comes))
+        self._raise_first_error(new.values, new.at.rows, comes)
+        return chunk_of_difference(_join_results(old.at.rows, before, goes), _join_results(new.at.rows, after, comes))
 
-    def _judge(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
+    def _raise_first_error(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
         """Raise the error of the first row, among those chosen, on which Spark raises."""
         for call, found in zip(self._node.calls, values, strict=True):
             if found.overflow is None or call.mode == "TRY":
@@ -285,7 +297,7 @@ class OverWindowExecutor(MakesPieces):
             bad = np.flatnonzero(found.overflow if chosen is None else found.overflow & chosen)
             if len(bad):
                 raise found.error(
-                    call.text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0]))
+                    call.explain_text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0]))
                 )
 
     # --- marks ----------------------------------------------------------------------------------------
@@ -321,7 +333,7 @@ class OverWindowExecutor(MakesPieces):
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
 
 
-def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
+def _join_results(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
     """The chosen rows with their results."""
     both = pa.table(
         [*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)]
@@ -329,7 +341,7 @@ def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
     return some_rows(both, chosen)
 
 
-def _beside(rows: pa.Table | None, values: Sequence[WindowResult]) -> pa.Table:
+def _append_results(rows: pa.Table | None, values: Sequence[WindowResult]) -> pa.Table:
     """Rows with their results."""
     columns = [*(rows.columns if rows is not None else ()), *(v.values for v in values)]
     return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

@@ -25,7 +25,7 @@ from tussock.jobs.executors.operator import (
 from tussock.jobs.executors.value_layout import ValueLayout, value_layout
 from tussock.jobs.executors.value_state import I64, Side, State
 from tussock.statestore.table.state_table import StateTable
-from tussock.statestore.vnode import normalise
+from tussock.statestore.vnode import normalise_floats
 
 _PART_ROWS = 1 << 17  # rows summed at once, if that reduces them
 _FEWER = 8  # minimum ratio of rows to groups for that
@@ -44,16 +44,16 @@ class PartialAgg(PlainNode, frozen=True):
     append_only: bool
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (*(Passed(k) for k in self.keys), *(Computed("") for _ in self.types[len(self.keys) :]))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return PartialAggExecutor(self)
 
 
@@ -75,13 +75,13 @@ class PartialAggExecutor(TakesPieces):
         if self._layout.sides:
             raise ValueError("the sender cannot pre-aggregate an aggregate with a side state")
 
-    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """One chunk of partials for all pieces."""
         summed = sum_pieces(self._layout, pieces, self._node.keys)
         yield empty_chunk(partial_types(self._node)) if summed is None else summed
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        return next(self.over(iter(chunks)))
+        return next(self.process_pieces(iter(chunks)))
 
 
 def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[int]) -> pa.Table | None:
@@ -91,7 +91,7 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
     """
     held: list[pa.Table] = []
     most = MERGED_ROWS
-    for piece in (part for whole in pieces for part in _parts(whole, keys)):
+    for piece in (part for whole in pieces for part in _split_parts(whole, keys)):
         if piece.num_rows:
             held.append(_chunk_of(*group_rows(layout, piece, keys, {})))
         if len(held) > 1 and sum(partials.num_rows for partials in held) > most:
@@ -102,7 +102,7 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
     return held[0] if held else None
 
 
-def _parts(piece: pa.Table, keys: Sequence[int]) -> Iterator[pa.Table]:
+def _split_parts(piece: pa.Table, keys: Sequence[int]) -> Iterator[pa.Table]:
     """Split a piece if its parts have few groups.
 
     A slot may collect up to a kilobyte per row (exact sums of floats), which is then held for one part only. If groups
@@ -128,10 +128,10 @@ def group_rows(
 
     `counted`: the weights with which rows count as distinct values.
     """
-    return layout.group_rows([normalise(chunk.column(k)) for k in keys], chunk, weights_of(chunk), counted)
+    return layout.group_rows([normalise_floats(chunk.column(k)) for k in keys], chunk, weights_of(chunk), counted)
 
 
 def group_partials(layout: ValueLayout, chunk: pa.Table, key_count: int) -> tuple[list[pa.Array], list[State]]:
     """Like `group_rows`, for the PartialAgg output of several senders."""
-    states = layout.split(chunk.columns[key_count:-1])
-    return layout.group_states([normalise(chunk.column(k)) for k in range(key_count)], states)
+    states = layout.split_by_slot(chunk.columns[key_count:-1])
+    return layout.group_states([normalise_floats(chunk.column(k)) for k in range(key_count)], states)

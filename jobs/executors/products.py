@@ -29,42 +29,42 @@ class ExactProduct(Slot):
     def types(self) -> tuple[str, ...]:
         return ("binary",)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         counted = weights_where_there(rows, self.args, weights)
         columns = {f: float_values(one_array(rows.column(f))) for f in dict.fromkeys(self.factors)}
         return deposit_of_limbs(limbs_of_products([columns[f] for f in self.factors], counted), [])
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         return deposit_of_limbs(decode_limbs(state[0]), [])
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         return [sum_of_limbs(before[0], change[0])]
 
 
-def times(left: Limbs, right: Limbs) -> Limbs:
+def multiply_limbs(left: Limbs, right: Limbs) -> Limbs:
     """Products of integers, element by element, carried."""
-    (a, a_negative), (b, b_negative) = _sizes(left), _sizes(right)
+    (a, a_negative), (b, b_negative) = _split_signs(left), _split_signs(right)
     digits = np.stack(times_words(list(a), list(b))).astype(np.int64)
     signs = np.where(a_negative ^ b_negative, -1, 1)
-    return Limbs(left.lowest + right.lowest, digits * signs).carried()
+    return Limbs(left.lowest + right.lowest, digits * signs).carry_digits()
 
 
-def plus(left: Limbs, right: Limbs, factor: int = 1) -> Limbs:
+def add_limbs(left: Limbs, right: Limbs, factor: int = 1) -> Limbs:
     """left + factor * right, carried. Requires: the factor is small."""
-    right = right.carried()
-    return (left.carried() + Limbs(right.lowest, right.digits * factor)).carried()
+    right = right.carry_digits()
+    return (left.carry_digits() + Limbs(right.lowest, right.digits * factor)).carry_digits()
 
 
-def whole(values: I64) -> Limbs:
+def limbs_of_integers(values: I64) -> Limbs:
     """Convert integers from 0 to 2**62 to limbs."""
     return Limbs(0, np.stack([values & np.int64(2**32 - 1), values >> np.int64(32)]))
 
 
-def _sizes(limbs: Limbs) -> tuple[U64, npt.NDArray[np.bool_]]:
+def _split_signs(limbs: Limbs) -> tuple[U64, npt.NDArray[np.bool_]]:
     """Absolute values in digits below 2**32 without leading zero digits, and which values are negative."""
-    size = limbs.carried().digits
+    size = limbs.carry_digits().digits
     negative = size[-1] < 0
     if negative.any():
-        size = Limbs(0, np.where(negative, -size, size)).carried().digits
+        size = Limbs(0, np.where(negative, -size, size)).carry_digits().digits
     used = np.flatnonzero(size.any(axis=1))
     return size[: int(used[-1]) + 1 if len(used) else 1].astype(np.uint64), negative

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import (
     Actor,
     Computed,
@@ -29,19 +29,19 @@ class ProjectNode(PlainNode, frozen=True, tag="Project"):
     exprs: tuple[Expr, ...]
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(e.index) if isinstance(e, Column) else Computed(expression_text(e)) for e in self.exprs)
 
     def expressions(self) -> tuple[Expr, ...]:
         return self.exprs
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Project [{', '.join(map(expression_text, self.exprs))}]"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return ProjectExecutor(self, actor.kernel)
 
 
@@ -57,7 +57,7 @@ class ProjectExecutor(TakesPieces):
         self._node, self._kernel = node, kernel
         self._passed = {e.index for e in node.exprs if isinstance(e, Column)}
 
-    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def process_pieces(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Process the pieces one by one. Raises the errors of `apply`."""
         return map(self.apply, pieces)  # map holds no piece while it waits for the next one
 
@@ -65,7 +65,7 @@ class ProjectExecutor(TakesPieces):
         """Raises ExpressionError if an expression raises on a row. Cost: one kernel query; none for plain columns."""
         (chunk,) = chunks
         try:
-            found = self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,))
+            found = self._kernel.project_columns(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,))
         except RowError as err:
             raise expression_error(err, err.expression, self._node.exprs[err.expression], chunk) from err
-        return found if len(self._passed) == chunk.num_columns - 1 else net(found)
+        return found if len(self._passed) == chunk.num_columns - 1 else net_chunk(found)

@@ -56,6 +56,6 @@ Node = (
 )
 
 
-def _face(node: Node) -> OperatorNode:
+def _check_interface(node: Node) -> OperatorNode:
     """Never called. mypy uses it to check each operator against the interface."""
     return node

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
-from tussock.statestore.hummock.key import identities
+from tussock.statestore.hummock.key import encode_identities
 from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import null_mask, one_array, xxhash64
@@ -30,16 +30,16 @@ class RowDigest(PlainNode, frozen=True):
 
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.types) - 2)), Computed(""), Computed(""))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return "RowDigest"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RowDigestExecutor(self)
 
 
@@ -62,9 +62,9 @@ class RowDigestExecutor:
         columns = [one_array(c) for c in chunk.columns[:-1]]
         hashed = [
             *_null_bits(columns, chunk.num_rows),
-            *(identities(c) if is_nested(c.type) else bits_of(c) for c in columns),
+            *(encode_identities(c) if is_nested(c.type) else bits_of(c) for c in columns),
         ]
-        halves = [pa.array(xxhash64([_constant(n, chunk.num_rows), *hashed]).view(np.int64)) for n in (1, 2)]
+        halves = [pa.array(xxhash64([_constant_column(n, chunk.num_rows), *hashed]).view(np.int64)) for n in (1, 2)]
         return make_chunk([*chunk.columns[:-1], *halves], chunk[WEIGHT])
 
 
@@ -79,5 +79,5 @@ def _null_bits(columns: Sequence[pa.Array], rows: int) -> list[pa.Array]:
     return words
 
 
-def _constant(value: int, rows: int) -> pa.Array:
+def _constant_column(value: int, rows: int) -> pa.Array:
     return pa.array(np.full(rows, value, np.int64))

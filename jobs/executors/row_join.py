@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
-from tussock.jobs.executors.base import halves, state_table, take_rows
+from tussock.jobs.executors.base import split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
 from tussock.jobs.kernels.errors import RowError
@@ -61,20 +61,20 @@ class RowJoin(PlainNode, frozen=True):
         """The key of the left rows' table."""
         return tuple(dict.fromkeys((*self.left_distribution, *self.left_stream_key)))
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         where = "" if self.condition is None else f" where {expression_text(self.condition)}"
         return f"RowJoin{'' if self.emits_row else ' semi'}{where}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed left rows, all left rows if the row changed"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RowJoinExecutor(self, tables, actor)
 
 
@@ -88,10 +88,10 @@ class RowJoinExecutor(MakesPieces):
         self._row = BroadcastRow(row, actor)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Process the left chunk and the changes of the row. Raises the errors of `pieces`."""
-        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
+        """Process the left chunk and the changes of the row. Raises the errors of `make_pieces`."""
+        return pa.concat_tables([empty_chunk(self._node.types), *self.make_pieces(*chunks)])
 
-    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+    def make_pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """The output in pieces. The state is written after the last piece has been consumed.
 
         Raises:
@@ -101,56 +101,58 @@ class RowJoinExecutor(MakesPieces):
         Cost: one kernel query over the left changes; if the row changed, two over all left rows of the actor.
         """
         left, row = chunks
-        before = self._row.read()
+        before = self._row.read_row()
         after = row_in(row)
         if after is None or (before is not None and same_rows(before, after).all()):
             after = before
-        parts = halves(left, self._left.name, self._node.table_key)
+        parts = split_halves(left, self._left.name, self._node.table_key)
         if parts.gone.num_rows:
             self._left.delete_rows(parts.gone)
-            yield from self._met(parts.gone, before, -1)
+            yield from self._join_row(parts.gone, before, -1)
         if after is not before:
             for rows in self._left.scan(self._actor.vnodes):
-                yield from self._turned(rows.rename_columns([f"c{i}" for i in range(rows.num_columns)]), before, after)
+                yield from self._changes_of_rows(
+                    rows.rename_columns([f"c{i}" for i in range(rows.num_columns)]), before, after
+                )
             assert after is not None
-            self._row.write(after)
+            self._row.write_row(after)
         if parts.come.num_rows:
             self._left.insert_rows(parts.come)
-            yield from self._met(parts.come, after, 1)
+            yield from self._join_row(parts.come, after, 1)
 
-    def _met(self, rows: pa.Table, row: pa.Table | None, weight: int) -> Iterator[pa.Table]:
+    def _join_row(self, rows: pa.Table, row: pa.Table | None, weight: int) -> Iterator[pa.Table]:
         """Join left rows with one row. None: the row does not exist yet, so nothing is emitted."""
-        if row is not None and (chosen := self._passes(rows, row)).any():
-            yield self._out(rows, chosen, row, weight)
+        if row is not None and (chosen := self._satisfies(rows, row)).any():
+            yield self._make_output(rows, chosen, row, weight)
 
-    def _turned(self, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Iterator[pa.Table]:
+    def _changes_of_rows(self, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Iterator[pa.Table]:
         """The changes for unchanged left rows whose result depends on the changed row."""
         nothing = np.zeros(rows.num_rows, np.bool_)
-        was = nothing if before is None else self._passes(rows, before)
-        now = nothing if after is None else self._passes(rows, after)
+        was = nothing if before is None else self._satisfies(rows, before)
+        now = nothing if after is None else self._satisfies(rows, after)
         if not self._node.emits_row:
             was, now = was & ~now, now & ~was
         if before is not None and was.any():
-            yield self._out(rows, was, before, -1)
+            yield self._make_output(rows, was, before, -1)
         if after is not None and now.any():
-            yield self._out(rows, now, after, 1)
+            yield self._make_output(rows, now, after, 1)
 
-    def _out(self, rows: pa.Table, chosen: Mask, row: pa.Table, weight: int) -> pa.Table:
+    def _make_output(self, rows: pa.Table, chosen: Mask, row: pa.Table, weight: int) -> pa.Table:
         rows = some_rows(rows, chosen)
-        columns = [*rows.columns, *(_repeated(row, rows.num_rows).columns if self._node.emits_row else ())]
+        columns = [*rows.columns, *(_repeat_row(row, rows.num_rows).columns if self._node.emits_row else ())]
         return make_chunk(columns, pa.array(np.full(rows.num_rows, weight)))
 
-    def _passes(self, rows: pa.Table, row: pa.Table) -> Mask:
+    def _satisfies(self, rows: pa.Table, row: pa.Table) -> Mask:
         """(rows,) whether the condition is true for a left row and the row."""
         condition, width = self._node.condition, len(self._node.left_types)
         if condition is None:
             return np.ones(rows.num_rows, np.bool_)
         read = sorted(columns_of(condition))
-        repeated = _repeated(row.select([c - width for c in read if c >= width]), rows.num_rows)
+        repeated = _repeat_row(row.select([c - width for c in read if c >= width]), rows.num_rows)
         columns = [*(rows.column(c) for c in read if c < width), *repeated.columns]
         given = pa.table(columns or [pa.nulls(rows.num_rows)], names=[f"c{c}" for c in read] or ["c0"])
         try:
-            answer = self._actor.kernel.project(given, (condition,), ("boolean",))["c0"]
+            answer = self._actor.kernel.project_columns(given, (condition,), ("boolean",))["c0"]
         except RowError as err:
             whole = [*rows.slice(err.row, 1).columns, *row.columns]
             shown = pa.table(whole, names=[f"c{i}" for i in range(len(whole))])
@@ -159,5 +161,5 @@ class RowJoinExecutor(MakesPieces):
         return mask
 
 
-def _repeated(row: pa.Table, times: int) -> pa.Table:
+def _repeat_row(row: pa.Table, times: int) -> pa.Table:
     return take_rows(row, np.zeros(times, np.int64))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import difference, empty_chunk, inserts, rows_of
-from tussock.jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of, to_inserts
+from tussock.jobs.executors.base import NO_ROW, change_error, net_chunk, no_columns, state_table, take_rows, weights_of
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.same_rows import same_rows
@@ -51,16 +51,16 @@ class SingleRowNode(PlainNode, frozen=True, tag="SingleRow"):
         """The row, and the number of input rows: 0 or 1."""
         return (state_table("single_row", (*self.types, "bigint"), [], ()),)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return "SingleRow"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return SingleRowExecutor(self, tables)
 
 
@@ -86,13 +86,13 @@ class SingleRowExecutor:
         held = there and stored.column(width)[0].as_py() == 1
         if there and chunk.num_rows == 0:
             return empty_chunk(self._types)
-        content = net(pa.concat_tables([inserts(before), chunk]) if held else chunk)
+        content = net_chunk(pa.concat_tables([to_inserts(before), chunk]) if held else chunk)
         weights = weights_of(content)
         if (weights < 0).any():
             raise change_error(self._table.name, NO_ROW, rows_of(content), int(np.flatnonzero(weights < 0)[0]))
         if weights.sum() > 1:
             raise TooManyRowsError
-        after = rows_of(content) if len(weights) else self._nulls()
+        after = rows_of(content) if len(weights) else self._null_row()
         same = there and same_rows(before, after)[0]
         # If one unit had sent the changes of all, changes that cancel out would not have come.
         if not (same and held == bool(len(weights))):
@@ -101,8 +101,8 @@ class SingleRowExecutor:
             self._table.insert_rows(state)
         if same:
             return empty_chunk(self._types)
-        return difference(before if there else take_rows(before, np.zeros(0, np.int64)), after)
+        return chunk_of_difference(before if there else take_rows(before, np.zeros(0, np.int64)), after)
 
-    def _nulls(self) -> pa.Table:
+    def _null_row(self) -> pa.Table:
         columns = [pa.nulls(1, arrow_type(t)) for t in self._types]
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))]) if columns else no_columns(1)

@@ -39,16 +39,16 @@ class Spread(PlainNode, frozen=True):
     copy_step: int
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.types) - 1)), Computed("place"))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Spread {self.lines} by [{column_list(self.key)}], {self.copies} copies"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return f"changed rows x {self.copies}; each meets every row of the other side"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return SpreadExecutor(self)
 
 

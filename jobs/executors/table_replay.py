@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, difference, empty_chunk, rows_of
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import state_table
 from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
 from tussock.jobs.kernels.errors import RowError
@@ -26,11 +26,11 @@ from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 from tussock.jobs.logical.statements import OP, Change, Delete, Insert, Update
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.key import encode_keys
-from tussock.statestore.hummock.row_shape import repeated, value_of
+from tussock.statestore.hummock.row_shape import repeat_value, value_of
 from tussock.statestore.hummock.same_rows import same_rows
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.months import shown_at
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.stacked import take_rows
 from tussock.statestore.table.columns import take_columns
 from tussock.statestore.table.state_table import StateTable
@@ -81,20 +81,20 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
         """The table: key -> row, distributed by the whole key."""
         return (state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         own = tuple(Own(i) for i in range(len(self.types) - self.row_id))
         return (*own, Computed("_row_id")) if self.row_id else own
 
     def expressions(self) -> tuple[Expr, ...]:
         return ()  # expressions belong to the entries: StatementRowError contains the entry
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"TableReplay key=[{column_list(self.key)}]" + (" append-only" if self.append_only else "")
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "rows that statements select by key; the whole table for each other UPDATE or DELETE"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TableReplayExecutor(self, tables[0], actor)
 
 
@@ -130,58 +130,60 @@ class TableReplayExecutor:
         for entry in self._entries:
             match entry.statement:
                 case Insert():
-                    self._insert(self._payload(entry.statement.object), entry, touched)
+                    self._insert_rows(self._payload(entry.statement.object), entry, touched)
                 case Change():
-                    self._change(self._payload(entry.statement.object), entry, touched)
+                    self._apply_change(self._payload(entry.statement.object), entry, touched)
                 case Update():
-                    self._update(entry.statement, entry.position, touched)
+                    self._update_rows(entry.statement, entry.position, touched)
                 case Delete():
-                    self._delete(entry.statement, entry.position, touched)
+                    self._delete_rows(entry.statement, entry.position, touched)
         for chunk in chunks:
             self._take_in(chunk, touched)
-        return touched.net(self._table)
+        return touched.net_change(self._table)
 
     def _take_in(self, chunk: pa.Table, touched: "_Touched") -> None:
         if chunk.num_rows == 0:
             return
-        goes, rows = pc.less(chunk[WEIGHT], 0), conformed(rows_of(chunk), self._schema)
+        goes, rows = pc.less(chunk[WEIGHT], 0), conform_rows(rows_of(chunk), self._schema)
         self._delete_keys(rows.filter(goes), touched)
         come = rows.filter(pc.invert(goes))
-        self._put(come, touched)
+        self._put_rows(come, touched)
 
-    def _insert(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
+    def _insert_rows(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         """Insert the rows of an INSERT.
 
         Without a key, each row is new. Otherwise, a row replaces the row with its key, and the last row per key counts.
         """
-        rows = self._widened(rows, rows.num_columns)
+        rows = self._add_missing_columns(rows, rows.num_columns)
         if self._node.row_id:
             rows = rows.append_column("id", pa.array(row_ids(entry, rows.num_rows)))
-            rows = self._own(conformed(rows, self._schema))
-            touched.add(rows, _nulls(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_)))
+            rows = self._own_rows(conform_rows(rows, self._schema))
+            touched.record_rows(
+                rows, _null_rows(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_))
+            )
             self._table.insert_rows(rows)
             return
-        self._put(self._own(conformed(rows, self._schema)), touched)
+        self._put_rows(self._own_rows(conform_rows(rows, self._schema)), touched)
 
-    def _change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
+    def _apply_change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         goes = pc.less(rows[OP], 0)
         rows = rows.drop_columns([OP])
-        rows = self._widened(rows, rows.num_columns - self._node.row_id)
+        rows = self._add_missing_columns(rows, rows.num_columns - self._node.row_id)
         if self._node.row_id:
             ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(entry, rows.num_rows)))
             rows = rows.set_column(rows.num_columns - 1, "id", ids)
-        rows = conformed(rows, self._schema)
-        self._delete_keys(self._own(rows.filter(goes)), touched)
-        self._put(self._own(rows.filter(pc.invert(goes))), touched)
+        rows = conform_rows(rows, self._schema)
+        self._delete_keys(self._own_rows(rows.filter(goes)), touched)
+        self._put_rows(self._own_rows(rows.filter(pc.invert(goes))), touched)
 
-    def _widened(self, rows: pa.Table, own: int) -> pa.Table:
+    def _add_missing_columns(self, rows: pa.Table, own: int) -> pa.Table:
         """Add missing columns.
 
         Rows logged before columns were added have the first `own` ones; the others get their default.
         """
         for place in range(own, len(self._node.types) - self._node.row_id):
             value = value_of(self._table.layout.schema.columns[place].missing)
-            rows = rows.add_column(place, f"c{place}", repeated(value, rows.num_rows))
+            rows = rows.add_column(place, f"c{place}", repeat_value(value, rows.num_rows))
         return rows
 
     def _delete_keys(self, rows: pa.Table, touched: "_Touched") -> None:
@@ -189,11 +191,11 @@ class TableReplayExecutor:
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
-        old = conformed(found.rows, self._schema)
-        touched.add(rows, old, found.found)
+        old = conform_rows(found.rows, self._schema)
+        touched.record_rows(rows, old, found.found)
         self._table.delete_rows(old.filter(found.found))
 
-    def _put(self, rows: pa.Table, touched: "_Touched") -> None:
+    def _put_rows(self, rows: pa.Table, touched: "_Touched") -> None:
         """Insert rows, or replace those with the same keys; in an append-only table, insert new keys only.
 
         Of several rows with one key, the last one counts; in an append-only table the first.
@@ -206,29 +208,29 @@ class TableReplayExecutor:
         if self._node.append_only:
             rows = rows.filter(pc.invert(found.found))
             found = self._table.get_rows(rows.select(list(self._node.key)))
-        touched.add(rows, conformed(found.rows, self._schema), found.found)
+        touched.record_rows(rows, conform_rows(found.rows, self._schema), found.found)
         self._table.insert_rows(rows)
 
-    def _update(self, entry: Update, number: int, touched: "_Touched") -> None:
+    def _update_rows(self, entry: Update, number: int, touched: "_Touched") -> None:
         assigned = dict(entry.assignments)
         exprs = [assigned.get(i, Column(i, t)) for i, t in enumerate(self._node.types)]
-        matches = list(self._matching(entry, number))
+        matches = list(self._matching_rows(entry, number))
         # The scan must not see the statement's writes, so all rows are found first.
         for old in matches:
             try:
-                new = self._kernel.project(old, exprs, self._node.types)
+                new = self._kernel.project_columns(old, exprs, self._node.types)
             except RowError as err:
                 raise self._row_error(entry, number, old, exprs[err.expression], err) from err
-            new = conformed(new, self._schema)
-            touched.add(old, old, _all_true(old.num_rows))
+            new = conform_rows(new, self._schema)
+            touched.record_rows(old, old, _all_true(old.num_rows))
             self._table.update_rows(old, new)
 
-    def _delete(self, entry: Delete, number: int, touched: "_Touched") -> None:
-        for old in list(self._matching(entry, number)):
-            touched.add(old, old, _all_true(old.num_rows))
+    def _delete_rows(self, entry: Delete, number: int, touched: "_Touched") -> None:
+        for old in list(self._matching_rows(entry, number)):
+            touched.record_rows(old, old, _all_true(old.num_rows))
             self._table.delete_rows(old)
 
-    def _matching(self, entry: Update | Delete, number: int) -> Iterator[pa.Table]:
+    def _matching_rows(self, entry: Update | Delete, number: int) -> Iterator[pa.Table]:
         """The current rows of this actor for which WHERE is true."""
         keys = self._named_keys(entry.where)
         if keys is None:
@@ -238,12 +240,12 @@ class TableReplayExecutor:
             found = self._table.get_rows(own)
             candidates = iter([found.rows.filter(found.found)])
         for batch in candidates:
-            rows = conformed(batch, self._schema)
+            rows = conform_rows(batch, self._schema)
             if rows.num_rows == 0:
                 continue
             if entry.where is not None:
                 try:
-                    rows = conformed(self._kernel.filter(rows, entry.where), self._schema)
+                    rows = conform_rows(self._kernel.filter_rows(rows, entry.where), self._schema)
                 except RowError as err:
                     raise self._row_error(entry, number, rows, entry.where, err) from err
             if rows.num_rows:
@@ -257,7 +259,7 @@ class TableReplayExecutor:
         choices = _pinned_columns(where, self._node)
         if choices is None:
             return None
-        columns = [self._values(c) for c in choices]
+        columns = [self._constant_array(c) for c in choices]
         lengths = [len(c) for c in columns]
         if int(np.prod(lengths)) > MAX_NAMED_KEYS:
             return None
@@ -269,13 +271,13 @@ class TableReplayExecutor:
         places = tuple(KeyColumn(i) for i in range(len(columns)))
         return keys.take(_last_of_each(encode_keys(0, np.zeros(keys.num_rows, np.uint16), keys.columns, places)))
 
-    def _values(self, literals: Sequence[Literal]) -> pa.Array:
+    def _constant_array(self, literals: Sequence[Literal]) -> pa.Array:
         """Constants of one type as an array. The kernel computes them, so that they mean the same as in WHERE."""
         one_row = pa.table({"c0": pa.array([0], pa.int64())})
-        row = self._kernel.project(one_row, list(literals), [v.type for v in literals])
+        row = self._kernel.project_columns(one_row, list(literals), [v.type for v in literals])
         return pa.concat_arrays([row.column(i).combine_chunks() for i in range(row.num_columns)])
 
-    def _own(self, rows: pa.Table) -> pa.Table:
+    def _own_rows(self, rows: pa.Table) -> pa.Table:
         return rows.filter(pa.array(self._is_mine([rows.column(k) for k in self._node.key])))
 
     def _is_mine(self, keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
@@ -314,14 +316,14 @@ class _Touched:
         places = tuple(KeyColumn(i) for i in range(len(columns)))
         return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
 
-    def add(self, rows: pa.Table, before: pa.Table, found: pa.BooleanArray) -> None:
+    def record_rows(self, rows: pa.Table, before: pa.Table, found: pa.BooleanArray) -> None:
         """Record rows that are about to change (no key twice), and the current rows with their keys, if `found`."""
         self._keys.append(self.keys_of(rows))
         self._columns.append(rows.select(list(self._node.key)))
         self._before.append(before)
         self._found.append(found)
 
-    def net(self, table: StateTable) -> pa.Table:
+    def net_change(self, table: StateTable) -> pa.Table:
         """-old +new for each touched key whose row differs from the one before the epoch."""
         if not self._keys:
             return empty_chunk(self._node.types)
@@ -329,11 +331,11 @@ class _Touched:
         existed = pa.chunked_array(self._found, pa.bool_()).take(first)
         before = take_columns([*self._before], first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
-        after = conformed(now.rows, self._schema)
+        after = conform_rows(now.rows, self._schema)
         equal = pa.array(same_rows(before, after))
         same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), equal))
         gone, come = pc.and_not(existed, same), pc.and_not(now.found, same)
-        return difference(before.filter(gone), after.filter(come))
+        return chunk_of_difference(before.filter(gone), after.filter(come))
 
 
 def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal, ...]] | None:
@@ -362,7 +364,7 @@ def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal
     return [c for c in confined if c is not None]
 
 
-def _nulls(schema: pa.Schema, n: int) -> pa.Table:
+def _null_rows(schema: pa.Schema, n: int) -> pa.Table:
     return pa.table([pa.nulls(n, field.type) for field in schema], schema=schema)
 
 
@@ -372,15 +374,15 @@ def _all_true(n: int) -> pa.BooleanArray:
 
 def _last_of_each(keys: pa.Array) -> pa.Array:
     """The index of the last row of each distinct key, ascending."""
-    return _pick(keys, "max")
+    return _pick_per_key(keys, "max")
 
 
 def _first_of_each(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The index of the first row of each distinct key, ascending."""
-    return _pick(keys, "min")
+    return _pick_per_key(keys, "min")
 
 
-def _pick(keys: pa.Array | pa.ChunkedArray, which: str) -> pa.Array:
+def _pick_per_key(keys: pa.Array | pa.ChunkedArray, which: str) -> pa.Array:
     places = pa.table({"key": keys, "at": pa.array(np.arange(len(keys)))})
     picked = places.group_by("key", use_threads=False).aggregate([("at", which)])[f"at_{which}"]
     return pa.array(np.sort(picked.to_numpy()))

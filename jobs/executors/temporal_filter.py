@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_schema
-from tussock.jobs.executors.base import halves, net, state_table
+from tussock.jobs.executors.base import net_chunk, split_halves, state_table
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -27,7 +27,7 @@ from tussock.jobs.logical.nodes import Comparison, Expr
 from tussock.statestore.hummock.key import encode_prefixes
 from tussock.statestore.hummock.sorted_keys import successors
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
 
@@ -64,10 +64,10 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
     def dry_run(self, kernel: Kernel) -> None:
         kernel.dry_run((self.bound,))
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         kept = "rows that will appear" if self.comparison.lets_in else "rows that will disappear"
         return f"TemporalFilter {self.condition} keeps {kept if self.forgets else 'all rows'}"
 
@@ -76,22 +76,22 @@ class TemporalFilterNode(PlainNode, frozen=True, tag="TemporalFilter"):
         """The condition in EXPLAIN's format: `c3 > moment`."""
         return f"c{self.value} {self.comparison.sql} {expression_text(self.bound).replace('c0', 'moment')}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows + rows that appear or disappear as the moment passes, also without input"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TemporalFilterExecutor(self, tables[0], actor)
 
-    def bounds(self, kernel: Kernel, before: int, now: int) -> tuple[pa.Scalar, pa.Scalar]:
+    def compute_bounds(self, kernel: Kernel, before: int, now: int) -> tuple[pa.Scalar, pa.Scalar]:
         """The bounds at the previous and at the current moment (both in Unix microseconds).
 
         Raises: RowError if the bound raises at these moments.
         """
         moments = pa.table([pa.array([before, now], pa.int64()).cast(arrow_type("timestamp"))], names=["c0"])
-        bounds = kernel.project(moments, (self.bound,), (self.bound.type,)).column(0)
+        bounds = kernel.project_columns(moments, (self.bound,), (self.bound.type,)).column(0)
         return bounds[0], bounds[1]
 
-    def there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
+    def is_visible(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
         """(rows,) whether each row is visible at a bound. Rows without a value are not."""
         compare = {
             Comparison.LESS: pc.less,
@@ -119,47 +119,49 @@ class TemporalFilterExecutor:
         """
         (chunk,) = chunks
         node, table = self._node, self._table
-        before, now = node.bounds(self._actor.kernel, self._actor.moment_before, self._actor.moment)
-        changed = halves(chunk, table.name, node.key)
-        table.delete_rows(changed.gone.filter(self._kept(changed.gone, before)))
-        passed = self._passed(before, now)
+        before, now = node.compute_bounds(self._actor.kernel, self._actor.moment_before, self._actor.moment)
+        changed = split_halves(chunk, table.name, node.key)
+        table.delete_rows(changed.gone.filter(self._is_stored(changed.gone, before)))
+        passed = self._rows_between(before, now)
         if node.forgets:
             table.delete_rows(passed)
-        table.insert_rows(changed.come.filter(self._kept(changed.come, now)))
+        table.insert_rows(changed.come.filter(self._is_stored(changed.come, now)))
         parts = [
-            _weighted(changed.gone.filter(node.there(changed.gone, before)), -1),
-            _weighted(passed, 1 if _rose(before, now) == node.comparison.lets_in else -1),
-            _weighted(changed.come.filter(node.there(changed.come, now)), 1),
+            _with_weight(changed.gone.filter(node.is_visible(changed.gone, before)), -1),
+            _with_weight(passed, 1 if _has_risen(before, now) == node.comparison.lets_in else -1),
+            _with_weight(changed.come.filter(node.is_visible(changed.come, now)), 1),
         ]
-        return net(pa.concat_tables([conformed(part, chunk_schema(node.types)) for part in parts]).combine_chunks())
+        return net_chunk(
+            pa.concat_tables([conform_rows(part, chunk_schema(node.types)) for part in parts]).combine_chunks()
+        )
 
-    def _kept(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
+    def _is_stored(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
         """(rows,) whether the state stores each row at a bound: rows that can appear or disappear later."""
         known = pc.is_valid(rows.column(self._node.value))
         if not self._node.forgets:
             return known
-        there = self._node.there(rows, bound)
+        there = self._node.is_visible(rows, bound)
         return pc.and_(known, pc.invert(there) if self._node.comparison.lets_in else there)
 
-    def _passed(self, before: pa.Scalar, now: pa.Scalar) -> pa.Table:
+    def _rows_between(self, before: pa.Scalar, now: pa.Scalar) -> pa.Table:
         """The stored rows between the old and the new bound."""
         node, table = self._node, self._table
         if before.equals(now):
             return table.layout.rows.empty_table()
         vnodes = np.asarray(self._actor.vnodes if node.distribution else [0], np.uint16)
-        edges = self._edge(vnodes, before), self._edge(vnodes, now)
-        return table.scan_between(*(edges if _rose(before, now) else edges[::-1])).rows
+        edges = self._edge_keys(vnodes, before), self._edge_keys(vnodes, now)
+        return table.scan_between(*(edges if _has_risen(before, now) else edges[::-1])).rows
 
-    def _edge(self, vnodes: npt.NDArray[np.uint16], bound: pa.Scalar) -> pa.BinaryArray:
+    def _edge_keys(self, vnodes: npt.NDArray[np.uint16], bound: pa.Scalar) -> pa.BinaryArray:
         """(vnodes,) the storage key at which the bound separates visible rows from others."""
         node, schema = self._node, self._table.layout.schema
         prefixes = encode_prefixes(schema.table_id, vnodes, [pa.repeat(bound, len(vnodes))], schema.key)
         return successors(prefixes) if node.comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER) else prefixes
 
 
-def _rose(before: pa.Scalar, now: pa.Scalar) -> bool:
+def _has_risen(before: pa.Scalar, now: pa.Scalar) -> bool:
     return bool(pc.less(before, now).as_py())
 
 
-def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
     return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))

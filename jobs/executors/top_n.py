@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import difference, empty_chunk, rows_of
-from tussock.jobs.executors.base import WithStored, net, no_columns, state_table, write_changes
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.executors.base import WithStored, net_chunk, no_columns, state_table, write_changes
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.jobs.executors.order import TIES, Order, leaves_ties, table_key
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
@@ -39,7 +39,7 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
         return table_key(self.order, self.stream_key)
 
     @property
-    def first(self) -> int:
+    def first_count(self) -> int:
         """How many of the first rows determine the output."""
         return self.offset + (self.limit or 0)
 
@@ -47,20 +47,20 @@ class TopNNode(PlainNode, frozen=True, tag="TopN"):
         """The rows in order."""
         return (state_table("top_n", self.types, self.key, ()),)
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
-        order = ", ".join(o.text() for o in self.order)
+    def explain_text(self) -> str:
+        order = ", ".join(o.explain_text() for o in self.order)
         limit = "none" if self.limit is None else self.limit
         notes = (f" offset={self.offset}" if self.offset else "") + (" append-only" if self.append_only else "")
         return f"TopN order=[{order}] limit={limit}{notes}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         ties = f"; {TIES}" if leaves_ties([o.column for o in self.order], self.stream_key) else ""
-        return f"changed rows + {self.first} rows in order{ties}"
+        return f"changed rows + {self.first_count} rows in order{ties}"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TopNExecutor(self, tables[0])
 
 
@@ -81,21 +81,21 @@ class TopNExecutor:
 
         Cost: two scans of the first offset + limit rows.
         """
-        changes = net(chunks[0])
+        changes = net_chunk(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
         node, key = self._node, tuple(k.column for k in self._node.key)
         before = self._first_rows()
         if node.append_only:
-            both = WithStored.of(self._table, key, before, rows_of(changes))
-            both.keep(np.arange(both.rows.num_rows) < node.first)
-            after = both.rows.slice(0, node.first)
+            both = WithStored.from_rows(self._table, key, before, rows_of(changes))
+            both.keep_rows(np.arange(both.rows.num_rows) < node.first_count)
+            after = both.rows.slice(0, node.first_count)
         else:
             write_changes(changes, self._table, key)
             after = self._first_rows()
         if node.limit is None:
-            return net(pa.concat_tables([changes, difference(after, before)]))
-        return net(difference(before.slice(node.offset), after.slice(node.offset)))
+            return net_chunk(pa.concat_tables([changes, chunk_of_difference(after, before)]))
+        return net_chunk(chunk_of_difference(before.slice(node.offset), after.slice(node.offset)))
 
     def _first_rows(self) -> pa.Table:
-        return self._table.scan_prefix(no_columns(1), limit=self._node.first).rows
+        return self._table.scan_prefix(no_columns(1), limit=self._node.first_count).rows

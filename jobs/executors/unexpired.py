@@ -25,16 +25,16 @@ class Unexpired(PlainNode, frozen=True):
     def types(self) -> tuple[str, ...]:
         return self.reader.types
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return f"Unexpired {self.reader.condition}"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return UnexpiredExecutor(self, actor.kernel, actor.moment_before, actor.moment)
 
 
@@ -49,9 +49,9 @@ class UnexpiredExecutor:
         (chunk,) = chunks
         if not chunk.num_rows:
             return chunk
-        before, now = self._reader.bounds(self._kernel, self._before, self._now)
+        before, now = self._reader.compute_bounds(self._kernel, self._before, self._now)
         goes = weights_of(chunk) < 0
-        there = self._reader.there(chunk, now).to_numpy(zero_copy_only=False)
+        there = self._reader.is_visible(chunk, now).to_numpy(zero_copy_only=False)
         if goes.any():
-            there = np.where(goes, self._reader.there(chunk, before).to_numpy(zero_copy_only=False), there)
+            there = np.where(goes, self._reader.is_visible(chunk, before).to_numpy(zero_copy_only=False), there)
         return some_rows(chunk, there)

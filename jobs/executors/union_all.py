@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from tussock.statestore.table.state_table import StateTable
 
@@ -17,16 +17,16 @@ class UnionAll(PlainNode, frozen=True):
 
     types: tuple[str, ...]
 
-    def lineage(self) -> tuple[Origin, ...]:
+    def column_origins(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))  # with the names of the first branch, as in SQL
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         return "UnionAll"
 
-    def cost(self) -> str:
+    def describe_cost(self) -> str:
         return "changed rows"
 
-    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return UnionAllExecutor()
 
 
@@ -35,4 +35,4 @@ class UnionAllExecutor:
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """One chunk per branch. Cost: no copy; one grouping if signs differ, since senders net only their rows."""
-        return net(pa.concat_tables(chunks))
+        return net_chunk(pa.concat_tables(chunks))

@@ -22,7 +22,7 @@ from tussock.jobs.executors.ordered_state import Ends
 from tussock.jobs.executors.value_state import I64, Deposit, RowCount, Side, Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.statestore.nested import is_nested
-from tussock.statestore.stacked import batches, stack, unstack
+from tussock.statestore.stacked import group_stacks, stack_columns, unstack_columns
 from tussock.statestore.types import is_span
 from tussock.statestore.vnode import one_array
 
@@ -54,7 +54,7 @@ class ValueLayout:
         wanted = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
         return tuple(dict.fromkeys(side for side in wanted if side is not None))
 
-    def ends(self, side: Side) -> Ends | None:
+    def ends_of_side(self, side: Side) -> Ends | None:
         """How many rows of a side all slots together read from either end of a group. None: all rows."""
         asked = [slot.ends for slot in self.slots if slot.side == side]
         return None if not asked or None in asked else reduce(or_, [ends for ends in asked if ends is not None])
@@ -73,7 +73,7 @@ class ValueLayout:
             for place, (slot, values) in enumerate(zip(alike, self.distinct, strict=True))
         ]
 
-    def split(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[State]:
+    def split_by_slot(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[State]:
         """Split the state columns, in order, by slot."""
         rest = (one_array(c) for c in columns)
         return [list(islice(rest, len(slot.types))) for slot in self.slots]
@@ -81,62 +81,62 @@ class ValueLayout:
     def group_rows(
         self, keys: Sequence[pa.Array], rows: pa.Table, weights: I64, counted: Mapping[Side, I64]
     ) -> tuple[list[pa.Array], list[State]]:
-        """Group raw rows by `keys`; see `_group`.
+        """Group raw rows by `keys`; see `_group_stacks`.
 
         Args:
             counted: the weights with which rows count as distinct values.
         """
         made: list[_Stack] = []
-        columns = {c: one_array(rows.column(c)) for slot in self.slots for c in slot.reads}
-        read = [[columns[c] for c in slot.reads] for slot in self.slots]
+        columns = {c: one_array(rows.column(c)) for slot in self.slots for c in slot.columns_read}
+        read = [[columns[c] for c in slot.columns_read] for slot in self.slots]
         kinds = [(kind, *(c.type for c in given)) for kind, given in zip(self._kinds, read, strict=True)]
-        for places in batches(kinds, rows.num_rows, *_transposed(read)):
+        for places in group_stacks(kinds, rows.num_rows, *_transpose_states(read)):
             of = self.distinct[places[0]]
             weight = weights if of is None else counted[of]
             if (alike := self.slots[places[0]].over_first()) is None or len(places) == 1:
-                deposit = self.slots[places[0]].deposit(rows, weight)
+                deposit = self.slots[places[0]].make_deposit(rows, weight)
             else:
-                given = [stack(parts) for parts in zip(*(read[i] for i in places), strict=True)]
+                given = [stack_columns(parts) for parts in zip(*(read[i] for i in places), strict=True)]
                 stacked = pa.table(given, names=[f"c{i}" for i in range(len(given))])
-                deposit = alike.deposit(stacked, np.tile(weight, len(places)))
+                deposit = alike.make_deposit(stacked, np.tile(weight, len(places)))
             made.append(_Stack(places, deposit))
-        return self._group(keys, made)
+        return self._group_stacks(keys, made)
 
     def group_states(self, keys: Sequence[pa.Array], states: Sequence[State]) -> tuple[list[pa.Array], list[State]]:
-        """Group states by `keys`; see `_group`. Requires: no slot has a side."""
+        """Group states by `keys`; see `_group_stacks`. Requires: no slot has a side."""
         made = [
-            _Stack(places, self.slots[places[0]].spread(stacked))
-            for places, stacked in self._stacked(states, len(states[0][0]))
+            _Stack(places, self.slots[places[0]].deposit_of_state(stacked))
+            for places, stacked in self._stack_states(states, len(states[0][0]))
         ]
-        return self._group(keys, made)
+        return self._group_stacks(keys, made)
 
-    def add(self, before: Sequence[State], change: Sequence[State]) -> list[State]:
+    def add_changes(self, before: Sequence[State], change: Sequence[State]) -> list[State]:
         """The states after a change, for the slots without a side. Slots with one keep `before`."""
         after = list(before)
         both = [
             [*old, *new] if slot.side is None else [] for slot, old, new in zip(self.slots, before, change, strict=True)
         ]
-        for places, stacked in self._stacked(both, len(before[0][0])):
+        for places, stacked in self._stack_states(both, len(before[0][0])):
             if stacked:
                 half = len(stacked) // 2
-                _unstack(self.slots[places[0]].add(stacked[:half], stacked[half:]), places, after)
+                _unstack_into(self.slots[places[0]].add_change(stacked[:half], stacked[half:]), places, after)
         return after
 
-    def results(self, states: Sequence[State], rows: int, kernel: Kernel) -> Iterator[tuple[list[int], Result]]:
+    def compute_results(self, states: Sequence[State], rows: int, kernel: Kernel) -> Iterator[tuple[list[int], Result]]:
         """The results of calls of one kind, stacked, and which calls they are."""
         columns = [[column for i in placed.places for column in states[i]] for placed in self.calls]
-        for numbers in batches([placed.kind for placed in self.calls], rows, *_transposed(columns)):
+        for numbers in group_stacks([placed.kind for placed in self.calls], rows, *_transpose_states(columns)):
             first = self.calls[numbers[0]]
-            stacked = iter([stack(parts) for parts in zip(*(columns[n] for n in numbers), strict=True)])
+            stacked = iter([stack_columns(parts) for parts in zip(*(columns[n] for n in numbers), strict=True)])
             given = [list(islice(stacked, len(states[i]))) for i in first.places]
-            yield numbers, aggregate_of(first.call).result(first.call, first.slots, given, kernel)
+            yield numbers, aggregate_of(first.call).compute_result(first.call, first.slots, given, kernel)
 
-    def _stacked(self, states: Sequence[State], rows: int) -> Iterator[tuple[list[int], State]]:
+    def _stack_states(self, states: Sequence[State], rows: int) -> Iterator[tuple[list[int], State]]:
         """The states of slots of one kind, stacked, and the places of these slots."""
-        for places in batches(self._kinds, rows, *_transposed(states)):
-            yield places, [stack(parts) for parts in zip(*(states[i] for i in places), strict=True)]
+        for places in group_stacks(self._kinds, rows, *_transpose_states(states)):
+            yield places, [stack_columns(parts) for parts in zip(*(states[i] for i in places), strict=True)]
 
-    def _group(self, keys: Sequence[pa.Array], stacks: "Sequence[_Stack]") -> tuple[list[pa.Array], list[State]]:
+    def _group_stacks(self, keys: Sequence[pa.Array], stacks: "Sequence[_Stack]") -> tuple[list[pa.Array], list[State]]:
         """Group by `keys` (normalised; if empty, there is one group) and compute one state per group and slot.
 
         Returns: the distinct keys, in an order that depends on the rows alone, and the collected columns per slot.
@@ -146,11 +146,11 @@ class ValueLayout:
         asked = [[(_identity_of(column), function) for column, function in made.deposit.columns] for made in stacks]
         for made, names in zip(stacks, asked, strict=True):
             wanted |= zip(names, made.deposit.columns, strict=True)
-        distinct, values = _grouped(keys, list(wanted.values()))
+        distinct, values = _aggregate_groups(keys, list(wanted.values()))
         found = dict(zip(wanted, values, strict=True))
         states: list[State] = [[]] * len(self.slots)
         for made, names in zip(stacks, asked, strict=True):
-            _unstack(made.deposit.collect([found[name] for name in names]), made.places, states)
+            _unstack_into(made.deposit.collect([found[name] for name in names]), made.places, states)
         return distinct, states
 
 
@@ -162,13 +162,13 @@ class _Stack:
     deposit: Deposit
 
 
-def _unstack(stacked: State, places: Sequence[int], into: list[State]) -> None:
+def _unstack_into(stacked: State, places: Sequence[int], into: list[State]) -> None:
     """Put the columns of a stack at the places of its slots."""
-    for place, *state in zip(places, *(unstack(column, len(places)) for column in stacked), strict=True):
+    for place, *state in zip(places, *(unstack_columns(column, len(places)) for column in stacked), strict=True):
         into[place] = state
 
 
-def _transposed(states: Sequence[State]) -> list[list[pa.Array]]:
+def _transpose_states(states: Sequence[State]) -> list[list[pa.Array]]:
     """The i-th column of each state, for each i. States with fewer columns have their last one again."""
     most, nothing = max(map(len, states), default=0), pa.nulls(0)
     return [[state[min(i, len(state) - 1)] if state else nothing for state in states] for i in range(most)]
@@ -201,12 +201,14 @@ def slots_of(call: Agg, append_only: bool) -> tuple[tuple[Slot, DistinctValues |
 
     Slots that hold a result handle DISTINCT themselves.
     """
-    slots = aggregate_of(call).slots(call, append_only)
+    slots = aggregate_of(call).make_slots(call, append_only)
     values = DistinctValues(call.args, call.arg_types) if call.distinct else None
     return tuple((slot, values if slot.side is None else None) for slot in slots)
 
 
-def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -> tuple[list[pa.Array], list[pa.Array]]:
+def _aggregate_groups(
+    keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]
+) -> tuple[list[pa.Array], list[pa.Array]]:
     """The distinct keys, and each column aggregated to one value per key by its function.
 
     A stack of columns becomes a stack of as many columns.
@@ -236,5 +238,5 @@ def _by_number(ids: Positions, groups: int, column: pa.Array, function: str) -> 
     """A stack of columns aggregated by the numbers of its rows' groups: the values of group 0, 1, … for each column."""
     count = len(column) // len(ids)
     numbers = (np.arange(count)[:, None] * groups + ids).ravel()
-    (found,), (values,) = _grouped([pa.array(numbers)], [(column, function)])
+    (found,), (values,) = _aggregate_groups([pa.array(numbers)], [(column, function)])
     return values.take(pc.sort_indices(found))

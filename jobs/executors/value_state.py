@@ -85,12 +85,12 @@ class Slot(ABC):
         return None
 
     @property
-    def reads(self) -> tuple[int, ...]:
-        """The columns of raw rows that `deposit` reads, if the slot can be stacked."""
+    def columns_read(self) -> tuple[int, ...]:
+        """The columns of raw rows that `make_deposit` reads, if the slot can be stacked."""
         return ()
 
     def over_first(self) -> "Slot | None":
-        """The same slot over the columns 0, 1, …, in the order of `reads`.
+        """The same slot over the columns 0, 1, …, in the order of `columns_read`.
 
         Slots that are equal in this form treat each value alike, so that their columns can be stacked
         (tussock.statestore.stacked). None: the slot cannot be stacked.
@@ -98,21 +98,21 @@ class Slot(ABC):
         return None
 
     @abstractmethod
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         """The deposit of raw rows."""
 
     @abstractmethod
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         """The deposit of states, one per row. Requires: the slot has no side."""
 
     @abstractmethod
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         """The states after a change, element by element.
 
         NULL in `before` means a new group. Requires: the slot has no side.
         """
 
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+    def read_state(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
         """The states after a change that its side already contains. Requires: the slot has a side."""
         raise NotImplementedError
 
@@ -125,13 +125,13 @@ class RowCount(Slot):
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         return Deposit([(pa.array(weights), "sum")], zero_for_null)
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         return Deposit([(state[0], "sum")], zero_for_null)
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         return [pc.add(pc.fill_null(before[0], 0), change[0])]
 
 
@@ -143,7 +143,7 @@ class NonNullCount(Slot):
     others: tuple[int, ...] = ()
 
     @property
-    def reads(self) -> tuple[int, ...]:
+    def columns_read(self) -> tuple[int, ...]:
         return (self.arg, *self.others)
 
     def over_first(self) -> Slot:
@@ -153,14 +153,14 @@ class NonNullCount(Slot):
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         counted = weights_where_there(rows, (self.arg, *self.others), weights)
         return Deposit([(pa.array(counted), "sum")], zero_for_null)
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         return Deposit([(state[0], "sum")], zero_for_null)
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         return [pc.add(pc.fill_null(before[0], 0), change[0])]
 
 
@@ -172,7 +172,7 @@ class WideSum(Slot):
     arg_type: str
 
     @property
-    def reads(self) -> tuple[int, ...]:
+    def columns_read(self) -> tuple[int, ...]:
         return (self.arg,)
 
     def over_first(self) -> Slot:
@@ -182,20 +182,22 @@ class WideSum(Slot):
     def types(self) -> tuple[str, ...]:
         return ("decimal(38,0)",)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
-        wide = Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integers(column))
-        if (values := _narrow(wide, int(np.abs(weights).sum()))) is not None:
+        wide = (
+            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integer_values(column))
+        )
+        if (values := _to_int64(wide, int(np.abs(weights).sum()))) is not None:
             return Deposit([(pa.array(values * weights), "sum")], _wide_of_int64)
         limbs = limbs_of_int128(wide, weights)
         return Deposit([(pa.array(digit), "sum") for digit in limbs.digits], _wide_of_limbs)
 
-    def spread(self, state: State) -> Deposit:
-        if (values := _narrow(Int128.of_decimals(state[0]), len(state[0]))) is not None:
+    def deposit_of_state(self, state: State) -> Deposit:
+        if (values := _to_int64(Int128.of_decimals(state[0]), len(state[0]))) is not None:
             return Deposit([(pa.array(values), "sum")], _wide_of_int64)
         return Deposit([(state[0], "sum")], _as_wide)
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         return [(Int128.of_decimals(before[0]) + Int128.of_decimals(change[0])).to_decimals(38, 0)]
 
 
@@ -211,24 +213,24 @@ class ExactSum(Slot):
     others: tuple[int, ...] = ()
 
     @property
-    def reads(self) -> tuple[int, ...]:
+    def columns_read(self) -> tuple[int, ...]:
         return (self.arg, *self.others)
 
     def over_first(self) -> Slot:
         return replace(self, arg=0, others=tuple(range(1, 1 + len(self.others))))
 
     @property
-    def floating(self) -> bool:
+    def is_floating(self) -> bool:
         return self.arg_type in ("float", "double")
 
     @property
     def types(self) -> tuple[str, ...]:
-        return ("binary", "bigint", "bigint", "bigint") if self.floating else ("binary",)
+        return ("binary", "bigint", "bigint", "bigint") if self.is_floating else ("binary",)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
         weights = weights_where_there(rows, self.others, weights)
-        if not self.floating:
+        if not self.is_floating:
             return deposit_of_limbs(limbs_of_int128(Int128.of_decimals(column), weights), [])
         values = float_values(column)
         finite = np.isfinite(values)
@@ -239,15 +241,15 @@ class ExactSum(Slot):
         specials = (np.isnan(values), values == np.inf, values == -np.inf)
         return deposit_of_limbs(limbs, [pa.array(np.where(s, weights, 0)) for s in specials])
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         return deposit_of_limbs(decode_limbs(state[0]), state[1:])
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         total = sum_of_limbs(before[0], change[0])
         return [total, *(pc.add(pc.fill_null(b, 0), c) for b, c in zip(before[1:], change[1:], strict=True))]
 
 
-def _narrow(wide: Int128, rows: int) -> I64 | None:
+def _to_int64(wide: Int128, rows: int) -> I64 | None:
     """The integers as int64 if the sum of `rows` such integers fits in 63 bits. Else None."""
     if not bool(wide.fits_int64().all()):
         return None
@@ -267,7 +269,7 @@ def weights_where_there(rows: pa.Table, columns: Sequence[int], weights: I64) ->
     return np.where(reduce(np.logical_or, missing), 0, weights) if missing else weights
 
 
-def _integers(column: pa.Array) -> I64:
+def _integer_values(column: pa.Array) -> I64:
     """An integer column as (n,) int64, with 0 for NULL."""
     return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 

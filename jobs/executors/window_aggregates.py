@@ -41,10 +41,10 @@ _LONG = 32  # frames with more than this many times the rows in total are expand
 
 def aggregate_types(call: Over) -> tuple[str, ...]:
     """The types of the values that a row carries for a call. May be empty."""
-    return tuple(t for slot in _slots(call) for t in slot.types) if call.runs else ()
+    return tuple(t for slot in _slots_of(call) for t in slot.types) if call.is_running else ()
 
 
-def aggregated(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
+def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
     """The aggregate of each row's frame, and the values that rows carry.
 
     Args:
@@ -52,37 +52,45 @@ def aggregated(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> t
 
     Cost: depends on the slots; see the module.
     """
-    entry, slots = aggregate_of(call.agg), _slots(call)
+    entry, slots = aggregate_of(call.agg), _slots_of(call)
     if isinstance(slots[0], OfValues | OfAllRows):
         held = _of_frames(slots[0], call, at)
-        return entry.result(call.agg, slots, [[held]], kernel), lambda rows: []
-    sums = [_Sums.of(slot, at) for slot in slots]
-    heads = list(_by_slot(slots, carried)) if call.runs and carried else None
+        return entry.compute_result(call.agg, slots, [[held]], kernel), lambda rows: []
+    sums = [_Sums.from_rows(slot, at) for slot in slots]
+    heads = list(_by_slot(slots, carried)) if call.is_running and carried else None
 
-    def states(first: Positions, end: Positions, partition: Positions) -> list[State]:
-        found = [s.between(first, end) for s in sums]
+    def states_of_frames(first: Positions, end: Positions, partition: Positions) -> list[State]:
+        found = [s.sums_between(first, end) for s in sums]
         if heads is None:
             return found
         earlier = [[c.take(pa.array(partition)) for c in head] for head in heads]
-        return [slot.add(before, change) for slot, before, change in zip(slots, earlier, found, strict=True)]
+        return [slot.add_change(before, change) for slot, before, change in zip(slots, earlier, found, strict=True)]
 
-    def carry(rows: Positions) -> State:
-        if not call.runs:
+    def carry_of_rows(rows: Positions) -> State:
+        if not call.is_running:
             return []
         partition = at.partition[rows]
-        return [column for state in states(at.first[rows] - partition - 1, rows, partition) for column in state]
+        return [
+            column
+            for state in states_of_frames(at.first_place[rows] - partition - 1, rows, partition)
+            for column in state
+        ]
 
     first, end = _rows_of_frames(call, at)
     parts = []
     for start in range(0, max(len(at), 1), _BLOCK):
         part = slice(start, start + _BLOCK)
-        parts.append(entry.result(call.agg, slots, states(first[part], end[part], at.partition[part]), kernel))
+        parts.append(
+            entry.compute_result(call.agg, slots, states_of_frames(first[part], end[part], at.partition[part]), kernel)
+        )
     bad = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
-    return Result(pa.concat_arrays([p.values for p in parts]), bad if bad.any() else None, parts[0].error), carry
+    return Result(
+        pa.concat_arrays([p.values for p in parts]), bad if bad.any() else None, parts[0].error
+    ), carry_of_rows
 
 
-def _slots(call: Over) -> tuple[Slot, ...]:
-    return aggregate_of(call.agg).slots(call.agg, True)
+def _slots_of(call: Over) -> tuple[Slot, ...]:
+    return aggregate_of(call.agg).make_slots(call.agg, True)
 
 
 def _by_slot(slots: Sequence[Slot], columns: State) -> Iterator[State]:
@@ -94,8 +102,8 @@ def _by_slot(slots: Sequence[Slot], columns: State) -> Iterator[State]:
 
 def _rows_of_frames(call: Over, at: OrderedRows) -> tuple[Positions, Positions]:
     """(n,) the first loaded row of each row's frame, and the row after its last."""
-    low, high = at.frame(call)
-    first = np.maximum(low, at.first)
+    low, high = at.frame_bounds(call)
+    first = np.maximum(low, at.first_place)
     return first - at.partition - 1, np.maximum(first, high) - at.partition - 1
 
 
@@ -107,15 +115,15 @@ class _Sums:
     sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(slot: Slot, at: OrderedRows) -> "_Sums":
-        deposit = slot.deposit(at.rows, np.ones(len(at), np.int64))
+    def from_rows(slot: Slot, at: OrderedRows) -> "_Sums":
+        deposit = slot.make_deposit(at.rows, np.ones(len(at), np.int64))
         sums = np.zeros((len(deposit.columns), len(at) + 1), np.int64)
         for i, (column, function) in enumerate(deposit.columns):
             assert function == "sum", function
             np.cumsum(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), out=sums[i, 1:])
         return _Sums(deposit, sums)
 
-    def between(self, first: Positions, end: Positions) -> State:
+    def sums_between(self, first: Positions, end: Positions) -> State:
         return self.deposit.collect([pa.array(column[end] - column[first]) for column in self.sums])
 
 
@@ -124,25 +132,25 @@ def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Ar
     first, end = _rows_of_frames(call, at)
     distinct, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
     first, end = distinct // (len(at) + 1), distinct % (len(at) + 1)
-    laid = _Values.of(slot.values, at) if isinstance(slot, OfValues) else _Rows.of(slot, at)
+    laid = _Values.from_rows(slot.values, at) if isinstance(slot, OfValues) else _Rows.from_rows(slot, at)
     first, end = laid.before[first], laid.before[end]
     if int((end - first).sum()) > _LONG * len(laid.partition) and laid.ranks is not None:
         forth, back = (edge.edge is FrameEdge.UNBOUNDED for edge in (call.lower, call.upper))
         frames = LongFrames(laid.ranks, laid.size, laid.partition, first, end)
-        frames = frames if forth or not back else frames.reversed()
+        frames = frames if forth or not back else frames.reverse_frames()
         if (found := of_long_frames(slot, laid.by_rank, frames, forth or back)) is not None:
             return found.take(pa.array(which))
         if isinstance(slot, CollectedDistinct | Bitmap) and (forth or back):
             assert isinstance(laid, _Values)
             frames = frames.of_each_the_first()
-            frames = frames if forth else frames.reversed()
-            laid, first, end = laid.only(frames.ranks), frames.first, frames.end
+            frames = frames if forth else frames.reverse_frames()
+            laid, first, end = laid.with_ranks(frames.ranks), frames.first, frames.end
     upto = np.cumsum(end - first)
     cuts = [*np.searchsorted(upto, np.arange(_LAID, int(upto[-1]) if len(upto) else 0, _LAID)), len(distinct)]
     parts, start = [], 0
     for cut in dict.fromkeys(cuts):
-        segments = laid.segments(*_expanded(first[start:cut], end[start:cut]))
-        parts.append(slot.of(segments) if isinstance(slot, OfValues) else slot.whole(segments))
+        segments = laid.make_segments(*_expand_frames(first[start:cut], end[start:cut]))
+        parts.append(slot.compute_states(segments) if isinstance(slot, OfValues) else slot.states_of_rows(segments))
         start = int(cut)
     return pa.concat_arrays(parts).take(pa.array(which))
 
@@ -164,13 +172,13 @@ class _Rows:
     ranks: Positions | None
 
     @staticmethod
-    def of(slot: OfAllRows, at: OrderedRows) -> "_Rows":
+    def from_rows(slot: OfAllRows, at: OrderedRows) -> "_Rows":
         there = _all_there(at, slot.rows.present)
         if slot.rows.kept is not None:
             there &= pc.fill_null(one_array(at.rows.column(slot.rows.kept)), False).to_numpy(zero_copy_only=False)
         rows = at.rows.filter(pa.array(there))
-        ranks = _ranks(rows, slot.rows.order) if slot.rows.order else None
-        return _Rows(one_array(rows.column(slot.column)), at.partition[there], _counted(there), ranks)
+        ranks = _order_ranks(rows, slot.rows.order) if slot.rows.order else None
+        return _Rows(one_array(rows.column(slot.column)), at.partition[there], _count_before(there), ranks)
 
     @property
     def size(self) -> int:
@@ -182,7 +190,7 @@ class _Rows:
         """(size,) the value of each rank."""
         return self.column.take(pa.array(np.argsort(self.ranks))) if self.ranks is not None else self.column
 
-    def segments(self, rows: Positions, starts: Positions) -> Segments:
+    def make_segments(self, rows: Positions, starts: Positions) -> Segments:
         """The segments for frames whose rows are concatenated."""
         if self.ranks is not None:
             frame = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
@@ -201,28 +209,28 @@ class _Values:
     before: Positions
 
     @staticmethod
-    def of(values: DistinctValues, at: OrderedRows) -> "_Values":
+    def from_rows(values: DistinctValues, at: OrderedRows) -> "_Values":
         there = _all_there(at, (*values.args, *(() if values.times is None else (values.times,))))
         rows = at.rows.filter(pa.array(there))
-        (column,) = values.of(rows)
+        (column,) = values.values_of_chunk(rows)
         ranks, sample = value_ranks(column)
         times = np.ones(rows.num_rows, np.int64)
         if values.times is not None:
             times = one_array(rows.column(values.times)).cast(pa.int64()).to_numpy()
             if times.min(initial=0) < 0:
                 raise NegativeFrequencyError(int(times.min()))
-        return _Values(column.take(pa.array(sample)), at.partition[there], ranks, times, _counted(there))
+        return _Values(column.take(pa.array(sample)), at.partition[there], ranks, times, _count_before(there))
 
     @property
     def size(self) -> int:
         """The number of ranks."""
         return len(self.by_rank)
 
-    def only(self, ranks: Positions) -> "_Values":
+    def with_ranks(self, ranks: Positions) -> "_Values":
         """Other rows with the same values."""
         return replace(self, ranks=ranks, times=np.ones(len(ranks), np.int64))
 
-    def segments(self, rows: Positions, starts: Positions) -> Segments:
+    def make_segments(self, rows: Positions, starts: Positions) -> Segments:
         """Each frame's distinct values in ascending order, with their frequencies."""
         size, frame = max(self.size, 1), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         found, which = np.unique(frame * size + self.ranks[rows], return_inverse=True)
@@ -233,7 +241,7 @@ class _Values:
         return Segments(begins, [self.by_rank.take(pa.array(found % size)), pa.array(times)])
 
 
-def _ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:
+def _order_ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:
     """(n,) the index of each row in an order. Ties keep their sequence."""
     columns = [one_array(rows.column(o.column)) for o in order]
     by = [KeyColumn(o.column, o.descending, o.nulls_last) for o in order]
@@ -250,11 +258,11 @@ def _all_there(at: OrderedRows, columns: Sequence[int]) -> npt.NDArray[np.bool_]
     return there
 
 
-def _counted(there: npt.NDArray[np.bool_]) -> Positions:
+def _count_before(there: npt.NDArray[np.bool_]) -> Positions:
     return np.concatenate([[0], np.cumsum(there)])
 
 
-def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
+def _expand_frames(first: Positions, end: Positions) -> tuple[Positions, Positions]:
     """The rows of all frames, concatenated, and (frames + 1,) the start of each frame."""
     counts = end - first
     starts = np.concatenate([[0], np.cumsum(counts)])

@@ -39,7 +39,7 @@ class FrameEnd(msgspec.Struct, frozen=True):
     rows: int = 0
     column: int | None = None
 
-    def text(self, side: str) -> str:
+    def explain_text(self, side: str) -> str:
         if self.edge is FrameEdge.UNBOUNDED:
             return f"unbounded {side}"
         if self.edge is FrameEdge.CURRENT:
@@ -82,11 +82,13 @@ class Over(msgspec.Struct, frozen=True):
     @property
     def needs_partition(self) -> bool:
         """Whether any row of the partition may change the result of any other row."""
-        if self.function.shifts:
+        if self.function.shifts_rows:
             return self.ignore_nulls
         if self.function.reads_frames and self.lower.edge is FrameEdge.UNBOUNDED:
             return True
-        return self.function in _NEEDS_SIZE or (not self.function.numbers and self.upper.edge is FrameEdge.UNBOUNDED)
+        return self.function in _NEEDS_SIZE or (
+            not self.function.numbers_rows and self.upper.edge is FrameEdge.UNBOUNDED
+        )
 
     @property
     def lays_out_frames(self) -> bool:
@@ -109,21 +111,21 @@ class Over(msgspec.Struct, frozen=True):
         return self.ignore_nulls or self.kept is not None
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it accumulates all rows up to a position, so that the result so far can be carried."""
-        return not self.function.shifts and not self.needs_partition and self.lower.edge is FrameEdge.UNBOUNDED
+        return not self.function.shifts_rows and not self.needs_partition and self.lower.edge is FrameEdge.UNBOUNDED
 
     @property
     def rows_before(self) -> int:
         """How many rows before a row it reads, frames by value not included."""
-        if self.function.shifts:
+        if self.function.shifts_rows:
             return max(0, -self.shift)
         return max(0, -self.lower.rows, -self.upper.rows) if self.by_rows else 0
 
     @property
     def rows_after(self) -> int:
         """How many rows after a row it reads."""
-        if self.function.shifts:
+        if self.function.shifts_rows:
             return max(0, self.shift)
         return max(0, self.lower.rows, self.upper.rows) if self.by_rows else 0
 
@@ -135,7 +137,7 @@ class Over(msgspec.Struct, frozen=True):
     @property
     def reads_peers(self) -> bool:
         """Whether its frames are by value, so that they contain all peers of a row."""
-        return not self.by_rows and not self.function.shifts
+        return not self.by_rows and not self.function.shifts_rows
 
     @property
     def tells_ties_apart(self) -> bool:
@@ -145,16 +147,16 @@ class Over(msgspec.Struct, frozen=True):
         whole = self.lower.edge is FrameEdge.UNBOUNDED and self.upper.edge is FrameEdge.UNBOUNDED
         return self.function in _PICKS or (self.by_rows and not whole)
 
-    def text(self) -> str:
+    def explain_text(self) -> str:
         """The call in EXPLAIN's format: `sum(c3) range unbounded preceding..current row`."""
         number = [str(self.number)] if self.number else []
         args = ", ".join([*(f"c{a}" for a in self.args), *number])
-        order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""
+        order = f" order by {', '.join(o.explain_text() for o in self.order)}" if self.order else ""
         kept = "" if self.kept is None else f" where c{self.kept}"
         shown = f"{self.function.sql}({args}{order}{kept})" + (" ignore nulls" if self.ignore_nulls else "")
-        if self.function.shifts or self.function.numbers or self.function in _NEEDS_SIZE:
+        if self.function.shifts_rows or self.function.numbers_rows or self.function in _NEEDS_SIZE:
             return shown
         return (
             f"{shown} {'rows' if self.by_rows else 'range'} "
-            f"{self.lower.text('preceding')}..{self.upper.text('following')}"
+            f"{self.lower.explain_text('preceding')}..{self.upper.explain_text('following')}"
         )

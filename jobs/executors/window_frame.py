@@ -65,18 +65,18 @@ class OrderedRows:
         return len(self.partition)
 
     @property
-    def partitions(self) -> int:
+    def partition_count(self) -> int:
         return len(self.before.rows)
 
     @cached_property
-    def counts(self) -> Positions:
+    def row_counts(self) -> Positions:
         """(partitions,) the number of loaded rows."""
-        return np.bincount(self.partition, minlength=self.partitions)
+        return np.bincount(self.partition, minlength=self.partition_count)
 
     @cached_property
     def heads(self) -> Positions:
         """(partitions,) the place of each head."""
-        return np.cumsum(self.counts) - self.counts + np.arange(self.partitions)
+        return np.cumsum(self.row_counts) - self.row_counts + np.arange(self.partition_count)
 
     @cached_property
     def places(self) -> Positions:
@@ -84,19 +84,19 @@ class OrderedRows:
         return np.arange(len(self)) + self.partition + 1
 
     @cached_property
-    def first(self) -> Positions:
+    def first_place(self) -> Positions:
         """(n,) the place of the first loaded row in each row's partition."""
         return self.heads[self.partition] + 1
 
     @cached_property
-    def end(self) -> Positions:
+    def end_place(self) -> Positions:
         """(n,) the place after the last row of each row's partition."""
-        return (self.heads + 1 + self.counts)[self.partition]
+        return (self.heads + 1 + self.row_counts)[self.partition]
 
     @cached_property
     def number(self) -> Positions:
         """(n,) each row's number in its partition, from 1."""
-        return self.places - self.first + 1 + self.before.rows[self.partition]
+        return self.places - self.first_place + 1 + self.before.rows[self.partition]
 
     @cached_property
     def peers(self) -> Positions:
@@ -124,26 +124,26 @@ class OrderedRows:
     def rank(self) -> Positions:
         """(n,) the number of rows before each row's peers, plus one."""
         return np.where(
-            self._continued, self.before.rank[self.partition], self.number - (self.places - self.first_peer)
+            self._continues_peer, self.before.rank[self.partition], self.number - (self.places - self.first_peer)
         )
 
     @cached_property
     def dense_rank(self) -> Positions:
         """(n,) the number of each row's peer group in its partition."""
         begin = np.flatnonzero(np.diff(self.partition, prepend=-1))
-        own = np.zeros(self.partitions, np.int64)
+        own = np.zeros(self.partition_count, np.int64)
         own[self.partition[begin]] = self.peers[begin]
         return (
             self.peers - own[self.partition] + np.where(self.before.rows > 0, self.before.dense_rank, 1)[self.partition]
         )
 
     @property
-    def _continued(self) -> npt.NDArray[np.bool_]:
+    def _continues_peer(self) -> npt.NDArray[np.bool_]:
         """(n,) whether a row is a peer of its partition's first loaded row, whose first peer may be an earlier row."""
-        found: npt.NDArray[np.bool_] = (self.first_peer == self.first) & (self.before.rows[self.partition] > 0)
+        found: npt.NDArray[np.bool_] = (self.first_peer == self.first_place) & (self.before.rows[self.partition] > 0)
         return found
 
-    def frame(self, call: Over) -> tuple[Positions, Positions]:
+    def frame_bounds(self, call: Over) -> tuple[Positions, Positions]:
         """(n,) the first place of each row's frame, and the place after its last.
 
         A frame with no lower bound begins at the head. An end that is NULL beside a known value of the order is beyond
@@ -151,36 +151,38 @@ class OrderedRows:
         are on that side, or is empty.
         """
         if call.lower.edge is FrameEdge.UNBOUNDED:
-            low = self.first - 1
+            low = self.first_place - 1
         elif call.by_rows:
-            low = np.clip(self.places + call.lower.rows, self.first, self.end)
+            low = np.clip(self.places + call.lower.rows, self.first_place, self.end_place)
         else:
             low = (
-                self.first_peer if call.lower.edge is FrameEdge.CURRENT else self._reached(call.lower, False, self.end)
+                self.first_peer
+                if call.lower.edge is FrameEdge.CURRENT
+                else self._reach_edge(call.lower, False, self.end_place)
             )
         if call.upper.edge is FrameEdge.UNBOUNDED:
-            high = self.end
+            high = self.end_place
         elif call.by_rows:
-            high = np.clip(self.places + call.upper.rows + 1, self.first, self.end)
+            high = np.clip(self.places + call.upper.rows + 1, self.first_place, self.end_place)
         else:
-            high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reached(call.upper, True, low)
+            high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reach_edge(call.upper, True, low)
         return low, np.maximum(low, high)
 
-    def _reached(self, edge: FrameEnd, past: bool, beyond: Positions) -> Positions:
+    def _reach_edge(self, edge: FrameEnd, past: bool, beyond: Positions) -> Positions:
         """(n,) the place of the first row not before the value at the edge, or (`past`) after it.
 
         `beyond` is the place if the edge is beyond the type, on the other side than the NULLs of the order.
         """
         assert edge.column is not None
         (key,) = self.order
-        found, wanted = (self._keyed(key, column) for column in (key.column, edge.column))
-        places = SortedKeys(found).left(Probes(successors(wanted) if past else wanted), slice(None))
+        found, wanted = (self._encode_column(key, column) for column in (key.column, edge.column))
+        places = SortedKeys(found).count_below(Probes(successors(wanted) if past else wanted), slice(None))
         value, end = (one_array(self.rows.column(column)) for column in (key.column, edge.column))
         if key.nulls_last is not past or end.null_count == value.null_count:  # the end of a NULL is NULL
             return places + self.partition + 1
         return np.where(null_mask(end) & ~null_mask(value), beyond, places + self.partition + 1)
 
-    def _keyed(self, key: KeyColumn, column: int) -> pa.BinaryArray:
+    def _encode_column(self, key: KeyColumn, column: int) -> pa.BinaryArray:
         columns = [pa.array(self.partition), one_array(self.rows.column(column))]
         by = [KeyColumn(0), KeyColumn(1, key.descending, key.nulls_last)]
         return encode_keys(0, np.zeros(len(self), np.uint16), columns, by)
@@ -188,7 +190,7 @@ class OrderedRows:
     def with_heads(self, values: Sequence[object] | np.ndarray, heads: np.ndarray) -> np.ndarray:
         """(…, places) the rows' values and the heads' values, each at its place."""
         rows = np.asarray(values)
-        laid = np.empty((*rows.shape[:-1], len(self) + self.partitions), rows.dtype)
+        laid = np.empty((*rows.shape[:-1], len(self) + self.partition_count), rows.dtype)
         laid[..., self.places] = rows
         laid[..., self.heads] = heads
         return laid

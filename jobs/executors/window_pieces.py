@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import some_rows
-from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, halves, located_rows, same_rows
+from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, located_rows, same_rows, split_halves
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows
@@ -45,7 +45,7 @@ class Carried:
     before: Before
     calls: list[State]
 
-    def same(self, other: "Carried") -> Mask:
+    def equals_per_partition(self, other: "Carried") -> Mask:
         """(partitions,) whether calls carry equal values, regardless of the number of earlier rows."""
         found = np.ones(len(self.before.rows), np.bool_)
         for one, two in zip(self.calls, other.calls, strict=True):
@@ -54,13 +54,13 @@ class Carried:
                 found &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
         return found
 
-    def take(self, partitions: Positions) -> "Carried":
+    def take_partitions(self, partitions: Positions) -> "Carried":
         """The carried values of chosen partitions."""
         before, places = self.before, pa.array(partitions)
         numbers = (n[partitions] for n in (before.rows, before.rank, before.dense_rank))
         return Carried(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
 
-    def where(self, chosen: Mask, other: "Carried") -> "Carried":
+    def choose_from(self, chosen: Mask, other: "Carried") -> "Carried":
         """This carry's values where chosen, otherwise the other's."""
         if chosen.all():
             return self
@@ -80,7 +80,7 @@ class SortedChanges:
     keys: pa.BinaryArray
     rows: pa.Table
 
-    def take(self, places: Positions) -> "SortedChanges":
+    def take_rows(self, places: Positions) -> "SortedChanges":
         """The rows at ascending, distinct positions, without a copy if they are adjacent."""
         if len(places) and places[-1] - places[0] == len(places) - 1:
             return SortedChanges(self.keys.slice(places[0], len(places)), self.rows.slice(places[0], len(places)))
@@ -97,13 +97,15 @@ class PartitionPiece:
     old: Carried
     new: Carried
 
-    def only(self, chosen: Mask) -> "PartitionPiece":
+    def select_partitions(self, chosen: Mask) -> "PartitionPiece":
         """The chosen partitions."""
         places = np.flatnonzero(chosen)
         prefixes, firsts, wanted = (
             column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted)
         )
-        return PartitionPiece(prefixes, firsts, wanted, self.old.take(places), self.new.take(places))
+        return PartitionPiece(
+            prefixes, firsts, wanted, self.old.take_partitions(places), self.new.take_partitions(places)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,12 @@ class Changes:
             self.gone = SortedChanges(pa.array([], pa.binary()), rows.slice(0, 0))
             self._new, self._ends = np.ones(len(located.keys), np.bool_), np.zeros(0, np.bool_)
             return
-        parts = halves(chunk, table.name, key)
-        self.gone, going = self._sorted(parts.gone)
-        self.come, arriving = self._sorted(parts.come)
-        self._new, self._ends = ~parts.replacing[arriving], ~parts.replaced[going]
+        parts = split_halves(chunk, table.name, key)
+        self.gone, going = self._sort_changes(parts.gone)
+        self.come, arriving = self._sort_changes(parts.come)
+        self._new, self._ends = ~parts.is_replacing[arriving], ~parts.is_replaced[going]
 
-    def write(self) -> None:
+    def write_state(self) -> None:
         """Write the new state: delete rows without a replacement, and put the inserted rows."""
         self._table.delete_rows(some_rows(self.gone.rows, self._ends))
         every = np.ones(len(self.come.keys), np.bool_)
@@ -171,12 +173,12 @@ class Changes:
             Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every
         )
 
-    def _sorted(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
+    def _sort_changes(self, rows: pa.Table) -> tuple["SortedChanges", Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
         order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # keys are distinct
         return SortedChanges(take_keys(keys, order), rows.take(pa.array(order))), order
 
-    def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
+    def merge_rows(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
         """The rows between each pair of keys, at most about `limit` stored and `limit` inserted ones per pair.
 
         Raises ChangeError if a deleted row does not exist, or an inserted row already does.
@@ -184,17 +186,17 @@ class Changes:
         stored = self._table.scan_between(firsts, ends, limit)
         index = stored.index.to_numpy()
         more = np.zeros(len(firsts), np.bool_)
-        low, high = _between(self.come.keys, firsts, ends)
+        low, high = _ranges_between(self.come.keys, firsts, ends)
         if limit is not None:
             counts = np.bincount(index, minlength=len(firsts))
             read, many = counts == limit, high - low > limit
             more = read | many
             if more.any():
-                nearer = _next(ends, many, self.come.keys, low + limit - 1)
-                ends = pc.min_element_wise(_next(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
-                low, high = _between(self.come.keys, firsts, ends)
-        come, partition = _expanded(low, high)
-        coming = self.come.take(come)
+                nearer = _next_keys(ends, many, self.come.keys, low + limit - 1)
+                ends = pc.min_element_wise(_next_keys(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
+                low, high = _ranges_between(self.come.keys, firsts, ends)
+        come, partition = _expand_ranges(low, high)
+        coming = self.come.take_rows(come)
         if not len(index) and not len(self.gone.keys):  # e.g. in a first load
             nothing = np.zeros(len(come), np.bool_)
             return Merged(coming.keys, coming.rows, partition, nothing, ~nothing, more)
@@ -203,10 +205,10 @@ class Changes:
         if limit is not None:
             kept = np.asarray(pc.less(keys, ends.take(pa.array(index))))
             keys, rows, index = keys.filter(pa.array(kept)), some_rows(rows, kept), index[kept]
-        gone, _ = _expanded(*_between(self.gone.keys, firsts, ends))
+        gone, _ = _expand_ranges(*_ranges_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
-        now[self._found(keys, gone, come)] = False
-        at = SortedKeys(keys).left(Probes(coming.keys, ascending=True), slice(None)) if len(come) else come
+        now[self._locate_deleted(keys, gone, come)] = False
+        at = SortedKeys(keys).count_below(Probes(coming.keys, ascending=True), slice(None)) if len(come) else come
         chosen = np.insert(np.arange(len(keys)), at, len(keys) + np.arange(len(come)))
         was, now = chosen < len(keys), np.concatenate([now, np.ones(len(come), np.bool_)])[chosen]
         both = [rows, coming.rows]
@@ -216,23 +218,23 @@ class Changes:
         del keys
         return Merged(take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more)
 
-    def between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
+    def has_changes_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
         """Whether a row between each pair of keys is inserted or deleted."""
         found = np.zeros(len(firsts), np.bool_)
         for side in (self.gone, self.come):
-            low, high = _between(side.keys, firsts, ends)
+            low, high = _ranges_between(side.keys, firsts, ends)
             found |= high > low
         return found
 
-    def _found(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
+    def _locate_deleted(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
         """The positions of the deleted rows."""
-        places, there = _search(stored, self.gone.take(gone).keys)
-        self._require(there, NO_ROW, self.gone.rows, gone)
+        places, there = _search_keys(stored, self.gone.take_rows(gone).keys)
+        self._require_all(there, NO_ROW, self.gone.rows, gone)
         new = come[self._new[come]]
-        self._require(~_search(stored, self.come.take(new).keys)[1], TWO_ROWS, self.come.rows, new)
+        self._require_all(~_search_keys(stored, self.come.take_rows(new).keys)[1], TWO_ROWS, self.come.rows, new)
         return places
 
-    def _require(self, right: Mask, problem: str, rows: pa.Table, chosen: Positions) -> None:
+    def _require_all(self, right: Mask, problem: str, rows: pa.Table, chosen: Positions) -> None:
         if not right.all():
             raise change_error(self._table.name, problem, rows.select(self._key), int(chosen[~right][0]))
 
@@ -245,7 +247,7 @@ class Cut:
     again: Positions
 
     @staticmethod
-    def of(merged: Merged, states: Sequence[Evaluated], calls: Sequence[Over]) -> "Cut | None":
+    def find_cut(merged: Merged, states: Sequence[Evaluated], calls: Sequence[Over]) -> "Cut | None":
         """None if a frame is longer than the piece."""
         partitions = np.arange(len(merged.more))
         begin, ends = (np.searchsorted(merged.partition, partitions, side) for side in ("left", "right"))
@@ -254,7 +256,7 @@ class Cut:
         # The next piece reads the last row again, and that row determines how far back the piece begins.
         ends = np.where(merged.more, ends - 1, ends)
         for state in states:
-            open_rows = np.flatnonzero(_unfinished(state.at, calls) & merged.more[state.at.partition])
+            open_rows = np.flatnonzero(_is_unfinished(state.at, calls) & merged.more[state.at.partition])
             np.minimum.at(ends, state.at.partition[open_rows], state.places[open_rows])
         new = np.append(differs_from_previous(merged.keys), True)
         ends -= ~new[ends]  # a row and its replacement have equal keys, and are emitted together
@@ -270,26 +272,26 @@ class Cut:
         again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
-    def wanted(self, merged: Merged, piece: PartitionPiece) -> Mask:
+    def rows_to_emit(self, merged: Merged, piece: PartitionPiece) -> Mask:
         """(merged rows,) whether a row's results are final and not emitted yet."""
         final: Mask = np.arange(len(merged.keys)) < self.ends[merged.partition]
         if piece.wanted is not piece.firsts:  # otherwise none is emitted yet
             final &= np.asarray(pc.greater_equal(merged.keys, piece.wanted.take(pa.array(merged.partition))))
         return final
 
-    def next(self, piece: PartitionPiece, merged: Merged, old: Evaluated, new: Evaluated) -> PartitionPiece:
+    def next_piece(self, piece: PartitionPiece, merged: Merged, old: Evaluated, new: Evaluated) -> PartitionPiece:
         """The next piece, for the partitions that continue."""
         if not merged.more.any():
-            return piece.only(merged.more)
+            return piece.select_partitions(merged.more)
         on = np.flatnonzero(merged.more)
         rows = self.again[on]
         carried = []
         for state, so_far in ((old, piece.old), (new, piece.new)):
             places = np.searchsorted(state.places, rows)
             there = _are_of(state, places, on)  # otherwise the state has no row of the partition here
-            so_far = so_far.take(on)
+            so_far = so_far.take_partitions(on)
             carried.append(
-                state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far
+                state.carried_at(np.where(there, places, 0)).choose_from(there, so_far) if len(state.places) else so_far
             )
         firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
         # A piece may be too short for a single final row.
@@ -297,14 +299,14 @@ class Cut:
         return PartitionPiece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 
-def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
+def _is_unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
     """(n,) whether rows that are not loaded yet may change a result."""
     found = np.zeros(len(at), np.bool_)
     for call in calls:
         if call.rows_after:
-            found |= at.places + call.rows_after >= at.end
+            found |= at.places + call.rows_after >= at.end_place
         if call.reads_peers:
-            found |= at.frame(call)[1] >= at.end
+            found |= at.frame_bounds(call)[1] >= at.end_place
     return found
 
 
@@ -315,10 +317,10 @@ def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Posit
     for call in calls:
         found = np.minimum(found, places - call.rows_before)
         if call.reads_peers:
-            low, high = at.frame(call)
+            low, high = at.frame_bounds(call)
             found = found if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(found, low[rows])
             found = np.minimum(found, high[rows] - 1)  # the frame's last row
-    return np.maximum(found, at.first[rows])
+    return np.maximum(found, at.first_place[rows])
 
 
 def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
@@ -329,20 +331,20 @@ def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
     return there
 
 
-def _between(keys: pa.BinaryArray, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
+def _ranges_between(keys: pa.BinaryArray, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
     """The range of positions of the keys between each pair."""
     low, high = (np.asarray(pc.search_sorted(keys, needles)).astype(np.int64) for needles in (firsts, ends))
     return low, np.maximum(low, high)
 
 
-def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
+def _expand_ranges(first: Positions, end: Positions) -> tuple[Positions, Positions]:
     """Concatenate the ranges first[i] … end[i] - 1. Also returns the pair of each position."""
     counts = end - first
     pair = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(pair)) + np.repeat(first - (np.cumsum(counts) - counts), counts), pair
 
 
-def _next(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:
+def _next_keys(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:
     """Where `chosen` is true, the key after the one at a position; otherwise `otherwise`."""
     at = np.flatnonzero(chosen)
     found = np.arange(len(chosen))
@@ -350,8 +352,8 @@ def _next(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places:
     return pa.concat_arrays([otherwise, successors(keys.take(pa.array(places[at])))]).take(pa.array(found))
 
 
-def _search(stored: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Positions, Mask]:
+def _search_keys(stored: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Positions, Mask]:
     """Each key's position among the stored keys, and whether it is stored."""
     if not len(stored) or not len(keys):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
-    return SortedKeys(stored).find(Probes(keys), slice(None))
+    return SortedKeys(stored).find_probes(Probes(keys), slice(None))

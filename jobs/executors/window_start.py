@@ -47,7 +47,7 @@ class _Rows:
     keys: pa.BinaryArray
     rows: pa.Table
 
-    def where(self, chosen: np.ndarray, others: "_Rows") -> "_Rows":
+    def choose_from(self, chosen: np.ndarray, others: "_Rows") -> "_Rows":
         """These rows, replaced by the others where `chosen` is true."""
         places = np.arange(len(self.keys)) + np.where(chosen, len(self.keys), 0)
         keys, rows = pa.concat_arrays([self.keys, others.keys]), pa.concat_tables([self.rows, others.rows])
@@ -75,7 +75,7 @@ class Starts:
         lower = (c.lower.column for c in calls if c.lower.column is not None)
         self._looked_at = tuple(dict.fromkeys((*lower, *self._reached)))
 
-    def of(self, changes: Changes) -> Start:
+    def starts_of_changes(self, changes: Changes) -> Start:
         """The starts for the partitions of the changed rows. Reads the old state."""
         prefixes, first = self._first_of_each(changes.come)
         if len(changes.gone.keys):
@@ -91,26 +91,26 @@ class Starts:
             )
         if self._everything:
             return Start(prefixes, prefixes, None)
-        firsts = self._looking_back(prefixes, self._affected(prefixes, _Rows(first.keys, first.rows)))
-        return Start(prefixes, *self._marked(prefixes, firsts))
+        firsts = self._looking_back(prefixes, self._first_affected(prefixes, _Rows(first.keys, first.rows)))
+        return Start(prefixes, *self._find_marks(prefixes, firsts))
 
     def _first_of_each(self, changed: SortedChanges) -> tuple[pa.BinaryArray, SortedChanges]:
         """The first changed row of each partition, and the partitions' key prefixes."""
         prefixes = self._table.layout.prefixes_of(changed.rows.select(list(self._partition)))
         new = differs_from_previous(prefixes)
-        return prefixes.filter(pa.array(new)), changed.take(np.flatnonzero(new))
+        return prefixes.filter(pa.array(new)), changed.take_rows(np.flatnonzero(new))
 
-    def _affected(self, prefixes: pa.BinaryArray, first: _Rows) -> _Rows:
+    def _first_affected(self, prefixes: pa.BinaryArray, first: _Rows) -> _Rows:
         """The first row of each partition whose result may differ, if `first` changed."""
         found = first
         if self._after:
-            found = self._back(prefixes, found, self._after)
+            found = self._rows_back(prefixes, found, self._after)
         for column in self._reached:
-            reaching = self._reaching(prefixes, first, column)
-            found = found.where(_less(reaching.keys, found.keys), reaching)
+            reaching = self._first_reaching(prefixes, first, column)
+            found = found.choose_from(_is_less(reaching.keys, found.keys), reaching)
         if self._peers:
             own = self._peers_of(first.rows)
-            found = found.where(_less(own, found.keys), _Rows(own, first.rows))
+            found = found.choose_from(_is_less(own, found.keys), _Rows(own, first.rows))
         return found
 
     def _looking_back(self, prefixes: pa.BinaryArray, affected: _Rows) -> pa.BinaryArray:
@@ -120,33 +120,35 @@ class Starts:
             firsts.append(self._peers_of(affected.rows))
         firsts += [self._at_value(affected.rows, column) for column in self._looked_at]
         if self._before:
-            firsts.append(self._back(prefixes, affected, self._before).keys)
+            firsts.append(self._rows_back(prefixes, affected, self._before).keys)
         return pc.min_element_wise(*firsts)
 
-    def _marked(self, prefixes: pa.BinaryArray, firsts: pa.BinaryArray) -> tuple[pa.BinaryArray, KeyedRows | None]:
+    def _find_marks(self, prefixes: pa.BinaryArray, firsts: pa.BinaryArray) -> tuple[pa.BinaryArray, KeyedRows | None]:
         """The last mark before each key, where reading begins. Without a mark it begins with the partition."""
         if self._marks is None:
             return firsts, None
-        marks = self._marks.scan_between(self._of(self._marks, prefixes), self._of(self._marks, firsts), 1, True)
+        marks = self._marks.scan_between(
+            self._keys_in_table(self._marks, prefixes), self._keys_in_table(self._marks, firsts), 1, True
+        )
         places = np.arange(len(prefixes))
         places[marks.index.to_numpy()] = len(prefixes) + np.arange(len(marks.keys))
-        return pa.concat_arrays([prefixes, self._of(self._table, marks.keys)]).take(pa.array(places)), marks
+        return pa.concat_arrays([prefixes, self._keys_in_table(self._table, marks.keys)]).take(pa.array(places)), marks
 
-    def _back(self, prefixes: pa.BinaryArray, found: _Rows, count: int) -> _Rows:
+    def _rows_back(self, prefixes: pa.BinaryArray, found: _Rows, count: int) -> _Rows:
         """The row `count` rows earlier. If there are fewer rows: the partition's first row, or `found` itself."""
         read = self._table.scan_between(prefixes, found.keys, count, True)
         return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), found)
 
-    def _reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
+    def _first_reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
         """The earliest row whose frame reaches the first changed row: its `column` is not before that row's value."""
         (key,) = self._ordering
         found, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
-        value = _ordered(first.rows, key, key.column)
+        value = _encode_ordered(first.rows, key, key.column)
         while len(wanted):
             chosen = pa.array(wanted)
             read = self._table.scan_between(prefixes.take(chosen), first.keys.take(chosen), asked, True)
             index = read.index.to_numpy()
-            reaches = _less(_ordered(read.rows, key, column), value.take(chosen).take(pa.array(index)))
+            reaches = _is_less(_encode_ordered(read.rows, key, column), value.take(chosen).take(pa.array(index)))
             # Rows that reach the value come first, since the frames' ends ascend with the order.
             counts = np.bincount(index[~reaches], minlength=len(wanted))
             some = _Rows(first.keys.take(chosen), first.rows.take(chosen))
@@ -184,17 +186,17 @@ class Starts:
             value = pc.coalesce(value, rows.column(key.column))
         return self._table.layout.prefixes_of(at.append_column(rows.schema.field(column).with_name(" at"), value))
 
-    def _of(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:
+    def _keys_in_table(self, table: StateTable, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Convert keys to the rows' or the marks' table. Only the table's id differs."""
         number = table.layout.schema.table_id.to_bytes(4, "big")
         return pc.binary_replace_slice(keys, 0, 4, number)
 
 
-def _less(left: pa.Array, right: pa.Array) -> np.ndarray:
+def _is_less(left: pa.Array, right: pa.Array) -> np.ndarray:
     return np.asarray(pc.less(left, right))
 
 
-def _ordered(rows: pa.Table, key: KeyColumn, column: int) -> pa.BinaryArray:
+def _encode_ordered(rows: pa.Table, key: KeyColumn, column: int) -> pa.BinaryArray:
     """A column's values as bytes that compare in the order's direction."""
     by = [KeyColumn(0, key.descending, key.nulls_last)]
     return encode_keys(0, np.zeros(rows.num_rows, np.uint16), [one_array(rows.column(column))], by)

@@ -29,7 +29,7 @@ from tussock.jobs.executors.float_limbs import limbs_of_products
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.value_ranks import value_ranks
 from tussock.jobs.executors.value_state import ExactSum, Slot, State
-from tussock.jobs.executors.window_aggregates import aggregate_types, aggregated
+from tussock.jobs.executors.window_aggregates import aggregate_frames, aggregate_types
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import OrderedRows
 from tussock.jobs.kernels.kernel import Kernel
@@ -58,32 +58,32 @@ class WindowResult:
     overflow: Mask | None = None
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
-    def alone(self) -> "WindowResult":
+    def without_carry(self) -> "WindowResult":
         """The result without the data for carried values."""
-        return replace(self, carry=_nothing)
+        return replace(self, carry=_carry_nothing)
 
-    def part(self, first: int, end: int) -> "WindowResult":
+    def slice_rows(self, first: int, end: int) -> "WindowResult":
         """The results of adjacent rows, without carried values."""
         overflow = None if self.overflow is None else self.overflow[first:end]
-        return WindowResult(self.values.slice(first, end - first), _nothing, overflow, self.error)
+        return WindowResult(self.values.slice(first, end - first), _carry_nothing, overflow, self.error)
 
-    def chosen(self, rows: Mask) -> "WindowResult":
+    def select_rows(self, rows: Mask) -> "WindowResult":
         """The results of chosen rows, without carried values."""
         overflow = None if self.overflow is None else self.overflow[rows]
         return WindowResult(
-            self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error
+            self.values if rows.all() else self.values.filter(pa.array(rows)), _carry_nothing, overflow, self.error
         )
 
 
 def carried_types(call: Over) -> tuple[str, ...]:
     """The types of the values that a row carries for a call. May be empty."""
-    if not call.runs or call.function.numbers:
+    if not call.is_running or call.function.numbers_rows:
         return ()
     match call.function:
         case WindowFunction.COUNT:
             return ("bigint",)
         case WindowFunction.SUM | WindowFunction.AVERAGE:
-            return tuple(t for slot in _slots(call) for t in slot.types)
+            return tuple(t for slot in _sum_slots(call) for t in slot.types)
         case WindowFunction.FIRST | WindowFunction.LAST if call.kept is not None:
             return (call.arg_type or "", "boolean")
         case WindowFunction.LAST:
@@ -112,45 +112,45 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wi
     """
     match call.function:
         case WindowFunction.ROW_NUMBER:
-            return _plain(at.number.astype(np.int32))
+            return _plain_result(at.number.astype(np.int32))
         case WindowFunction.RANK:
-            return _plain(at.rank.astype(np.int32))
+            return _plain_result(at.rank.astype(np.int32))
         case WindowFunction.DENSE_RANK:
-            return _plain(at.dense_rank.astype(np.int32))
+            return _plain_result(at.dense_rank.astype(np.int32))
         case WindowFunction.PERCENT_RANK:
-            return _plain((at.rank - 1) / np.maximum(at.end - at.first - 1, 1))
+            return _plain_result((at.rank - 1) / np.maximum(at.end_place - at.first_place - 1, 1))
         case WindowFunction.CUME_DIST:
-            return _plain((at.after_peers - at.first) / (at.end - at.first))
+            return _plain_result((at.after_peers - at.first_place) / (at.end_place - at.first_place))
         case WindowFunction.NTILE:
-            return _plain(_tiles(at, call.number))
+            return _plain_result(_ntile_numbers(at, call.number))
         case WindowFunction.LAG | WindowFunction.LEAD:
-            return _shifted(call, at)
+            return _lag_or_lead(call, at)
         case WindowFunction.FIRST | WindowFunction.LAST | WindowFunction.NTH:
-            return _picked(call, at, carried)
+            return _pick_values(call, at, carried)
         case WindowFunction.MIN | WindowFunction.MAX:
-            return _extreme(call, at, carried)
+            return _frame_extremes(call, at, carried)
         case WindowFunction.SESSION:
-            return _sessions(call, at, carried)
+            return _session_starts(call, at, carried)
         case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
-            return _summed(call, at, carried, kernel)
+            return _sum_frames(call, at, carried, kernel)
         case WindowFunction.MIN_BY | WindowFunction.MAX_BY if call.picks_by_rank:
-            return _by(call, at)
+            return _value_by_extreme(call, at)
         case _:
-            found, carry = aggregated(call, at, carried, kernel)
+            found, carry = aggregate_frames(call, at, carried, kernel)
             return WindowResult(found.values, carry, found.bad, found.error)
 
 
-def _nothing(rows: Positions) -> State:
+def _carry_nothing(rows: Positions) -> State:
     return []
 
 
-def _plain(values: npt.NDArray[np.generic]) -> WindowResult:
-    return WindowResult(pa.array(values), _nothing)
+def _plain_result(values: npt.NDArray[np.generic]) -> WindowResult:
+    return WindowResult(pa.array(values), _carry_nothing)
 
 
-def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
+def _ntile_numbers(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
     """The first `size % buckets` tiles have one row more than the others."""
-    size, number = at.end - at.first, at.number - 1
+    size, number = at.end_place - at.first_place, at.number - 1
     least, larger = size // buckets, size % buckets
     border = larger * (least + 1)
     tile = np.where(number < border, number // (least + 1), larger + (number - border) // np.maximum(least, 1))
@@ -172,49 +172,49 @@ class _Column:
     heads: pa.Array
     counted: tuple[Mask, Mask] | None = None
 
-    def taken(self, places: Positions, there: Mask) -> pa.Array:
+    def take_values(self, places: Positions, there: Mask) -> pa.Array:
         """The values at some places; NULL unless `there`."""
         at, rows = self.at, len(self.column)
-        sources = at.with_heads(np.arange(rows), np.arange(rows, rows + at.partitions))
+        sources = at.with_heads(np.arange(rows), np.arange(rows, rows + at.partition_count))
         chosen = sources[np.where(there, places, 0)] if len(sources) else places
         return pa.concat_arrays([self.column, self.heads]).take(pa.array(chosen, mask=~there))
 
-    def known(self) -> tuple[Positions, Positions]:
+    def counted_places(self) -> tuple[Positions, Positions]:
         """The places that count, and per place the number of such places before it."""
         known = self.at.with_heads(*(self.counted or (~null_mask(self.column), ~null_mask(self.heads))))
         return np.flatnonzero(known), np.concatenate([[0], np.cumsum(known)])
 
 
-def _column(at: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
+def _make_column(at: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
     column = one_array(at.rows.column(call.args[0]))
-    return _Column(at, column, pa.nulls(at.partitions, column.type) if heads is None else heads)
+    return _Column(at, column, pa.nulls(at.partition_count, column.type) if heads is None else heads)
 
 
-def _truths(column: pa.Array) -> Mask:
+def _true_mask(column: pa.Array) -> Mask:
     return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _pick(known: Positions, which: Positions) -> Positions:
+def _pick_known(known: Positions, which: Positions) -> Positions:
     """The place of the known value with each number. Undefined if there is no such value."""
     return known[np.clip(which, 0, len(known) - 1)] if len(known) else np.zeros(len(which), np.int64)
 
 
-def _shifted(call: Over, at: OrderedRows) -> WindowResult:
+def _lag_or_lead(call: Over, at: OrderedRows) -> WindowResult:
     """Lag and lead. If the partition has no such row, another column of the row is the default."""
-    column = _column(at, call, None)
+    column = _make_column(at, call, None)
     if not call.ignore_nulls or call.number == 0:
         places = at.places + call.shift
-        there = (places >= at.first) & (places < at.end)
+        there = (places >= at.first_place) & (places < at.end_place)
     else:
-        known, before = column.known()
+        known, before = column.counted_places()
         forth = call.shift > 0
         which = before[at.places + 1] + call.shift - 1 if forth else before[at.places] + call.shift
-        places = _pick(known, which)
-        there = (which < before[at.end]) & forth | (which >= before[at.first]) & (not forth)
-    values = column.taken(places, there)
+        places = _pick_known(known, which)
+        there = (which < before[at.end_place]) & forth | (which >= before[at.first_place]) & (not forth)
+    values = column.take_values(places, there)
     if len(call.args) > 1:
         values = pc.if_else(pa.array(there), values, one_array(at.rows.column(call.args[1])))
-    return WindowResult(values, _nothing)
+    return WindowResult(values, _carry_nothing)
 
 
 class _Picked(ABC):
@@ -226,63 +226,67 @@ class _Picked(ABC):
 
     def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
         self.call, self.at = call, at
-        self.carried = carried if call.runs else []
-        self.low, self.high = at.frame(call)
-        column = _column(at, call, self.carried[0] if self.carried else None)
+        self.carried = carried if call.is_running else []
+        self.low, self.high = at.frame_bounds(call)
+        column = _make_column(at, call, self.carried[0] if self.carried else None)
         if call.kept is not None:
-            heads = _truths(self.carried[1]) if self.carried else np.zeros(at.partitions, np.bool_)
-            column = replace(column, counted=(_truths(one_array(at.rows.column(call.kept))), heads))
+            heads = _true_mask(self.carried[1]) if self.carried else np.zeros(at.partition_count, np.bool_)
+            column = replace(column, counted=(_true_mask(one_array(at.rows.column(call.kept))), heads))
         self.column = column
-        self.known, self.before = column.known()
-        self.first = np.maximum(self.low, at.first)  # of the loaded rows
+        self.known, self.before = column.counted_places()
+        self.first = np.maximum(self.low, at.first_place)  # of the loaded rows
         self.earlier = at.before.rows[at.partition] > 0  # (n,) whether earlier rows of the partition are not loaded
 
     @abstractmethod
-    def values(self) -> pa.Array:
+    def picked_values(self) -> pa.Array:
         """(n,) the value for each row's frame."""
 
     @abstractmethod
-    def carry(self, rows: Positions) -> State:
+    def carry_rows(self, rows: Positions) -> State:
         """The values that chosen rows carry, with the types of `carried_types`. Not called if these are empty."""
 
-    def counts(self, low: Positions, high: Positions) -> Mask:
+    def has_counted(self, low: Positions, high: Positions) -> Mask:
         """Whether a place in [low, high) counts."""
         return self.before[high] > self.before[low]
 
     def carried_of_known(self, value: Positions, there: Mask) -> State:
         """The known value with each number, and, if a column chooses the rows, whether it exists."""
-        found = self.column.taken(_pick(self.known, value), there)
+        found = self.column.take_values(_pick_known(self.known, value), there)
         return [found] if self.call.kept is None else [found, pa.array(there)]
 
 
 class _First(_Picked):
     """FIRST_VALUE."""
 
-    def values(self) -> pa.Array:
+    def picked_values(self) -> pa.Array:
         if self.call.passes_over:
-            return self.column.taken(_pick(self.known, self.before[self.low]), self.counts(self.low, self.high))
-        places = np.where(self.earlier, self.low, self.first) if self.call.runs else self.first
-        return self.column.taken(places, self.high > self.first)
+            return self.column.take_values(
+                _pick_known(self.known, self.before[self.low]), self.has_counted(self.low, self.high)
+            )
+        places = np.where(self.earlier, self.low, self.first) if self.call.is_running else self.first
+        return self.column.take_values(places, self.high > self.first)
 
-    def carry(self, rows: Positions) -> State:
-        head, own = self.at.first[rows] - 1, self.at.places[rows]
+    def carry_rows(self, rows: Positions) -> State:
+        head, own = self.at.first_place[rows] - 1, self.at.places[rows]
         if self.call.passes_over:
-            return self.carried_of_known(self.before[head], self.counts(head, own))
+            return self.carried_of_known(self.before[head], self.has_counted(head, own))
         since = self.earlier[rows]
-        return [self.column.taken(np.where(since, head, head + 1), since | (own > head + 1))]
+        return [self.column.take_values(np.where(since, head, head + 1), since | (own > head + 1))]
 
 
 class _Last(_Picked):
     """LAST_VALUE. If all rows count, it carries nothing."""
 
-    def values(self) -> pa.Array:
+    def picked_values(self) -> pa.Array:
         if self.call.passes_over:
-            return self.column.taken(_pick(self.known, self.before[self.high] - 1), self.counts(self.low, self.high))
-        return self.column.taken(self.high - 1, self.high > self.first)
+            return self.column.take_values(
+                _pick_known(self.known, self.before[self.high] - 1), self.has_counted(self.low, self.high)
+            )
+        return self.column.take_values(self.high - 1, self.high > self.first)
 
-    def carry(self, rows: Positions) -> State:
-        head, own = self.at.first[rows] - 1, self.at.places[rows]
-        return self.carried_of_known(self.before[own] - 1, self.counts(head, own))
+    def carry_rows(self, rows: Positions) -> State:
+        head, own = self.at.first_place[rows] - 1, self.at.places[rows]
+        return self.carried_of_known(self.before[own] - 1, self.has_counted(head, own))
 
 
 class _Nth(_Picked):
@@ -290,35 +294,35 @@ class _Nth(_Picked):
 
     def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
         super().__init__(call, at, carried)
-        self.seen = np.zeros(at.partitions, np.int64)  # number of rows that count and are not loaded
-        if call.runs and not call.ignore_nulls:
+        self.seen = np.zeros(at.partition_count, np.int64)  # number of rows that count and are not loaded
+        if call.is_running and not call.ignore_nulls:
             self.seen = at.before.rows
         elif self.carried:  # otherwise all rows of the partition are loaded
             self.seen = pc.fill_null(self.carried[1], 0).to_numpy(zero_copy_only=False)
         self.missing = call.number - self.seen[at.partition]  # rows left until the value; 0 or less: the head has it
 
-    def values(self) -> pa.Array:
+    def picked_values(self) -> pa.Array:
         if self.call.ignore_nulls:
             which = self.before[self.first] + self.missing - 1
-            places, there = _pick(self.known, which), which < self.before[self.high]
+            places, there = _pick_known(self.known, which), which < self.before[self.high]
         else:
             places = self.first + self.missing - 1
             there = places < self.high
         at_head = self.missing <= 0
-        return self.column.taken(np.where(at_head, self.at.first - 1, places), there | at_head)
+        return self.column.take_values(np.where(at_head, self.at.first_place - 1, places), there | at_head)
 
-    def carry(self, rows: Positions) -> State:
-        head, own, missing = self.at.first[rows] - 1, self.at.places[rows], self.missing[rows]
+    def carry_rows(self, rows: Positions) -> State:
+        head, own, missing = self.at.first_place[rows] - 1, self.at.places[rows], self.missing[rows]
         if self.call.ignore_nulls:
             which = self.before[head + 1] + missing - 1
-            places, there = _pick(self.known, which), which < self.before[own]
+            places, there = _pick_known(self.known, which), which < self.before[own]
             passed = self.seen[self.at.partition[rows]] + self.before[own] - self.before[head + 1]
         else:
             places = head + missing
             there = places < own
             passed = self.at.number[rows] - 1
         at_head = missing <= 0
-        return [self.column.taken(np.where(at_head, head, places), at_head | there), pa.array(passed)]
+        return [self.column.take_values(np.where(at_head, head, places), at_head | there), pa.array(passed)]
 
 
 _PICKED: dict[WindowFunction, type[_Picked]] = {
@@ -328,36 +332,36 @@ _PICKED: dict[WindowFunction, type[_Picked]] = {
 }
 
 
-def _picked(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _pick_values(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The first, last and nth value of a frame."""
     picked = _PICKED[call.function](call, at, carried)
-    return WindowResult(picked.values(), picked.carry if carried_types(call) else _nothing)
+    return WindowResult(picked.picked_values(), picked.carry_rows if carried_types(call) else _carry_nothing)
 
 
 # --- extremes --------------------------------------------------------------------------------------
 
 
-def _extreme(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _frame_extremes(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The least or greatest value of each frame, computed with ranks, which are integers for any type.
 
     NULL has the least rank. The result is a value of the frame to the bit: a zero has the sign of one of its rows.
     """
-    low, high = at.frame(call)
-    column = _column(at, call, carried[0] if carried else None)
+    low, high = at.frame_bounds(call)
+    column = _make_column(at, call, carried[0] if carried else None)
     values = pa.concat_arrays([column.column, column.heads])
     ranks, sample = value_ranks(values, call.function is WindowFunction.MAX, exact=True)
-    best, running = _best(call, at, ranks, low, high)
-    values = column.taken(*_sampled(at, sample, best))
+    best, running = _best_ranks(call, at, ranks, low, high)
+    values = column.take_values(*_place_of_rank(at, sample, best))
 
     def carry(rows: Positions) -> State:
-        if running is None or not call.runs:
+        if running is None or not call.is_running:
             return []
-        return [column.taken(*_sampled(at, sample, running[at.places[rows] - 1]))]
+        return [column.take_values(*_place_of_rank(at, sample, running[at.places[rows] - 1]))]
 
     return WindowResult(values, carry)
 
 
-def _best(
+def _best_ranks(
     call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions
 ) -> tuple[Positions, Positions | None]:
     """(n,) the greatest rank in each frame (-1: none), from the ranks of the rows and the heads.
@@ -367,7 +371,7 @@ def _best(
     laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
     spread = int(ranks.max(initial=0)) + 2
     # An offset per partition, so that no rank carries over to the next partition.
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * spread
+    section = at.with_heads(at.partition, np.arange(at.partition_count)) * spread
     running: Positions | None = None
     if call.lower.edge is FrameEdge.UNBOUNDED:
         running = np.maximum.accumulate(laid + section) - section
@@ -383,7 +387,7 @@ def _best(
     return np.where(high > low, best, -1), running
 
 
-def _by(call: Over, at: OrderedRows) -> WindowResult:
+def _value_by_extreme(call: Over, at: OrderedRows) -> WindowResult:
     """min_by and max_by: the value of the frame's row with the least or greatest second argument.
 
     Ties give the last row, as in Spark's pass over a frame.
@@ -393,12 +397,12 @@ def _by(call: Over, at: OrderedRows) -> WindowResult:
     known = np.flatnonzero(ranks >= 0)
     sample = known[np.argsort(ranks[known], kind="stable")]
     ranks[sample] = np.arange(len(sample))
-    best, _ = _best(call, at, np.concatenate([ranks, np.full(at.partitions, -1)]), *at.frame(call))
+    best, _ = _best_ranks(call, at, np.concatenate([ranks, np.full(at.partition_count, -1)]), *at.frame_bounds(call))
     chosen = sample[np.maximum(best, 0)] if len(sample) else best
-    return WindowResult(value.take(pa.array(chosen, mask=best < 0)), _nothing)
+    return WindowResult(value.take(pa.array(chosen, mask=best < 0)), _carry_nothing)
 
 
-def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
+def _place_of_rank(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
     """The place of a value with each rank, and whether there is one."""
     where = np.concatenate([at.places, at.heads])
     chosen = sample[np.maximum(ranks, 0)] if len(sample) else np.zeros(len(ranks), np.int64)
@@ -426,20 +430,22 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
 # --- sessions --------------------------------------------------------------------------------------
 
 
-def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
+def _session_starts(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     """The start of each row's session.
 
     It is the row's start if all earlier rows have ended by then, and otherwise the start of the previous row's session.
     """
     start, end = (one_array(at.rows.column(c)) for c in call.args)
-    heads = carried or [pa.nulls(at.partitions, start.type)] * 2
+    heads = carried or [pa.nulls(at.partition_count, start.type)] * 2
     known = pa.concat_arrays([start, end, *heads])
     ranks = np.zeros(len(known), np.int64)  # 0: no value
     there = ~null_mask(known)
-    ranks[there], most, back = _ranks(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partitions)
-    starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partitions]))
+    ranks[there], most, back = _moment_ranks(
+        known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partition_count
+    )
+    starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partition_count]))
     # An offset per partition, so that no rank carries over to the next partition.
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * (most + 1)
+    section = at.with_heads(at.partition, np.arange(at.partition_count)) * (most + 1)
     latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
     begins = starts > latest[at.places - 1]
     begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
@@ -452,7 +458,7 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> WindowResult:
     )
 
 
-def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
+def _moment_ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
     """Integers from 1 in the order of the moments, the greatest possible one, and the inverse function.
 
     They are the moments minus the least one. If an offset per partition would then overflow 64 bits, they are ranks,
@@ -468,49 +474,51 @@ def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callabl
 # --- sums ------------------------------------------------------------------------------------------
 
 
-def _slots(call: Over) -> tuple[Slot, ...]:
-    return _SUM.slots(_agg(call), True)
+def _sum_slots(call: Over) -> tuple[Slot, ...]:
+    return _SUM.make_slots(_agg_of(call), True)
 
 
-def _agg(call: Over) -> Agg:
+def _agg_of(call: Over) -> Agg:
     return call.agg
 
 
-def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
+def _sum_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> WindowResult:
     """Counts, sums and averages."""
-    low, high = at.frame(call)
+    low, high = at.frame_bounds(call)
     if call.function is WindowFunction.COUNT:
         there = np.ones(len(at), np.bool_) if not call.args else ~null_mask(one_array(at.rows.column(call.args[0])))
-        counts = _Prefix.of(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
-        numbers = pa.array(counts.between(low, high)[0])
-        return WindowResult(numbers, (lambda rows: [pa.array(counts.before(rows)[0])]) if call.runs else _nothing)
+        counts = _Prefix.from_rows(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
+        numbers = pa.array(counts.sums_between(low, high)[0])
+        return WindowResult(
+            numbers, (lambda rows: [pa.array(counts.sums_before(rows)[0])]) if call.is_running else _carry_nothing
+        )
     column = one_array(at.rows.column(call.args[0]))
-    total, number = _slots(call)
-    counts = _Prefix.of(
+    total, number = _sum_slots(call)
+    counts = _Prefix.from_rows(
         at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at)
     )
-    sums = _Sum.of(at, total, column, carried[:-1])
-    between = counts.between(low, high)[0]
+    sums = _Sum.from_column(at, total, column, carried[:-1])
+    between = counts.sums_between(low, high)[0]
 
     def carry(rows: Positions) -> State:
-        return [*sums.stored(*sums.before(rows)), pa.array(counts.before(rows)[0])]
+        return [*sums.to_stored(*sums.sums_before(rows)), pa.array(counts.sums_before(rows)[0])]
 
     parts = []
     for start in range(0, max(len(at), 1), _BLOCK):
         part = slice(start, start + _BLOCK)
-        limbs, special = sums.between(low[part], high[part])
-        if isinstance(total, ExactSum) and total.floating:
-            parts.append(Result(_floating(call, limbs, special, between[part])))
+        limbs, special = sums.sums_between(low[part], high[part])
+        if isinstance(total, ExactSum) and total.is_floating:
+            parts.append(Result(_float_results(call, limbs, special, between[part])))
         else:
-            found = _SUM.result(
-                _agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel
+            found = _SUM.compute_result(
+                _agg_of(call), (total, number), [sums.to_stored(limbs, special), [pa.array(between[part])]], kernel
             )
             is_mean = isinstance(total, ExactSum) and call.function is WindowFunction.AVERAGE
             parts.append(_with_long_sums(call, found, limbs, between[part]) if is_mean else found)
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
-    # Without `carry`, the sums are freed.
-    return WindowResult(values, carry if call.runs else _nothing, overflow if overflow.any() else None)
+    # Without `carry_rows`, the sums are freed.
+    return WindowResult(values, carry if call.is_running else _carry_nothing, overflow if overflow.any() else None)
 
 
 def _with_long_sums(call: Over, found: Result, limbs: Limbs, count: Positions) -> Result:
@@ -540,7 +548,7 @@ def _with_long_sums(call: Over, found: Result, limbs: Limbs, count: Positions) -
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
     """(1, partitions) the carried counts; 0 if nothing is carried."""
     if counts is None:
-        return np.zeros((1, at.partitions), np.int64)
+        return np.zeros((1, at.partition_count), np.int64)
     return pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)[None]  # type: ignore[no-any-return]
 
 
@@ -555,19 +563,19 @@ class _Prefix:
     sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(at: OrderedRows, rows: npt.NDArray[np.int64], heads: npt.NDArray[np.int64]) -> "_Prefix":
+    def from_rows(at: OrderedRows, rows: npt.NDArray[np.int64], heads: npt.NDArray[np.int64]) -> "_Prefix":
         laid = at.with_heads(rows, heads)
         sums = np.zeros((len(laid), laid.shape[1] + 1), np.int64)
         np.cumsum(laid, axis=1, out=sums[:, 1:])
         return _Prefix(at, sums)
 
-    def between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
+    def sums_between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
         """(k, n) the sums over the places low[i] … high[i] - 1."""
         return self.sums[:, high] - self.sums[:, low]
 
-    def before(self, rows: Positions) -> npt.NDArray[np.int64]:
+    def sums_before(self, rows: Positions) -> npt.NDArray[np.int64]:
         """(k, rows) the sums over all values before each row in its partition."""
-        return self.between(self.at.first[rows] - 1, self.at.places[rows])
+        return self.sums_between(self.at.first_place[rows] - 1, self.at.places[rows])
 
 
 @dataclass(frozen=True)
@@ -580,43 +588,47 @@ class _Sum:
     special: _Prefix | None
 
     @staticmethod
-    def of(at: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":
+    def from_column(at: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":
         ones = np.ones(len(column), np.int64)
-        if isinstance(slot, ExactSum) and slot.floating:
+        if isinstance(slot, ExactSum) and slot.is_floating:
             values = float_values(column)
             rows = limbs_of_products([values], ones)
-            heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partitions), np.int64))
+            heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partition_count), np.int64))
             special = np.stack([np.isnan(values), values == np.inf, values == -np.inf]).astype(np.int64)
-            before = np.zeros((3, at.partitions), np.int64)
+            before = np.zeros((3, at.partition_count), np.int64)
             if carried:
                 before = np.stack([pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in carried[1:]])
-            counted = _Prefix.of(at, special, before) if special.any() or before.any() else None
-            return _Sum(slot, *_aligned(at, rows, heads), counted)
-        wide = Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integers(column))
+            counted = _Prefix.from_rows(at, special, before) if special.any() or before.any() else None
+            return _Sum(slot, *_align_digits(at, rows, heads), counted)
+        wide = (
+            Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integer_values(column))
+        )
         earlier = _wide_heads(at, slot, carried)
-        if (narrow := _narrow(wide, earlier)) is not None:
-            return _Sum(slot, 0, _Prefix.of(at, narrow[0][None], narrow[1][None]), None)
-        return _Sum(slot, *_aligned(at, limbs_of_int128(wide, ones), earlier), None)
+        if (narrow := _to_int64(wide, earlier)) is not None:
+            return _Sum(slot, 0, _Prefix.from_rows(at, narrow[0][None], narrow[1][None]), None)
+        return _Sum(slot, *_align_digits(at, limbs_of_int128(wide, ones), earlier), None)
 
-    def between(self, low: Positions, high: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
+    def sums_between(self, low: Positions, high: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
         return Limbs(
-            self.lowest, self.digits.between(low, high)
-        ), None if self.special is None else self.special.between(low, high)
+            self.lowest, self.digits.sums_between(low, high)
+        ), None if self.special is None else self.special.sums_between(low, high)
 
-    def before(self, rows: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
-        return Limbs(self.lowest, self.digits.before(rows)), None if self.special is None else self.special.before(rows)
+    def sums_before(self, rows: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
+        return Limbs(
+            self.lowest, self.digits.sums_before(rows)
+        ), None if self.special is None else self.special.sums_before(rows)
 
-    def stored(self, limbs: Limbs, special: npt.NDArray[np.int64] | None) -> State:
+    def to_stored(self, limbs: Limbs, special: npt.NDArray[np.int64] | None) -> State:
         """A sum in the slot's stored form."""
         if not isinstance(self.slot, ExactSum):
             return [limbs.to_int128()[0].to_decimals(38, 0)]
-        if not self.slot.floating:
+        if not self.slot.is_floating:
             return [encode_limbs(limbs)]
         counts = np.zeros((3, len(limbs)), np.int64) if special is None else special
         return [encode_limbs(limbs), *(pa.array(c) for c in counts)]
 
 
-def _aligned(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
+def _align_digits(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
     """The digits of rows and heads, aligned to the same positions."""
     lowest = min(rows.lowest, heads.lowest)
     size = max(p.lowest + len(p.digits) for p in (rows, heads)) - lowest
@@ -625,18 +637,18 @@ def _aligned(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
         digits = np.zeros((size, len(part)), np.int64)
         digits[part.lowest - lowest : part.lowest - lowest + len(part.digits)] = part.digits
         laid.append(digits)
-    return lowest, _Prefix.of(at, *laid)
+    return lowest, _Prefix.from_rows(at, *laid)
 
 
 def _wide_heads(at: OrderedRows, slot: Slot, carried: State) -> Limbs:
     if not carried:
-        return Limbs(0, np.zeros((1, at.partitions), np.int64))
+        return Limbs(0, np.zeros((1, at.partition_count), np.int64))
     if isinstance(slot, ExactSum):
         return decode_limbs(carried[0])
-    return limbs_of_int128(Int128.of_decimals(carried[0]), np.ones(at.partitions, np.int64))
+    return limbs_of_int128(Int128.of_decimals(carried[0]), np.ones(at.partition_count, np.int64))
 
 
-def _narrow(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+def _to_int64(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Both as int64 if all their sums fit in 63 bits; else None."""
     earlier, fits = heads.to_int128()
     if not bool(fits.all()) or not bool(rows.fits_int64().all()) or not bool(earlier.fits_int64().all()):
@@ -645,11 +657,11 @@ def _narrow(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return parts if sum(float(np.abs(p.astype(np.float64)).sum()) for p in parts) < _NARROW_SUM else None
 
 
-def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
+def _integer_values(column: pa.Array) -> npt.NDArray[np.int64]:
     return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _floating(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:
+def _float_results(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:
     """Sums or averages of doubles, rounded once; NaN if there is a NaN, or if there are infinities of both signs."""
     total = limbs.to_float64()
     if special is not None:

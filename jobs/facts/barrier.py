@@ -7,7 +7,7 @@ import msgspec
 
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.statement_log import logged_statements
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.meta.barrier import Barrier, Mutation
 from tussock.statestore.meta.catalog import Catalog
@@ -40,9 +40,9 @@ class BarrierFacts(msgspec.Struct, frozen=True):
     skipped: tuple[str, ...]
 
 
-def barrier(meta: MetaStore) -> BarrierFacts | None:
+def open_barrier_facts(meta: MetaStore) -> BarrierFacts | None:
     """Return the open barrier; None if no barrier is open. Cost: as `barrier_facts`, and the look-up."""
-    version = meta.latest()
+    version = meta.read_latest()
     return None if (found := meta.barrier_after(version.epoch)) is None else barrier_facts(meta, version, found)
 
 
@@ -52,14 +52,14 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> B
     Cost: one GET per log entry that it takes, and one for the manifest.
     """
     catalog = found.catalog if found.catalog is not None else version.catalog
-    names = {r.id: r.name for r in (*version.catalog.stored(), *catalog.stored())}
+    names = {r.id: r.name for r in (*version.catalog.stored_relations(), *catalog.stored_relations())}
     return BarrierFacts(
         found.epoch,
-        moment(found.epoch),
+        epoch_moment(found.epoch),
         found.prev_epoch,
         found.attempt,
         found.writer,
-        meta.sealed(found.epoch) is not None,
+        meta.read_manifest(found.epoch) is not None,
         tuple(logged_statements(meta, found)),
         tuple(files_of(found, catalog)),
         found.mutation,
@@ -71,7 +71,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> B
 
 def files_of(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
     """Yield the files that a barrier takes from the sources of a catalog, including files that it reads again."""
-    for relation in catalog.live():
+    for relation in catalog.live_relations():
         if (statement := source_of(relation)) is not None:
             for item in reader_of(statement).items(barrier.splits.get(relation.id)):
                 yield FileFacts(relation.name, item.name, item.nbytes)

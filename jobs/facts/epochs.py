@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from tussock.jobs.barriers.moment import time_of_micros
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.statestore.meta.barrier import Mutation
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.manifest import SealedManifest, StepSeconds, UnitWork
@@ -61,7 +61,7 @@ class EpochFacts(msgspec.Struct, frozen=True):
         return sum(rows.rows_out for rows in self.rows if rows.kind == RelationKind.VIEW)
 
 
-def epochs(
+def list_epochs(
     meta: MetaStore, last: int, before: int | None = None, version: HummockVersion | None = None
 ) -> tuple[EpochFacts, ...]:
     """Return a page of committed epochs, oldest first: the newest `last` ones, or those before an epoch.
@@ -75,21 +75,21 @@ def epochs(
     Cost: one GET per epoch of the page, eight in parallel. Epochs that are no longer readable are read one after the
     other.
     """
-    version = meta.latest() if version is None else version
+    version = meta.read_latest() if version is None else version
     known = version.epochs[: len(version.epochs) if before is None else bisect_left(version.epochs, before)]
     named = [epoch for epoch in known[-last:] if epoch] if last > 0 else []
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        found = [sealed for sealed in pool.map(meta.sealed, named) if sealed is not None]
+        found = [sealed for sealed in pool.map(meta.read_manifest, named) if sealed is not None]
     if len(found) == len(named) < last:
-        oldest = found[0] if found else None if before is None else meta.sealed(before)
-        found = [*reversed([*_older(meta, oldest, last - len(found))]), *found]
+        oldest = found[0] if found else None if before is None else meta.read_manifest(before)
+        found = [*reversed([*_iterate_older(meta, oldest, last - len(found))]), *found]
     return tuple(epoch_facts(sealed, version) for sealed in found)
 
 
-def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:
+def _iterate_older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:
     """Yield the epochs before one, newest first, until a manifest is missing."""
     for _ in range(most):
-        if sealed is None or not sealed.prev_epoch or (sealed := meta.sealed(sealed.prev_epoch)) is None:
+        if sealed is None or not sealed.prev_epoch or (sealed := meta.read_manifest(sealed.prev_epoch)) is None:
             return
         yield sealed
 
@@ -99,7 +99,7 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
     kinds = {r.name: r.kind for r in version.catalog.relations}
     return EpochFacts(
         sealed.epoch,
-        moment(sealed.epoch),
+        epoch_moment(sealed.epoch),
         sealed.prev_epoch,
         sealed.attempt,
         sealed.writer,

@@ -44,25 +44,28 @@ class FragmentFacts(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]  # its state tables, `name#number`
 
 
-def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
+def build_graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
     """Return the pipeline's nodes, each after its inputs. Does not read the store.
 
     Nodes are live relations, new views that several epochs build, and one sink if the pipeline publishes to tables.
     Functions are omitted, because no rows flow through them, as are internal relations.
     """
-    live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION and not r.internal]
+    live = [r for r in version.catalog.live_relations() if r.kind is not RelationKind.FUNCTION and not r.is_internal]
     names = {r.id: r.name for r in live}
     new = [
         r
         for build in version.catalog.builds
         for r in build.relations
-        if r.name not in names.values() and not r.internal
+        if r.name not in names.values() and not r.is_internal
     ]
     names |= {r.id: r.name for r in new}
     held_back = published_sight(version).held
     nodes = [
         GraphNode(
-            r.name, r.kind, _state(r, held_back), tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)
+            r.name,
+            r.kind,
+            _node_state(r, held_back),
+            tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names),
         )
         for r in live
     ]
@@ -81,7 +84,7 @@ def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tu
     return tuple(nodes)
 
 
-def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
+def nodes_around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
     """Return the part of a graph that contains one node's direct and indirect inputs and readers, in the same order."""
     wanted = {name}
     for node in reversed(nodes):  # readers come after their inputs
@@ -98,7 +101,7 @@ def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
     )
 
 
-def nearest(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode, ...]:
+def nearest_nodes(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode, ...]:
     """Return a node and its nearest neighbours, at most `most`, in the same order."""
     beside: dict[str, list[str]] = {node.name: [] for node in nodes}
     for node in nodes:
@@ -118,12 +121,12 @@ def nearest(nodes: Sequence[GraphNode], name: str, most: int) -> tuple[GraphNode
     )
 
 
-def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
+def readers_by_relation(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     """Return, by relation, the materialized views that read it directly or indirectly, in order of creation.
 
     Does not read the store.
     """
-    live = catalog.live()
+    live = catalog.live_relations()
     direct: dict[int, list[Relation]] = {r.id: [] for r in live}
     for relation in live:
         for read in relation.depends_on:
@@ -133,7 +136,7 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
         below[relation.id] = {i for r in direct[relation.id] for i in (r.id, *below[r.id])}
     return {
         relation.name: tuple(
-            r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id] and not r.internal
+            r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id] and not r.is_internal
         )
         if below[relation.id]
         else ()
@@ -141,7 +144,7 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def fragments(
+def list_fragments(
     catalog: Catalog, relations: Sequence[Relation], whole: Schedule | None = None
 ) -> tuple[FragmentFacts, ...]:
     """Return the fragments of relations and of everything that they read, as `planned_fragments`. Reads no store.
@@ -149,11 +152,11 @@ def fragments(
     Args:
         whole: the catalog's schedule at the relations' first epoch, if already computed.
     """
-    return tuple(_fragment(s) for s in planned_fragments(catalog, relations, whole))
+    return tuple(_fragment_facts(s) for s in planned_fragments(catalog, relations, whole))
 
 
-def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
-    """Return EXPLAIN of a relation, as text; empty for plain views and functions. `whole`: see `fragments`."""
+def relation_text(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
+    """Return EXPLAIN of a relation, as text; empty for plain views and functions. `whole`: see `list_fragments`."""
     return (
         ""
         if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
@@ -161,7 +164,7 @@ def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = Non
     )
 
 
-def _state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
+def _node_state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
     if relation.holds:
         return NodeState.HELD
     if relation.paused is not None:
@@ -169,7 +172,7 @@ def _state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
     return NodeState.HELD_BACK if relation.name in held_back else NodeState.RUNS
 
 
-def _fragment(scheduled: Scheduled) -> FragmentFacts:
+def _fragment_facts(scheduled: Scheduled) -> FragmentFacts:
     fragment = scheduled.fragment
     tables = {t.table_id: t.name for t in scheduled.tables}
     if fragment is None:
@@ -177,7 +180,7 @@ def _fragment(scheduled: Scheduled) -> FragmentFacts:
         return FragmentFacts(
             scheduled.id,
             scheduled.level,
-            scheduled.shown,
+            scheduled.shown_name,
             "an actor per unit",
             (f"SourceScan {format_}",),
             (),
@@ -186,9 +189,9 @@ def _fragment(scheduled: Scheduled) -> FragmentFacts:
     return FragmentFacts(
         scheduled.id,
         scheduled.level,
-        scheduled.shown,
+        scheduled.shown_name,
         "one actor" if fragment.singleton else "an actor per unit",
-        tuple(operator.node.text() for operator in fragment.operators),
+        tuple(operator.node.explain_text() for operator in fragment.operators),
         tuple(dict.fromkeys(feed.producer for feed in scheduled.feeds)),
         tuple(f"{tables[t]}#{t}" for operator in fragment.operators for t in operator.tables),
     )

@@ -1,7 +1,7 @@
 """The health of a pipeline: everything that is wrong with it or worth knowing, each with its next step.
 
-`troubles` is the only place that decides. `tussock status`, the pages, the metrics and the DAG's task `health` show
-its result; docs/operations.md lists the conditions (tests/airflow/pages/test_health.py causes each one).
+`find_troubles` is the only place that decides. `tussock status`, the pages, the metrics and the DAG's task `health`
+show its result; docs/operations.md lists the conditions (tests/airflow/pages/test_health.py causes each one).
 """
 
 import shlex
@@ -14,7 +14,7 @@ import msgspec
 
 from tussock.jobs.facts.barrier import BarrierFacts
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.moment import age_text, moment
+from tussock.jobs.facts.moment import age_text, epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
 from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import SourceFacts
@@ -120,7 +120,7 @@ class HealthVerdict(StrEnum):
     WRONG = "wrong"
 
 
-def verdict(found: Sequence[Trouble]) -> HealthVerdict:
+def health_verdict(found: Sequence[Trouble]) -> HealthVerdict:
     """Return the health in one word."""
     if any(trouble.wrong for trouble in found):
         return HealthVerdict.WRONG
@@ -154,27 +154,27 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Set[str]] = {}  # the relations that each view reads; empty if no view is held back
 
     @property
-    def named(self) -> str:
+    def pipeline_argument(self) -> str:
         """The pipeline as an argument of a command."""
         name = self.pipeline or "PIPELINE"
         return f"{name} --env {self.environment}" if self.environment else name
 
     @property
-    def option(self) -> str:
+    def pipeline_option(self) -> str:
         """The pipeline as an option of a command."""
-        return f" --pipeline {self.named}" if self.pipeline else ""
+        return f" --pipeline {self.pipeline_argument}" if self.pipeline else ""
 
 
-def troubles(found: HealthFacts) -> tuple[Trouble, ...]:
+def find_troubles(found: HealthFacts) -> tuple[Trouble, ...]:
     """Return the troubles of a pipeline whose store can be read, wrong ones first."""
     unpublished = found.committed if found.published < found.committed else None
     listed = [
         *_of_runs(found),
         *_of_empty(found),
         *_of_copy(found.copy, found.publish),
-        *_of_tables(found.tables, found.copy, found.named),
+        *_of_tables(found.tables, found.copy, found.pipeline_argument),
         *_of_sources(found.sources),
-        *_of_views(found.views, unpublished, found.named),
+        *_of_views(found.views, unpublished, found.pipeline_argument),
         *_of_freshness(found),
         *_of_epochs(found),
         *_of_arrival(found),
@@ -214,7 +214,7 @@ def _missing_store(pipeline: Pipeline) -> Trouble:
     return Trouble(TroubleKind.STORE_MISSING, f"store {pipeline.store}", "does not exist", do, wrong=False)
 
 
-def _vanished(missing: Trouble, run: str, ended: datetime | None) -> Trouble:
+def _trouble_of_vanished(missing: Trouble, run: str, ended: datetime | None) -> Trouble:
     """Return the trouble of a store that does not exist, but did when a run succeeded."""
     what = f"does not exist any more: run {run} succeeded with it"
     do = (
@@ -224,7 +224,7 @@ def _vanished(missing: Trouble, run: str, ended: datetime | None) -> Trouble:
     return msgspec.structs.replace(missing, what=what, do=do, wrong=True, since=ended)
 
 
-def unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trouble:
+def trouble_of_unopened(err: Exception, pipeline: Pipeline | None, store: str = "") -> Trouble:
     """Return the only known trouble of a pipeline whose definition or store cannot be read.
 
     `store`: its address if the pipeline is unknown.
@@ -246,12 +246,14 @@ def with_scheduler(
     A failed run is added if `found` and `last` do not show why. An incomplete run is not: the troubles show it.
 
     Args:
-        found: the result of `troubles` or `unopened`.
+        found: the result of `find_troubles` or `trouble_of_unopened`.
         run, state, since: the run's name, its state in Airflow, and its end.
         last: the last run in the store; None: there is none, or the store cannot be read.
     """
     if state == "success":
-        return tuple(_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in found)
+        return tuple(
+            _trouble_of_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in found
+        )
     if state != "failed" or any(trouble.wrong for trouble in found):
         return found
     if last is not None and last.state in (RunState.SUCCEEDED, RunState.COMMITTED, RunState.INCOMPLETE):
@@ -266,7 +268,7 @@ def with_scheduler(
 def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
     run = found.run
     if run is not None and not _is_past(run, found.committed):
-        barrier = f"`tussock barrier show{found.option}`"
+        barrier = f"`tussock barrier show{found.pipeline_option}`"
         if run.state is RunState.FAILED:
             waits = f"The next run continues with the same input; {barrier} lists it."
             again = "Run it again: its input is not lost." if found.opened is None else waits
@@ -289,7 +291,7 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
 
 def _of_empty(found: HealthFacts) -> Iterator[Trouble]:
     if found.is_empty:
-        fills = f"`tussock apply {found.named}` queues the statements of the pipeline's SQL files"
+        fills = f"`tussock apply {found.pipeline_argument}` queues the statements of the pipeline's SQL files"
         failed = "If an apply has failed, its message has the reason."
         do = f"{fills}. {failed}" if found.pipeline else "Give it statements."
         yield Trouble(TroubleKind.STORE_EMPTY, "store", "is empty: no statement was ever given", do, wrong=False)
@@ -307,7 +309,7 @@ def _of_incomplete(found: HealthFacts) -> Iterator[Trouble]:
 
 def _is_past(run: RunFacts, committed: int) -> bool:
     """Whether an epoch began after the end of a run, so that its outcome no longer matters."""
-    return bool(committed) and moment(committed) > run.at
+    return bool(committed) and epoch_moment(committed) > run.at
 
 
 def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterator[Trouble]:
@@ -430,15 +432,17 @@ def _of_followers(found: HealthFacts) -> Iterator[Trouble]:
         if one.view not in names and not reached.isdisjoint(one.held_back)
     ]
     about, verb = (kinds[names[0]], "is") if len(names) == 1 else (f"{len(names)} views", "are")
-    what = f"{verb} held back, because {_named(causes)} failed" if causes else f"{verb} held back: {held[0].reason}"
+    what = (
+        f"{verb} held back, because {_list_names(causes)} failed" if causes else f"{verb} held back: {held[0].reason}"
+    )
     if len(names) > 1:
-        what += f": {_named(names)}"
+        what += f": {_list_names(names)}"
     do = "Readers still see their earlier rows. The next epoch after the correction shows the new ones."
     since = min((view.since for view in held if view.since is not None), default=None)
     yield Trouble(TroubleKind.VIEW_HELD_BACK, about, what, do, since=since, views=names)
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """List up to _NAMED names, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
     return ", ".join(names[:_NAMED]) + more
@@ -486,7 +490,7 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
     )
     do = (
         "Its run has died or is slow: check its log. Another run finishes it; "
-        f"`tussock barrier show{found.option}` lists its input."
+        f"`tussock barrier show{found.pipeline_option}` lists its input."
     )
     yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
 
@@ -500,7 +504,7 @@ def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
         first, *others = sorted(missing, key=lambda one: one.interval.start)
         what = first.what
         if others:
-            named = _named([f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others])
+            named = _list_names([f"{one.interval.start:%Y-%m-%d %H:%M} has {len(one.files)}" for one in others])
             what += f". Later intervals with another number of files than expected: {named}"
         about = f"source {source}"
         yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
@@ -517,17 +521,17 @@ def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
     ]
     refused += [f"{name}: {text}" for name, text in _of_assertions(found.record, "failures")]
     if refused:
-        do = f"Readers still see the previous epoch. {_correction(found.record)}"
+        do = f"Readers still see the previous epoch. {_next_steps(found.record)}"
         failed = "\n".join(refused)
         yield Trouble(
             TroubleKind.EPOCH_REFUSED,
             "epoch",
             f"{committed} is not published, because suites failed:\n{failed}",
             do,
-            since=moment(committed),
+            since=epoch_moment(committed),
         )
         return
-    late = now - moment(committed) > STUCK
+    late = now - epoch_moment(committed) > STUCK
     do = "The run that created it publishes it; if that run is gone, the next run does."
     yield Trouble(
         TroubleKind.EPOCH_UNPUBLISHED,
@@ -535,7 +539,7 @@ def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
         f"{committed} is committed but not published",
         do,
         wrong=late,
-        since=moment(committed),
+        since=epoch_moment(committed),
     )
 
 
@@ -543,18 +547,20 @@ def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
     """Yield what only the gate's record shows: skipped checks, and assertions and arrivals that failed or warn."""
     if found.record is None:
         return
-    since = moment(found.record.epoch)
+    since = epoch_moment(found.record.epoch)
     if found.record.unchecked and found.committed == found.published:
         what = f"{found.committed} was published without its quality checks, by {found.record.unchecked}"
-        do = f"`tussock check {found.named}` runs them now; the next epoch runs them before it is published."
+        do = (
+            f"`tussock check {found.pipeline_argument}` runs them now; the next epoch runs them before it is published."
+        )
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
     for name, text in _of_assertions(found.record, "failures") if found.committed == found.published else ():
-        do = _correction(found.record, name)
+        do = _next_steps(found.record, name)
         held = _held_back(found, name)
         yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held}", do, since=since)
     for name, text in _of_assertions(found.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
-        do = f"`tussock check {found.named}{only}` shows the rows. They are published."
+        do = f"`tussock check {found.pipeline_argument}{only}` shows the rows. They are published."
         yield Trouble(TroubleKind.ASSERTION_WARNS, subject_of(name), text, do, wrong=False, since=since)
 
 
@@ -566,7 +572,7 @@ def _held_back(found: HealthFacts, name: str) -> str:
     return f"; readers keep seeing earlier rows of {', '.join(names)}" if names else ""
 
 
-def _correction(record: QualityRecord | None, name: str = "") -> str:
+def _next_steps(record: QualityRecord | None, name: str = "") -> str:
     """Return the next steps after the failures of a record (empty: all) or of one of its entries."""
     results = () if record is None else record.views
     return " ".join(remedies(one for one in results if name in ("", one.view))) or CORRECT_ROWS

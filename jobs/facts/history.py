@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from tussock.jobs.facts.barrier import FileFacts, files_of
-from tussock.jobs.facts.epochs import EpochFacts, epoch_facts, epochs
+from tussock.jobs.facts.epochs import EpochFacts, epoch_facts, list_epochs
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
@@ -42,14 +42,14 @@ def epoch_page(meta: MetaStore, before: int | None, count: int, version: Hummock
 
     Cost: as `epochs`. Epochs below the floor are listed until vacuum removes their manifests.
     """
-    found = tuple(reversed(epochs(meta, count + 1, before, version)))
+    found = tuple(reversed(list_epochs(meta, count + 1, before, version)))
     return EpochPage(found[:count], found[count - 1].epoch if len(found) > count else None)
 
 
 def one_epoch(meta: MetaStore, epoch: int) -> EpochFacts | None:
     """Return a committed epoch; None if it is not committed or its manifest is gone. Cost: two GETs."""
-    version = meta.latest()
-    sealed = meta.sealed(epoch) if 0 < epoch <= version.epoch else None
+    version = meta.read_latest()
+    sealed = meta.read_manifest(epoch) if 0 < epoch <= version.epoch else None
     return None if sealed is None else epoch_facts(sealed, version)
 
 
@@ -69,7 +69,7 @@ def epochs_of_run(meta: MetaStore, run: Mapping[str, str], newest: int | None, m
     Cost: three GETs per searched epoch. The search ends after the run's epochs, which are consecutive.
     """
     first = None if newest is None else one_epoch(meta, newest)
-    looked_at = (*(() if first is None else (first,)), *reversed(epochs(meta, most, newest)))
+    looked_at = (*(() if first is None else (first,)), *reversed(list_epochs(meta, most, newest)))
     found: list[EpochFacts] = []
     for epoch in looked_at:
         if injected_by(meta, epoch) == run:
@@ -81,12 +81,12 @@ def epochs_of_run(meta: MetaStore, run: Mapping[str, str], newest: int | None, m
 
 def taken_by(meta: MetaStore, found: Sequence[EpochFacts]) -> tuple[FileFacts, ...]:
     """Return the files that epochs took, newest epoch first. Cost: two GETs per epoch."""
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     barriers = (meta.barrier_after(epoch.prev_epoch) for epoch in found)
     return tuple(file for barrier in barriers if barrier is not None for file in files_of(barrier, catalog))
 
 
-def points(looked_at: Sequence[EpochFacts]) -> Mapping[str, tuple[ViewPoint, ...]]:
+def points_by_relation(looked_at: Sequence[EpochFacts]) -> Mapping[str, tuple[ViewPoint, ...]]:
     """Return the effect of these epochs on each relation, oldest first.
 
     `looked_at`: consecutive epochs, newest first.

@@ -14,8 +14,8 @@ import msgspec
 from tussock.jobs.catalog.definition import ViewDefinition, definition_of, source_of
 from tussock.jobs.logical.hidden_columns import HiddenColumn, is_hidden
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.reading.intake import intakes
-from tussock.jobs.schedule.column_lineage import ColumnOrigin, traced
+from tussock.jobs.reading.intake import read_intakes
+from tussock.jobs.schedule.column_lineage import ColumnOrigin, trace_plan
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import split_bucket
@@ -79,9 +79,9 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
 
     Cost: two GETs per epoch in between, for at most tussock.jobs.reading.intake.MOST_EPOCHS epochs.
     """
-    catalog = meta.latest().catalog
-    relations = {r.name: r for r in catalog.at(epoch)}
-    outputs = tuple(_output(pipeline, relations[view], relations) for view in views if view in relations)
+    catalog = meta.read_latest().catalog
+    relations = {r.name: r for r in catalog.relations_at(epoch)}
+    outputs = tuple(_output_facts(pipeline, relations[view], relations) for view in views if view in relations)
     read = {
         origin.data_set
         for output in outputs
@@ -92,12 +92,12 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
         _data_set(pipeline, relations[name])
         for view in views
         if view in relations
-        for name in _reads(relations[view], catalog)
+        for name in _stored_inputs(relations[view], catalog)
     }
-    taken = _taken(meta, catalog, since, epoch)
+    taken = _files_read(meta, catalog, since, epoch)
     made = {output.data_set for output in outputs}
     inputs = (
-        _input(data_set, relation, taken.get(relation.id, []))
+        _input_facts(data_set, relation, taken.get(relation.id, []))
         for relation in relations.values()
         if (data_set := _data_set(pipeline, relation)) in read and data_set not in made
     )
@@ -137,7 +137,7 @@ def source_data_set(source: CreateSource) -> DataSet:
     return DataSet(f"kafka://{source.options[SERVERS].split(',')[0]}", place_text(source).split(" at ")[0])
 
 
-def _reads(view: Relation, catalog: Catalog) -> list[str]:
+def _stored_inputs(view: Relation, catalog: Catalog) -> list[str]:
     """Return the names of the stored relations that a view reads.
 
     Plain views are omitted: the plan contains their inputs.
@@ -146,34 +146,34 @@ def _reads(view: Relation, catalog: Catalog) -> list[str]:
     return [r.name for r in catalog.relations if r.id in view.depends_on and r.kind in stored]
 
 
-def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) -> OutputFacts:
+def _output_facts(pipeline: str, view: Relation, relations: Mapping[str, Relation]) -> OutputFacts:
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
-    found = traced(definition.plan)
+    found = trace_plan(definition.plan)
 
-    def named(origins: frozenset[ColumnOrigin]) -> tuple[FieldOrigin, ...]:
+    def field_origins(origins: frozenset[ColumnOrigin]) -> tuple[FieldOrigin, ...]:
         return tuple(
             FieldOrigin(
                 _data_set(pipeline, relations[o.relation]),
                 HiddenColumn(o.column).column if is_hidden(o.column) else relations[o.relation].columns[o.column].name,
                 o.how.value,
-                o.how.direct,
+                o.how.is_direct,
             )
             for o in sorted(origins)
             if o.relation in relations
             and o.column < len(relations[o.relation].columns)  # not the hidden id of a row without a key
         )
 
-    fields = {column.name: named(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
-    return OutputFacts(_data_set(pipeline, view), view.columns, definition.sql, fields, named(found.rows))
+    fields = {column.name: field_origins(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
+    return OutputFacts(_data_set(pipeline, view), view.columns, definition.sql, fields, field_origins(found.rows))
 
 
-def _input(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int]]) -> InputFacts:
-    named = tuple(_file(data_set, name) for name, _ in files[:MOST_FILES])
+def _input_facts(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int]]) -> InputFacts:
+    named = tuple(_file_data_set(data_set, name) for name, _ in files[:MOST_FILES])
     return InputFacts(data_set, relation.columns, named, len(files), sum(size for _, size in files))
 
 
-def _file(source: DataSet, name: str) -> DataSet:
+def _file_data_set(source: DataSet, name: str) -> DataSet:
     """Return the data set of a source's file.
 
     For topics and Delta tables, the item is not a path, and is named inside the source.
@@ -183,10 +183,10 @@ def _file(source: DataSet, name: str) -> DataSet:
     return DataSet(source.namespace, f"{source.name}/{name}")
 
 
-def _taken(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
+def _files_read(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
     """Return (file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
     found: dict[int, list[tuple[str, int]]] = {}
-    for taken in reversed(intakes(meta, catalog, since, epoch).found):
+    for taken in reversed(read_intakes(meta, catalog, since, epoch).found):
         found.setdefault(taken.source, []).extend((item.name, item.nbytes) for item in taken.items if not item.goes)
     return found
 
@@ -204,7 +204,7 @@ def copies_of(
     meta: MetaStore, pipeline: str, epoch: int, tables: Mapping[str, tuple[str, str]]
 ) -> tuple[TableCopy, ...]:
     """Return the copies that an epoch wrote. `tables`: the location and version of each relation's copy."""
-    relations = {r.name: r for r in meta.latest().catalog.at(epoch)}
+    relations = {r.name: r for r in meta.read_latest().catalog.relations_at(epoch)}
     return tuple(
         TableCopy(_data_set(pipeline, relations[name]), data_set_at(place), relations[name].columns, version)
         for name, (place, version) in tables.items()

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, verdict
+from tussock.jobs.facts.health import HealthVerdict, Trouble, TroubleKind, health_verdict
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.facts.store import StoreFacts, VacuumFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
@@ -68,7 +68,7 @@ def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
 
 def health_metrics(found: Sequence[Trouble]) -> Iterator[MetricFacts]:
     """Yield the health: 0 healthy, 1 needs attention, 2 wrong; and the number of troubles of each kind, also zeros."""
-    yield _gauge("health", tuple(HealthVerdict).index(verdict(found)))
+    yield _gauge("health", tuple(HealthVerdict).index(health_verdict(found)))
     for kind in TroubleKind:
         yield _gauge(f"trouble.{kind}", sum(trouble.kind is kind for trouble in found))
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from tussock.statestore.meta.epoch import epoch_ms
 
 
-def moment(epoch: int) -> datetime:
+def epoch_moment(epoch: int) -> datetime:
     """Return the time when an epoch's barrier was injected, by its driver's clock."""
     return datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC)
 

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from tussock.jobs.facts.graph import NodeState, graph
-from tussock.jobs.facts.moment import moment
-from tussock.jobs.facts.tables import tables
+from tussock.jobs.facts.graph import NodeState, build_graph
+from tussock.jobs.facts.moment import epoch_moment
+from tussock.jobs.facts.tables import list_tables
 from tussock.jobs.facts.views import ViewFacts
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -50,13 +50,16 @@ class PipelineState(msgspec.Struct, frozen=True):
 
 def pipeline_state(version: HummockVersion) -> PipelineState:
     """Return the pipeline's state at a version. Cost: O(relations + SSTs)."""
-    live, found = [r for r in version.catalog.live() if not r.internal], [s for level in version.levels for s in level]
+    live, found = (
+        [r for r in version.catalog.live_relations() if not r.is_internal],
+        [s for level in version.levels for s in level],
+    )
     return PipelineState(
         version.id,
         version.epoch,
-        _at(version.epoch),
+        _moment_or_none(version.epoch),
         version.published,
-        _at(version.published),
+        _moment_or_none(version.published),
         {kind: sum(r.kind is kind for r in live) for kind in RelationKind},
         sum(s.size for s in found),
         len(found),
@@ -73,23 +76,23 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
     """Return the states of all live relations, in order of creation. Cost: O(relations + sections of SSTs)."""
     rows: dict[str, int] = {}
     size: dict[str, int] = {}
-    for table in tables(version):
+    for table in list_tables(version):
         rows[table.relation] = rows.get(table.relation, 0) + table.rows
         size[table.relation] = size.get(table.relation, 0) + table.bytes
     sight, found = published_sight(version), []
-    visible = {r.name for r in version.catalog.at(version.published)}
-    for node in graph(version):
+    visible = {r.name for r in version.catalog.relations_at(version.published)}
+    for node in build_graph(version):
         seen = (
             sight.epoch_of(node.name) or None
             if node.name in visible and node.kind in (RelationKind.VIEW, RelationKind.TABLE)
             else None
         )
-        at = None if seen is None else _at(seen)
+        at = None if seen is None else _moment_or_none(seen)
         found.append(
             RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
         )
     return tuple(found)
 
 
-def _at(epoch: int) -> datetime | None:
-    return moment(epoch) if epoch else None
+def _moment_or_none(epoch: int) -> datetime | None:
+    return epoch_moment(epoch) if epoch else None

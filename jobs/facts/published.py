@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.settings.home import place_of, recorded_home
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.statestore.errors import InputError, RetryableError
@@ -24,7 +24,7 @@ class PublishedFacts(msgspec.Struct, frozen=True):
     @property
     def at(self) -> datetime | None:
         """The moment of the newest strange epoch."""
-        return moment(max(self.strange)) if self.strange else None
+        return epoch_moment(max(self.strange)) if self.strange else None
 
 
 class CopyFacts(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class CopyFacts(msgspec.Struct, frozen=True):
     store: str  # its address, quoted for a shell
 
 
-def copied(meta: MetaStore) -> CopyFacts | None:
+def find_copy(meta: MetaStore) -> CopyFacts | None:
     """Return None if the store is at its recorded place, or has recorded none.
 
     Cost: one GET, and one local file look-up.
@@ -46,7 +46,7 @@ def copied(meta: MetaStore) -> CopyFacts | None:
     return CopyFacts(home.address, place.address, shlex.quote(meta.objects.uri))
 
 
-def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
+def compare_published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
     """Compare the folder's records with the store's history.
 
     Cost: one LIST, and two GETs per record (about one per table).
@@ -64,7 +64,7 @@ def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
         owner = min(others, default="")
         strange = {record.epoch for record in lineage.strangers()}
         if not lineage.records and (written := manifest_epochs(tables)):
-            unknown, strange = True, {epoch for epoch in written[-1:] if not lineage.has(epoch)}
+            unknown, strange = True, {epoch for epoch in written[-1:] if not lineage.has_epoch(epoch)}
     except (InputError, RetryableError) as err:
         trouble = str(err)
     return PublishedFacts(settings.to, tuple(sorted(strange)), unknown, owner, trouble)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.quality.index import RESULTS, SuiteResult
 from tussock.jobs.quality.record import (
     Failure,
@@ -110,12 +110,12 @@ def quality_of_epoch(
         by_view: whether the gate judges view by view, so that it refuses no whole epoch.
     """
     if record is None:
-        return EpochQuality(epoch, moment(epoch), GateVerdict.NONE, (), ())
+        return EpochQuality(epoch, epoch_moment(epoch), GateVerdict.NONE, (), ())
     seen = record.seen or ()
     checks = tuple(_check(epoch, view, pages.get(view.view, ()), view.view in seen) for view in record.views)
     by = record.unchecked or record.published_by or ""
     refused = not (record.passed or by_view or by or record.was_published)
-    return EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused, by, refused)
+    return EpochQuality(epoch, epoch_moment(epoch), record.verdict, checks, record.paused, by, refused)
 
 
 def record_etags(objects: ObjectStore, epochs: Sequence[int]) -> tuple[str | None, ...]:
@@ -213,7 +213,7 @@ def _in_file(view: str, settings: QualitySettings | None) -> tuple[dict[str, boo
 def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...], seen: bool) -> CheckFacts:
     return CheckFacts(
         epoch,
-        moment(epoch),
+        epoch_moment(epoch),
         view.view,
         view.verdict,
         view.rows,

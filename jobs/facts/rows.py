@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.catalog.store_zone import store_zone
-from tussock.jobs.kernels.zones import converted
+from tussock.jobs.kernels.zones import convert_micros
 from tussock.jobs.reading.read import UnknownColumnError
 from tussock.jobs.reading.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows, rows_at
@@ -71,13 +71,13 @@ def first_rows(meta: MetaStore, name: str, wanted: Mapping[str, str]) -> RowsFac
     Cost: a pin; at most SEARCH_S and one batch of rows.
     """
     stored = StoredRows(meta)
-    with stored.seeing() as (version, sight):
-        relation = stored.found(version, sight, name)
-        epoch, values = sight.epoch_of(relation.name), _values(meta, relation, wanted)
+    with stored.open_sight() as (version, sight):
+        relation = stored.find_visible(version, sight, name)
+        epoch, values = sight.epoch_of(relation.name), _typed_values(meta, relation, wanted)
         batches = _looked_up(meta, version, relation, epoch, values)
         if batches is None:
             batches = (pa.Table.from_batches([b]) for b in rows_at(meta.objects, version, relation, epoch))
-        return _first(batches, relation, values, epoch)
+        return _first_rows(batches, relation, values, epoch)
 
 
 def first_changes(meta: MetaStore, name: str, epoch: int, wanted: Mapping[str, str]) -> RowsFacts:
@@ -87,22 +87,24 @@ def first_changes(meta: MetaStore, name: str, epoch: int, wanted: Mapping[str, s
 
     Raises: as `first_rows`; EpochNotCommittedError; EpochExpiredError if the epoch before is no longer readable.
     """
-    version = meta.latest()
-    sealed = meta.sealed(epoch) if epoch <= version.epoch else None
+    version = meta.read_latest()
+    sealed = meta.read_manifest(epoch) if epoch <= version.epoch else None
     if sealed is None:
         raise EpochNotCommittedError(epoch, version.epoch)
     stored, since = StoredRows(meta), sealed.prev_epoch
-    with stored.seeing(epoch) as (version, sight):
-        relation = stored.found(version, sight, name)
+    with stored.open_sight(epoch) as (version, sight):
+        relation = stored.find_visible(version, sight, name)
         if relation.created > since:
             rows = (pa.Table.from_batches([b]) for b in rows_at(meta.objects, version, relation, epoch))
-            return _first(map(_inserted, rows), relation, _values(meta, relation, wanted), epoch)
-    with stored.changing(name, since, epoch) as (version, relation, last):
+            return _first_rows(map(_with_insert_column, rows), relation, _typed_values(meta, relation, wanted), epoch)
+    with stored.open_changes(name, since, epoch) as (version, relation, last):
         changes = scan_changes(meta.objects, version, relation, since, last)
-        return _first(map(given_rows, changes), relation, _values(meta, relation, wanted), epoch)
+        return _first_rows(map(given_rows, changes), relation, _typed_values(meta, relation, wanted), epoch)
 
 
-def _first(batches: Iterable[pa.Table], relation: Relation, values: Mapping[str, pa.Scalar], epoch: int) -> RowsFacts:
+def _first_rows(
+    batches: Iterable[pa.Table], relation: Relation, values: Mapping[str, pa.Scalar], epoch: int
+) -> RowsFacts:
     columns = [(c.name, arrow_type(c.type)) for c in relation.columns]
     found, count, read, end = [given_rows(pa.schema(columns).empty_table())], 0, 0, time.monotonic() + SEARCH_S
     for batch in batches:
@@ -113,16 +115,18 @@ def _first(batches: Iterable[pa.Table], relation: Relation, values: Mapping[str,
         count += batch.num_rows
         is_late = time.monotonic() > end
         if count > MOST_ROWS or is_late:
-            return RowsFacts(_together(found).slice(0, MOST_ROWS), epoch, read, more=True, is_whole=count > MOST_ROWS)
-    return RowsFacts(_together(found), epoch, read, more=False, is_whole=True)
+            return RowsFacts(
+                _concat_batches(found).slice(0, MOST_ROWS), epoch, read, more=True, is_whole=count > MOST_ROWS
+            )
+    return RowsFacts(_concat_batches(found), epoch, read, more=False, is_whole=True)
 
 
-def _together(parts: Sequence[pa.Table]) -> pa.Table:
+def _concat_batches(parts: Sequence[pa.Table]) -> pa.Table:
     """Concatenate the batches. The first is empty, and lacks the column CHANGE."""
     return pa.concat_tables(parts[1:] or parts)
 
 
-def _inserted(rows: pa.Table) -> pa.Table:
+def _with_insert_column(rows: pa.Table) -> pa.Table:
     return rows.append_column(CHANGE, pa.repeat("insert", rows.num_rows))
 
 
@@ -150,23 +154,23 @@ def _looked_up(
     return [given_rows(rows.rename_columns(names))]
 
 
-def _values(meta: MetaStore, relation: Relation, wanted: Mapping[str, str]) -> dict[str, pa.Scalar]:
+def _typed_values(meta: MetaStore, relation: Relation, wanted: Mapping[str, str]) -> dict[str, pa.Scalar]:
     """Convert the wanted texts to the types of their columns. Raises UnsearchableValueError, UnknownColumnError."""
     types = {c.name: c.type for c in relation.columns}
     if unknown := [name for name in wanted if name not in types]:
         raise UnknownColumnError(relation.name, unknown[0], tuple(types))
     time_zone = store_zone(meta)
-    return {name: _value(name, types[name], text, time_zone) for name, text in wanted.items() if text}
+    return {name: _typed_value(name, types[name], text, time_zone) for name, text in wanted.items() if text}
 
 
-def _value(column: str, type_: str, text: str, time_zone: str) -> pa.Scalar:
+def _typed_value(column: str, type_: str, text: str, time_zone: str) -> pa.Scalar:
     kind = arrow_type(type_)
     if not _has_text(kind):
         raise UnsearchableValueError(column, type_, text)
     try:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
             local = pa.array([text]).cast(pa.timestamp("us")).cast(pa.int64())
-            return converted(local, time_zone, instant_micros).cast(pa.timestamp("us", "UTC"))[0].cast(kind)
+            return convert_micros(local, time_zone, instant_micros).cast(pa.timestamp("us", "UTC"))[0].cast(kind)
         return pa.scalar(text).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnsearchableValueError(column, type_, text) from err

@@ -74,7 +74,7 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
     )
 
 
-def overdue(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: datetime) -> datetime | None:
+def overdue_run(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: datetime) -> datetime | None:
     """Return the time of the newest scheduled run that has not begun although GRACE is over; None without one.
 
     Args:
@@ -83,8 +83,8 @@ def overdue(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: d
     if seen is None:
         return None
     ticks = Ticks(schedule.cron, time_zone)
-    (due,) = ticks.latest(now - GRACE, 1)
+    (due,) = ticks.latest_ticks(now - GRACE, 1)
     if schedule.end is not None:  # the last interval begins at `end` or before
-        due = min(due, ticks.following(*ticks.latest(schedule.end, 1)))
-    first = ticks.following(ticks.first(schedule.start))  # a run begins when its interval ends
+        due = min(due, ticks.tick_after(*ticks.latest_ticks(schedule.end, 1)))
+    first = ticks.tick_after(ticks.first_tick(schedule.start))  # a run begins when its interval ends
     return due if due >= first and seen < due else None

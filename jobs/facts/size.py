@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from tussock.jobs.facts.tables import role_of
-from tussock.jobs.upkeep.vacuum import sweep
+from tussock.jobs.upkeep.vacuum import sweep_store
 from tussock.statestore.hummock.block_source import BlockSource
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.in_use import on_newest
@@ -84,7 +84,7 @@ class SizeFacts(msgspec.Struct, frozen=True):
     tables: tuple[TableSize, ...]  # most bytes first
 
 
-def size(meta: MetaStore) -> SizeFacts:
+def measure_size(meta: MetaStore) -> SizeFacts:
     """Return the bytes of the store by cause, and by state table.
 
     The parts of blocks are estimated from a sample for tables with many blocks (`sst_bytes.SAMPLE`). All sums are
@@ -95,14 +95,14 @@ def size(meta: MetaStore) -> SizeFacts:
     Raises: MissingSstError if an SST is lost.
     Cost: a listing of the store; a vacuum's dry run; one range read per SST, and one per sampled block.
     """
-    return on_newest(meta, lambda version: _size(meta, version))
+    return on_newest(meta, lambda version: _measure_version(meta, version))
 
 
-def _size(meta: MetaStore, version: HummockVersion) -> SizeFacts:
+def _measure_version(meta: MetaStore, version: HummockVersion) -> SizeFacts:
     ssts = {sst.name: sst for level in version.levels for sst in level}
     parts = table_bytes(BlockSource(meta.objects, process_cache()), list(ssts.values()))
-    tables = sorted(_tables(version, ssts.values(), parts), key=lambda table: -table.bytes)
-    removable = sweep(meta, dry_run=True)
+    tables = sorted(_table_sizes(version, ssts.values(), parts), key=lambda table: -table.bytes)
+    removable = sweep_store(meta, dry_run=True)
     causes = [
         *_of_ssts(tables),
         *_of_objects(meta, ssts, frozenset(g.name for g in removable.vacuumed.garbage)),
@@ -144,13 +144,15 @@ def _of_objects(meta: MetaStore, used: Mapping[str, SstInfo], garbage: frozenset
     return (CauseFacts(cause, sum(sizes), len(sizes)) for cause, sizes in found.items())
 
 
-def _tables(version: HummockVersion, ssts: Collection[SstInfo], parts: Mapping[int, TableBytes]) -> Iterator[TableSize]:
+def _table_sizes(
+    version: HummockVersion, ssts: Collection[SstInfo], parts: Mapping[int, TableBytes]
+) -> Iterator[TableSize]:
     rows: dict[int, int] = {}
     dead: dict[int, int] = {}
     for section in (section for sst in ssts for section in sst.sections):
         rows[section.table_id] = rows.get(section.table_id, 0) + section.rows
         dead[section.table_id] = dead.get(section.table_id, 0) + section.dead
-    owners = {t.table_id: (r, role_of(r, t.name)) for r in version.catalog.stored() for t in r.state_tables}
+    owners = {t.table_id: (r, role_of(r, t.name)) for r in version.catalog.stored_relations() for t in r.state_tables}
     for table_id, part in parts.items():
         relation, role = owners.get(table_id, (None, ""))
         stored, old = rows[table_id], dead[table_id]

@@ -6,10 +6,10 @@ import msgspec
 
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.move_source import move_source, moved_sources
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.reading.rejected import count_rejects
 from tussock.jobs.sources.describe import place_text
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.registry import reader_of
@@ -50,7 +50,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     by_spark_files: int = 0  # taken files that Spark reads although the engine reads others
 
 
-def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
+def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
     """Return the sources, in order of creation.
 
     Args:
@@ -59,31 +59,35 @@ def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[Sou
     Cost: per source, one listing and one comparison with its taken files. Also a scan of its rejects if an epoch
     did not count them.
     """
-    version = meta.latest() if version is None else version
-    rejects, catalog, moved = _rejects(meta, version), version.catalog, set[str]()
+    version = meta.read_latest() if version is None else version
+    rejects, catalog, moved = _count_rejects(meta, version), version.catalog, set[str]()
     for move in moved_sources(catalog, meta.objects):
         catalog = move_source(catalog, move)
         moved.add(move.name)
-    found = ((relation, source_of(relation)) for relation in catalog.live())
+    found = ((relation, source_of(relation)) for relation in catalog.live_relations())
     both = ((relation, statement) for relation, statement in found if statement is not None)
     return tuple(
-        _source(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved)
+        _source_facts(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved)
         for relation, statement in both
     )
 
 
-def _rejects(meta: MetaStore, version: HummockVersion) -> dict[str, int]:
-    tables = {r.name: r.id for r in version.catalog.live()}
-    named = {r.name: tables.get(rejects_name(r.name)) for r in version.catalog.live() if source_of(r) is not None}
+def _count_rejects(meta: MetaStore, version: HummockVersion) -> dict[str, int]:
+    tables = {r.name: r.id for r in version.catalog.live_relations()}
+    named = {
+        r.name: tables.get(rejects_name(r.name)) for r in version.catalog.live_relations() if source_of(r) is not None
+    }
     known = {
         source: version.rows[table] for source, table in named.items() if table is not None and table in version.rows
     }
     return (
-        known if len(known) == sum(table is not None for table in named.values()) else rejected(meta.objects, version)
+        known
+        if len(known) == sum(table is not None for table in named.values())
+        else count_rejects(meta.objects, version)
     )
 
 
-def _source(
+def _source_facts(
     meta: MetaStore,
     version: HummockVersion,
     relation: Relation,
@@ -109,7 +113,7 @@ def _source(
         sum(item.nbytes for item in waiting),
         datetime.fromtimestamp(min(written) / 1000, UTC) if written else None,
         trouble,
-        tuple(map(_hold, relation.holds)),
+        tuple(map(_hold_facts, relation.holds)),
         rejects,
         changed,
         *_read_by(statement, table),
@@ -131,5 +135,5 @@ def _read_by(source: CreateSource, taken: StorageTable) -> tuple[str, int]:
     return (f"the engine, and Spark {files} ({why})" if count else "the engine"), count
 
 
-def _hold(hold: Hold) -> HoldFacts:
-    return HoldFacts(hold.since, moment(hold.since), hold.reason, hold.file)
+def _hold_facts(hold: Hold) -> HoldFacts:
+    return HoldFacts(hold.since, epoch_moment(hold.since), hold.reason, hold.file)

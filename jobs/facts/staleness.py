@@ -11,8 +11,8 @@ from datetime import datetime
 import msgspec
 
 from tussock.jobs.facts.moment import age_text
-from tussock.jobs.facts.sources import sources
-from tussock.jobs.facts.views import ViewFacts, views
+from tussock.jobs.facts.sources import list_sources
+from tussock.jobs.facts.views import ViewFacts, list_views
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 
@@ -50,10 +50,12 @@ class Stale(msgspec.Struct, frozen=True):
         return f"view {self.view} should be at most {age_text(self.wanted_s)} old: {seen}, {missed}"
 
 
-def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stale | None:
+def measure_staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stale | None:
     """Return the age of a view; None if it does not exist. Cost: as `sources` of sources.py and `views` of views.py."""
-    version = meta.latest()
-    found = views(meta, now, version, sources=sources(meta, version), barrier=meta.barrier_after(version.epoch))
+    version = meta.read_latest()
+    found = list_views(
+        meta, now, version, sources=list_sources(meta, version), barrier=meta.barrier_after(version.epoch)
+    )
     one: ViewFacts | None = next((f for f in found if f.view == view), None)
     return (
         None if one is None else Stale(view, one.freshness_s, wanted_ms / 1000, one.published_epoch, one.published_at)
@@ -63,7 +65,7 @@ def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stal
 def first_to_say(meta: MetaStore, stale: Stale, now: datetime) -> bool:
     """Record an alert for a view. Returns False if it was already recorded since the view became too old."""
     said = msgspec.json.encode({"writer": meta.writer, "at": now.isoformat(), "said": str(stale)})
-    return meta.objects.put_if_absent(_name(stale.view), said)
+    return meta.objects.put_if_absent(_alert_name(stale.view), said)
 
 
 def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
@@ -72,16 +74,16 @@ def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
     Args:
         wanted: the maximum age of views, ms by name.
 
-    Cost: one HEAD request per view; if an alert exists, also `staleness`.
+    Cost: one HEAD request per view; if an alert exists, also `measure_staleness`.
     """
     for view, wanted_ms in wanted.items():
         try:
-            meta.objects.head(_name(view))
+            meta.objects.head(_alert_name(view))
         except ObjectNotFoundError:
             continue
-        if (found := staleness(meta, view, wanted_ms, now)) is None or not found.too_old:
-            meta.objects.delete([_name(view)])
+        if (found := measure_staleness(meta, view, wanted_ms, now)) is None or not found.too_old:
+            meta.objects.delete([_alert_name(view)])
 
 
-def _name(view: str) -> str:
+def _alert_name(view: str) -> str:
     return f"alerts/{view}.json"

@@ -7,22 +7,22 @@ import msgspec
 
 from tussock.jobs.barriers.moment import time_of_micros
 from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
-from tussock.jobs.facts.epochs import EpochFacts, epochs
-from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, troubles, verdict
-from tussock.jobs.facts.moment import moment
-from tussock.jobs.facts.published import CopyFacts, PublishedFacts, copied, published
-from tussock.jobs.facts.runs import RunFacts, last_run, overdue
-from tussock.jobs.facts.sources import SourceFacts, sources
-from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
-from tussock.jobs.facts.units import UnitFacts, units
-from tussock.jobs.facts.verified import VerifiedFacts, verified
-from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, views
-from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, zone_databases, zones
+from tussock.jobs.facts.epochs import EpochFacts, list_epochs
+from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
+from tussock.jobs.facts.moment import epoch_moment
+from tussock.jobs.facts.published import CopyFacts, PublishedFacts, compare_published, find_copy
+from tussock.jobs.facts.runs import RunFacts, last_run, overdue_run
+from tussock.jobs.facts.sources import SourceFacts, list_sources
+from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, store_shape, sum_cost, vacuum_facts
+from tussock.jobs.facts.units import UnitFacts, list_units
+from tussock.jobs.facts.verified import VerifiedFacts, read_verified
+from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, list_views
+from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, list_zones, zone_databases
 from tussock.jobs.quality.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.prices import Prices
-from tussock.jobs.settings.printed_commands import addressed, in_commands
+from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.tables import ArrivalRule, PublishSettings
 from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
@@ -72,7 +72,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> HealthVerdict:
         """The health in one word."""
-        return verdict(self.troubles)
+        return health_verdict(self.troubles)
 
     @property
     def wrong(self) -> bool:
@@ -80,7 +80,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return any(trouble.wrong for trouble in self.troubles)
 
 
-def status(
+def read_status(
     meta: MetaStore,
     now: datetime,
     *,
@@ -112,21 +112,21 @@ def status(
     `epochs`, `copied` and `published`. With `everything` also one range read per SST and a listing of the store. The
     cost does not grow with the number of epochs.
     """
-    version = meta.latest()
+    version = meta.read_latest()
     found = meta.barrier_after(version.epoch)
     opened = None if found is None else barrier_facts(meta, version, found)
-    waits = sources(meta, version)
-    done = epochs(meta, last, version=version)
+    waits = list_sources(meta, version)
+    done = list_epochs(meta, last, version=version)
     newest = done[-1] if done else None
-    seen = views(meta, now, version, sources=waits, newest=newest, barrier=found, wanted=freshness)
+    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=found, wanted=freshness)
     statements = meta.log_end() - version.log_end
-    shape = store(version)
-    copy = copied(meta)
-    compared = verified(meta, version)
-    tables = published(meta, publish) if publish is not None and version.published else None
-    run, committed = last_run(meta, now), _moment(version.epoch)
+    shape = store_shape(version)
+    copy = find_copy(meta)
+    compared = read_verified(meta, version)
+    tables = compare_published(meta, publish) if publish is not None and version.published else None
+    run, committed = last_run(meta, now), _moment_or_none(version.epoch)
     signs = [at for at in (None if run is None else run.at, committed) if at is not None]
-    listed = troubles(
+    listed = find_troubles(
         HealthFacts(
             pipeline=pipeline,
             environment=environment,
@@ -134,7 +134,7 @@ def status(
             committed=version.epoch,
             published=version.published,
             run=run,
-            overdue=None if schedule is None else overdue(schedule, time_zone, max(signs, default=None), now),
+            overdue=None if schedule is None else overdue_run(schedule, time_zone, max(signs, default=None), now),
             opened=opened,
             sources=waits,
             views=seen,
@@ -149,7 +149,7 @@ def status(
             inputs=inputs_by_relation(version.catalog) if version.held else {},
             statements=statements,
             is_empty=not version.epoch and not statements and found is None,
-            missing=_missing(meta, version, arrival, schedule, time_zone, run, now),
+            missing=_missing_files(meta, version, arrival, schedule, time_zone, run, now),
         )
     )
     return Status(
@@ -159,18 +159,18 @@ def status(
         at=now,
         version=version.id,
         committed=committed,
-        published=_moment(version.published),
-        floor=_moment(version.min_readable_epoch),
+        published=_moment_or_none(version.published),
+        floor=_moment_or_none(version.min_readable_epoch),
         statements=statements,
         troubles=tuple(_to_run(trouble, in_commands(pipeline, environment), meta.objects.uri) for trouble in listed),
         open=opened,
         sources=waits,
         views=seen,
         epochs=done,
-        units=units(version, done, meta if everything else None),
+        units=list_units(version, done, meta if everything else None),
         shape=shape,
-        cost=cost(version, done, prices or Prices()),
-        vacuum=vacuum(meta) if everything else None,
+        cost=sum_cost(version, done, prices or Prices()),
+        vacuum=vacuum_facts(meta) if everything else None,
         work=tuple(
             WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
             for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
@@ -179,14 +179,14 @@ def status(
         copy=copy,
         verified=compared,
         run=run,
-        zones=zones(version),
+        zones=list_zones(version),
         zone_databases=zone_databases() if version.catalog.zones else None,
     )
 
 
 def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int = 5, everything: bool = False) -> Status:
-    """Return the status of a pipeline with its settings. Otherwise as `status`."""
-    return status(
+    """Return the status of a pipeline with its settings. Otherwise as `read_status`."""
+    return read_status(
         meta,
         now,
         pipeline=pipeline.name,
@@ -205,7 +205,7 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
 _INTERVALS = 31  # the newest, whose files must have arrived
 
 
-def _missing(
+def _missing_files(
     meta: MetaStore,
     version: HummockVersion,
     arrival: Mapping[str, ArrivalRule] | None,
@@ -217,7 +217,7 @@ def _missing(
     if not arrival or schedule is None:
         return []
     ran_until = _ran_until(version, schedule, time_zone, run) or now
-    past = past_intervals(schedule, version.catalog.zone(time_zone), now, _INTERVALS)
+    past = past_intervals(schedule, version.catalog.resolve_zone(time_zone), now, _INTERVALS)
     return missing_files(meta, version, arrival, [one for one in past if one.end <= ran_until], now)
 
 
@@ -228,19 +228,19 @@ def _ran_until(version: HummockVersion, schedule: RunSchedule, time_zone: str, r
     """
     ends = [] if run is None or run.interval is None else [datetime.fromisoformat(run.interval[1])]
     moment_of_store = time_of_micros(version.moment)
-    if version.by_intervals and moment_of_store > Ticks(schedule.cron, time_zone).first(schedule.start):
+    if version.by_intervals and moment_of_store > Ticks(schedule.cron, time_zone).first_tick(schedule.start):
         ends.append(moment_of_store)
     return max(ends, default=None)
 
 
 def _to_run(trouble: Trouble, pipeline: str, store: str) -> Trouble:
     """Return the trouble with commands that work as printed."""
-    what, do = (addressed(text, pipeline=pipeline, store=store) for text in (trouble.what, trouble.do))
+    what, do = (address_commands(text, pipeline=pipeline, store=store) for text in (trouble.what, trouble.do))
     return msgspec.structs.replace(trouble, what=what, do=do)
 
 
-def _moment(epoch: int) -> datetime | None:
-    return moment(epoch) if epoch else None
+def _moment_or_none(epoch: int) -> datetime | None:
+    return epoch_moment(epoch) if epoch else None
 
 
 def now_of(unix_ms: int) -> datetime:

@@ -6,7 +6,7 @@ import msgspec
 
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.settings.prices import Prices
-from tussock.jobs.upkeep.vacuum import sweep
+from tussock.jobs.upkeep.vacuum import sweep_store
 from tussock.statestore.hummock.amplification import read_amplification, space_amplification
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, pick_compactions
 from tussock.statestore.meta.store import MetaStore
@@ -62,7 +62,7 @@ class VacuumFacts(msgspec.Struct, frozen=True):
     kept_bytes: int  # in data/, not removed
 
 
-def store(version: HummockVersion) -> StoreFacts:
+def store_shape(version: HummockVersion) -> StoreFacts:
     """Return the shape of a version. Cost: no request; O(tables x SSTs)."""
     used = [(level, ssts) for level, ssts in enumerate(version.levels) if ssts]
     levels = tuple(LevelFacts(n, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts)) for n, ssts in used)
@@ -81,7 +81,7 @@ def store(version: HummockVersion) -> StoreFacts:
     )
 
 
-def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) -> CostFacts:
+def sum_cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) -> CostFacts:
     """Return the cost of epochs.
 
     Epochs that counted no requests are omitted. Cost: no request.
@@ -104,11 +104,11 @@ def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) ->
     return CostFacts(len(counted), rows_in, requests, round(busy, 3), asked, worked, per_million, stored)
 
 
-def vacuum(meta: MetaStore) -> VacuumFacts:
+def vacuum_facts(meta: MetaStore) -> VacuumFacts:
     """Return what vacuum would free now.
 
     Cost: one LIST request per 1,000 objects of data/, manifests, snapshots, pins and the copies of sources' files.
     """
-    found = sweep(meta, dry_run=True)
+    found = sweep_store(meta, dry_run=True)
     sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(o.size for o in found.temporary)]
     return VacuumFacts(len(sizes), sum(sizes), found.vacuumed.kept_bytes)

@@ -47,11 +47,11 @@ class TableFacts(msgspec.Struct, frozen=True):
     bytes: int  # encoded; as for `rows`
 
 
-def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
+def list_ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
     """Return the SSTs of a version, level by level, newest first on level 0."""
     names = {
         t.table_id: f"{r.name}.{role_of(r, t.name)}#{t.table_id}"
-        for r in version.catalog.stored()
+        for r in version.catalog.stored_relations()
         for t in r.state_tables
     }
     return tuple(
@@ -69,7 +69,7 @@ def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
     )
 
 
-def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
+def list_tables(version: HummockVersion) -> tuple[TableFacts, ...]:
     """Return the state tables of live relations, by number."""
     rows: dict[int, int] = {}
     size: dict[int, int] = {}
@@ -82,17 +82,17 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
             name,
             r.kind,
             role_of(r, t.name),
-            _columns(r, t),
+            _column_names(r, t),
             rows.get(t.table_id, 0),
             size.get(t.table_id, 0),
         )
-        for name, r in version.catalog.called().items()
+        for name, r in version.catalog.relations_by_name().items()
         for t in r.state_tables
     )
     return tuple(sorted(found, key=lambda table: table.table_id))
 
 
-def _columns(relation: Relation, table: TableSchema) -> tuple[str, ...]:
+def _column_names(relation: Relation, table: TableSchema) -> tuple[str, ...]:
     """Return the columns of a state table as people know them. Those of operators have numbers instead of names."""
     own = relation.columns if role_of(relation, table.name) == "rows" else ()
     names = [f"{c.name} " for c in own] + [""] * (len(table.columns) - len(own))
@@ -109,11 +109,11 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
 
     Raises: NoSuchTableError; EpochNotCommittedError, EpochExpiredError.
     """
-    version = meta.latest()
-    known = {t.table_id: (r, t) for r in version.catalog.live() for t in r.state_tables}
+    version = meta.read_latest()
+    known = {t.table_id: (r, t) for r in version.catalog.live_relations() for t in r.state_tables}
     wanted = [(r, t) for number, (r, t) in known.items() if table in (str(number), r.name)]
     if not wanted:
-        raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live())))
+        raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live_relations())))
     relation, schema = wanted[-1]
     names = [
         c.name
@@ -122,7 +122,7 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
     epoch = version.epoch if epoch is None else epoch
     parts: list[pa.Table] = []
     left = limit
-    with meta.reading(epoch) as pinned:
+    with meta.open_for_reading(epoch) as pinned:
         for part in open_table(meta.objects, pinned, schema, epoch).scan():
             parts.append(part.slice(0, left).rename_columns([*names, *part.column_names[len(names) :]]))
             left -= parts[-1].num_rows

@@ -29,7 +29,9 @@ class UnitFacts(msgspec.Struct, frozen=True):
     bytes_stored: int | None = None  # encoded; as for `rows_stored`
 
 
-def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore | None = None) -> tuple[UnitFacts, ...]:
+def list_units(
+    version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore | None = None
+) -> tuple[UnitFacts, ...]:
     """Return the units, in order.
 
     Args:
@@ -40,7 +42,7 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
     range read per SST that this process has not opened yet.
     """
     owners = np.asarray(version.mapping.units)
-    stored = None if meta is None else _stored(meta, owners)
+    stored = None if meta is None else _stored_by_unit(meta, owners)
     work = [unit for epoch in done for unit in epoch.units]
     busy = sum(unit.seconds for unit in work)
     found = []
@@ -61,13 +63,13 @@ def units(version: HummockVersion, done: Sequence[EpochFacts], meta: MetaStore |
     return tuple(found)
 
 
-def _stored(meta: MetaStore, owners: np.ndarray) -> list[tuple[int, int]]:
+def _stored_by_unit(meta: MetaStore, owners: np.ndarray) -> list[tuple[int, int]]:
     source = BlockSource(meta.objects, process_cache())
 
-    def measured(version: HummockVersion) -> VnodeSizes:
+    def measure_vnodes(version: HummockVersion) -> VnodeSizes:
         ssts = [sst for level in version.levels for sst in level]
         return sum_of(vnode_sizes(source, ssts, len(owners)).values(), len(owners))
 
-    sizes = on_newest(meta, measured)
+    sizes = on_newest(meta, measure_vnodes)
     rows, nbytes = (np.bincount(owners, weights=amounts) for amounts in (sizes.rows, sizes.bytes))
     return [(round(r), round(b)) for r, b in zip(rows.tolist(), nbytes.tolist(), strict=True)]

@@ -3,9 +3,9 @@
 import msgspec
 
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.compaction import due
-from tussock.jobs.upkeep.vacuum import sweep
-from tussock.statestore.hummock.amplification import LevelShape, measure
+from tussock.jobs.upkeep.compaction import due_picks
+from tussock.jobs.upkeep.vacuum import sweep_store
+from tussock.statestore.hummock.amplification import LevelShape, measure_amplification
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.readable import retained_floor
 from tussock.statestore.meta.store import MetaStore
@@ -25,21 +25,21 @@ class UpkeepFacts(msgspec.Struct, frozen=True):
     kept_bytes: int
 
 
-def upkeep(meta: MetaStore, retention: Retention) -> UpkeepFacts:
+def find_due_work(meta: MetaStore, retention: Retention) -> UpkeepFacts:
     """Return the work that is due. Cost: lists the store; one GET for each of the newest versions."""
-    version = meta.latest()
+    version = meta.read_latest()
     after = max(
         version.min_readable_epoch,
         retained_floor(version, retention.keep_epochs, retention.keep_ms, meta.moment_now() // 1000),
     )
-    found = sweep(meta, dry_run=True)
+    found = sweep_store(meta, dry_run=True)
     sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(t.size for t in found.temporary)]
     return UpkeepFacts(
         version.min_readable_epoch,
         after,
         sum(epoch < after for epoch in version.epochs),
-        tuple(pick.reason for pick in due(meta)),
-        measure(meta, CompactionOptions()).levels,
+        tuple(pick.reason for pick in due_picks(meta)),
+        measure_amplification(meta, CompactionOptions()).levels,
         len(sizes),
         sum(sizes),
         found.vacuumed.kept_objects,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.verify.record import Verdict, read_last
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -21,10 +21,10 @@ class VerifiedFacts(msgspec.Struct, frozen=True):
     repair_waits: bool = False  # the next epochs rebuild all of these
 
 
-def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
+def read_verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
     """Return the newest results of the existing views; None if no view was compared. Cost: one GET."""
     last = read_last(meta.objects)
-    live = {r.name: r for r in version.catalog.live() if r.kind is RelationKind.VIEW}
+    live = {r.name: r for r in version.catalog.live_relations() if r.kind is RelationKind.VIEW}
     checks = [check for check in last.views if check.view in live] if last is not None else []
     if last is None or not checks:
         return None
@@ -33,13 +33,13 @@ def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
         set(last.repair.views) if last.repair is not None and last.repair.position >= version.log_end else set[str]()
     )
     return VerifiedFacts(
-        _at(max(c.finished_ms for c in checks)),
+        _time_of_ms(max(c.finished_ms for c in checks)),
         {str(verdict): n for verdict in Verdict if (n := sum(c.verdict is verdict for c in checks))},
         tuple(c.view for c in wrong),
-        _at(min(c.finished_ms for c in wrong)) if wrong else None,
-        bool(wrong) and all(c.view in logged or planned(version.catalog, c.view) is not None for c in wrong),
+        _time_of_ms(min(c.finished_ms for c in wrong)) if wrong else None,
+        bool(wrong) and all(c.view in logged or find_planned(version.catalog, c.view) is not None for c in wrong),
     )
 
 
-def _at(unix_ms: int) -> datetime:
+def _time_of_ms(unix_ms: int) -> datetime:
     return datetime.fromtimestamp(unix_ms / 1000, UTC)

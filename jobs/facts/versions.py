@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.tables import all_ssts
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -23,21 +23,21 @@ class VersionFacts(msgspec.Struct, frozen=True):
     log_end: int  # number of statements taken so far
 
 
-def versions(meta: MetaStore, last: int) -> tuple[VersionFacts, ...]:
+def list_versions(meta: MetaStore, last: int) -> tuple[VersionFacts, ...]:
     """Return the newest `last` versions, oldest first.
 
     Cost: the log's deltas since the snapshot before the oldest version.
     """
-    newest = meta.latest().id
-    return tuple(_version(meta.version(number)) for number in range(max(0, newest - last + 1), newest + 1))
+    newest = meta.read_latest().id
+    return tuple(_version_facts(meta.read_version(number)) for number in range(max(0, newest - last + 1), newest + 1))
 
 
-def _version(version: HummockVersion) -> VersionFacts:
+def _version_facts(version: HummockVersion) -> VersionFacts:
     found = all_ssts(version)
     return VersionFacts(
         version.id,
         version.epoch,
-        moment(version.epoch) if version.epoch else None,
+        epoch_moment(version.epoch) if version.epoch else None,
         version.published,
         version.min_readable_epoch,
         len(found),

@@ -8,9 +8,9 @@ import msgspec
 
 from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.sources import SourceFacts
-from tussock.jobs.facts.tables import TableFacts, tables
+from tussock.jobs.facts.tables import TableFacts, list_tables
 from tussock.jobs.quality.record import ViewQuality, read_record
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -93,7 +93,7 @@ class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
         return sum(table.bytes for table in self.tables)
 
 
-def views(
+def list_views(
     meta: MetaStore,
     now: datetime,
     version: HummockVersion | None = None,
@@ -117,17 +117,20 @@ def views(
     epoch, one for the published epoch, and one for each other epoch that a view is seen at, 8 at most. The cost
     does not grow with the number of views or epochs.
     """
-    version = meta.latest() if version is None else version
+    version = meta.read_latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
-    live = [r for r in version.catalog.live() if not r.internal]
+    live = [r for r in version.catalog.live_relations() if not r.is_internal]
     shown = [r for r in live if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and fed_by(r) is None]
     building = {
-        r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW and not r.internal
+        r.name: r
+        for build in catalog.builds
+        for r in build.relations
+        if r.kind is RelationKind.VIEW and not r.is_internal
     }
     building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
-    known = [look.facts(relation, building.pop(relation.name, None)) for relation in shown]
-    return (*known, *(look.facts(relation, relation) for relation in building.values()))
+    known = [look.facts_of(relation, building.pop(relation.name, None)) for relation in shown]
+    return (*known, *(look.facts_of(relation, relation) for relation in building.values()))
 
 
 def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
@@ -148,14 +151,14 @@ def inputs_by_relation(catalog: Catalog) -> dict[str, frozenset[str]]:
     for relation in catalog.relations:  # readers always come after their inputs
         above = [found.get(i, frozenset[str]()) | {names[i]} for i in relation.depends_on if i in names]
         found[relation.id] = frozenset[str]().union(*above)
-    return {relation.name: found[relation.id] for relation in catalog.live()}
+    return {relation.name: found[relation.id] for relation in catalog.live_relations()}
 
 
 def _built_by(barrier: Barrier, before: Catalog) -> dict[str, Relation]:
     """Return the views that a barrier creates or rebuilds, by name."""
     known = {r.id for r in before.relations}
-    live = barrier.catalog.live() if barrier.catalog is not None else ()
-    return {r.name: r for r in live if r.id not in known and r.kind is RelationKind.VIEW and not r.internal}
+    live = barrier.catalog.live_relations() if barrier.catalog is not None else ()
+    return {r.name: r for r in live if r.id not in known and r.kind is RelationKind.VIEW and not r.is_internal}
 
 
 class _Look:
@@ -180,16 +183,16 @@ class _Look:
             None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
         )
         self.tables: dict[str, list[TableFacts]] = {}
-        for table in tables(version):
+        for table in list_tables(version):
             self.tables.setdefault(table.relation, []).append(table)
-        self.quality = dict(_judged(meta, version))
+        self.quality = dict(_newest_results(meta, version))
 
-    def facts(self, relation: Relation, building: Relation | None) -> ViewFacts:
+    def facts_of(self, relation: Relation, building: Relation | None) -> ViewFacts:
         """Return the facts of one relation. `building`: the relation that is being built to replace it."""
         new = building is relation
         seen = 0 if new or not self._is_seen(relation) else self._seen_epoch(relation)
         committed = None if new else self._committed_epoch(relation)
-        state, reason, since = self._state(relation, building, seen)
+        state, reason, since = self._view_state(relation, building, seen)
         kept = tuple(self.tables.get(relation.name, ()))
         reads = tuple(sorted(self.reads.get(relation.id, ())))
         return ViewFacts(
@@ -199,10 +202,10 @@ class _Look:
             reason=reason,
             since=since,
             published_epoch=seen or None,
-            published_at=moment(seen) if seen else None,
+            published_at=epoch_moment(seen) if seen else None,
             committed_epoch=committed,
-            committed_at=None if committed is None else moment(committed),
-            freshness_s=self._freshness(relation, seen, reads),
+            committed_at=None if committed is None else epoch_moment(committed),
+            freshness_s=self._freshness_s(relation, seen, reads),
             rows=self.version.rows.get(relation.id),
             published_rows=self._published_rows(relation, seen),
             rows_stored=next((t.rows for t in kept if t.role == "rows"), 0),
@@ -219,15 +222,15 @@ class _Look:
         if rows is None or not seen:
             return None
         for epoch in [epoch for epoch in self.version.epochs if epoch > seen]:
-            if (grown := self._growth(epoch)) is None or (net := grown.get(relation.name, 0)) is None:
+            if (grown := self._rows_growth(epoch)) is None or (net := grown.get(relation.name, 0)) is None:
                 return None
             rows -= net
         return rows
 
-    def _growth(self, epoch: int) -> Mapping[str, int | None] | None:
+    def _rows_growth(self, epoch: int) -> Mapping[str, int | None] | None:
         """Return the growth of the relations in an epoch, by name; None if it is unknown. Cost: a GET, once."""
         if epoch not in self.growth:
-            sealed = self.meta.sealed(epoch) if len(self.growth) < _MOST_BEHIND else None
+            sealed = self.meta.read_manifest(epoch) if len(self.growth) < _MOST_BEHIND else None
             counted = None if sealed is None or sealed.rows is None else sealed.rows
             self.growth[epoch] = None if counted is None else {name: rows.net for name, rows in counted.items()}
         return self.growth[epoch]
@@ -246,13 +249,13 @@ class _Look:
         before = [epoch for epoch in self.version.epochs if epoch < relation.paused]
         return before[-1] if before else relation.paused  # the epoch before it is no longer recorded
 
-    def _state(
+    def _view_state(
         self, relation: Relation, building: Relation | None, seen: int
     ) -> tuple[ViewState, str, datetime | None]:
         if building is not None:
-            return ViewState.BUILDING, self.progress.get(building.id, ""), moment(building.created)
+            return ViewState.BUILDING, self.progress.get(building.id, ""), epoch_moment(building.created)
         if relation.paused is not None:
-            return ViewState.PAUSED, relation.paused_for, moment(relation.paused)
+            return ViewState.PAUSED, relation.paused_for, epoch_moment(relation.paused)
         if (epoch := self.sight.held.get(relation.name)) is not None:
             after = next(
                 (e for e in self.version.epochs if e > max(epoch, relation.created - 1)), self.version.published
@@ -260,17 +263,19 @@ class _Look:
             return (
                 ViewState.HELD_BACK,
                 "its own checks, or the checks of a relation that it reads, failed",
-                moment(after),
+                epoch_moment(after),
             )
         if not seen:
-            return ViewState.NOT_PUBLISHED, "", moment(relation.created)
+            return ViewState.NOT_PUBLISHED, "", epoch_moment(relation.created)
         return ViewState.READY, "", None
 
-    def _freshness(self, relation: Relation, seen: int, reads: Iterable[str]) -> float | None:
+    def _freshness_s(self, relation: Relation, seen: int, reads: Iterable[str]) -> float | None:
         if relation.paused is not None:
-            unseen = [moment(relation.paused)]
+            unseen = [epoch_moment(relation.paused)]
         else:
-            unseen = [moment(epoch) for epoch in self.version.epochs if epoch > max(seen, relation.created - 1)][:1]
+            unseen = [epoch_moment(epoch) for epoch in self.version.epochs if epoch > max(seen, relation.created - 1)][
+                :1
+            ]
         waiting: list[datetime] = []
         known = self.sources is not None
         for source in (
@@ -283,20 +288,20 @@ class _Look:
         return 0.0 if known else None
 
 
-def _judged(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
+def _newest_results(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
     """Yield the gate's newest result for each view, by name."""
     held = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
     found: dict[str, QualityFacts] = {}
     for epoch in dict.fromkeys((version.epoch, version.published, *held[:6])):
         record = read_record(meta.objects, epoch) if epoch else None
         for view in () if record is None else record.views:
-            found.setdefault(view.view, _quality(view, epoch))
+            found.setdefault(view.view, _quality_facts(view, epoch))
     yield from found.items()
 
 
-def _quality(view: ViewQuality, epoch: int) -> QualityFacts:
+def _quality_facts(view: ViewQuality, epoch: int) -> QualityFacts:
     verdict = Quality.FAILED if view.failures else Quality.WARNING if view.warnings else Quality.PASSED
     failures, warnings = (
         tuple(f"{f.expectation}: found {f.observed}" for f in found) for found in (view.failures, view.warnings)
     )
-    return QualityFacts(verdict, epoch, moment(epoch), view.expectations, failures, warnings)
+    return QualityFacts(verdict, epoch, epoch_moment(epoch), view.expectations, failures, warnings)

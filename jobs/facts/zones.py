@@ -36,11 +36,11 @@ class ZoneDatabases(msgspec.Struct, frozen=True):
     duckdb: str = ""
 
 
-def zones(version: HummockVersion) -> tuple[ZoneFacts, ...]:
+def list_zones(version: HummockVersion) -> tuple[ZoneFacts, ...]:
     """The zones whose rules are recorded. Starts no JVM."""
     java = java_zones()
     return tuple(
-        ZoneFacts(zone.name, zone.origin, _difference(zone, None if java is None else java.rules(zone.name)))
+        ZoneFacts(zone.name, zone.origin, _describe_difference(zone, None if java is None else java.rules(zone.name)))
         for zone in version.catalog.zones
     )
 
@@ -48,14 +48,16 @@ def zones(version: HummockVersion) -> tuple[ZoneFacts, ...]:
 def zone_databases() -> ZoneDatabases:
     """The databases of this host. Cost: reads of two small files, and of 100 KB of Java's."""
     java = java_zones()
-    return ZoneDatabases("" if java is None else java.version, _of_system(), _of("tzdata"), _of("duckdb"))
+    return ZoneDatabases(
+        "" if java is None else java.version, _of_system(), _package_version("tzdata"), _package_version("duckdb")
+    )
 
 
-def _difference(recorded: ZoneRules, found: ZoneRules | None) -> str:
+def _describe_difference(recorded: ZoneRules, found: ZoneRules | None) -> str:
     return "" if found is None or found.digest == recorded.digest else spans_text(recorded, found)
 
 
-def _of(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

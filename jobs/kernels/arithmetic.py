@@ -9,7 +9,7 @@ wider type and returns NULL if the result does not fit. Only the node's overflow
 from collections.abc import Sequence
 
 from tussock.jobs.kernels.decimals import decimal_call, refuse_decimal
-from tussock.jobs.kernels.duck import cast, duck_type, fail_when, int_range, try_cast
+from tussock.jobs.kernels.duck import duck_type, fail_when, int_range, strict_cast, try_cast
 from tussock.jobs.kernels.registry import FLOATS, INTEGERS, NUMBERS, family_of, renders
 from tussock.jobs.logical.nodes import Call, Expr, Literal
 
@@ -20,13 +20,13 @@ _ZERO = "division by zero"
 
 def _register_symbol(node: str, symbol: str) -> None:
     @renders(node, _SAME, refuse=refuse_decimal, raises=True)
-    def ansi(call: Call, args: Sequence[str]) -> str:
+    def render_ansi(call: Call, args: Sequence[str]) -> str:
         if family_of(call.type) == "decimal":
             return decimal_call(call, args)
         return f"{args[0]} {symbol} {args[1]}"
 
     @renders(node, _SAME, mode="TRY", refuse=refuse_decimal, raises=True)
-    def tried(call: Call, args: Sequence[str]) -> str:
+    def render_try(call: Call, args: Sequence[str]) -> str:
         if family_of(call.type) == "decimal":
             return decimal_call(call, args)
         if call.type in FLOATS:
@@ -43,7 +43,7 @@ def _divides_by_zero(args: Sequence[str]) -> str:
     return f"{args[1]} = 0 AND {args[0]} IS NOT NULL"
 
 
-def _divide(call: Call, args: Sequence[str]) -> str:
+def _render_divide(call: Call, args: Sequence[str]) -> str:
     if family_of(call.type) == "decimal":
         return decimal_call(call, args)
     return fail_when(_divides_by_zero(args), _ZERO, f"{args[0]} / {args[1]}", call)
@@ -53,9 +53,9 @@ def _integral_divide(call: Call, args: Sequence[str]) -> str:
     return f"{args[0]} // {args[1]}"  # truncates; raises on zero and on MIN // -1
 
 
-def _remainder(call: Call, args: Sequence[str]) -> str:
+def _render_remainder(call: Call, args: Sequence[str]) -> str:
     """The result has the dividend's sign, as in C; MIN % -1 is 0."""
-    return _unless_zero(call, args, _modulo(call, args))
+    return _unless_zero(call, args, _render_modulo(call, args))
 
 
 def _unless_zero(call: Call, args: Sequence[str], value: str) -> str:
@@ -70,9 +70,9 @@ def _is_safe(divisor: Expr) -> bool:
     return False
 
 
-def _pmod(call: Call, args: Sequence[str]) -> str:
+def _render_pmod(call: Call, args: Sequence[str]) -> str:
     """r = a % n, and (r + n) % n if r is negative. For int and bigint, the sum wraps around as in Java."""
-    remainder = f"({_modulo(call, args)})"
+    remainder = f"({_render_modulo(call, args)})"
     if call.type in FLOATS:
         moved = f"({remainder} + {args[1]}) % {args[1]}"
     else:
@@ -80,27 +80,27 @@ def _pmod(call: Call, args: Sequence[str]) -> str:
         if call.type in ("int", "bigint"):
             low, high = int_range(call.type)
             total = f"(CASE WHEN {total} < {low} THEN {total} + {high - low + 1} ELSE {total} END)"
-        moved = cast(f"({total} % {args[1]})", call.type)
+        moved = strict_cast(f"({total} % {args[1]})", call.type)
     value = f"CASE WHEN {remainder} < 0 THEN {moved} ELSE {remainder} END"
     return _unless_zero(call, args, value)
 
 
-def _modulo(call: Call, args: Sequence[str]) -> str:
+def _render_modulo(call: Call, args: Sequence[str]) -> str:
     if family_of(call.type) == "decimal":
-        return cast(f"({args[0]} % {args[1]})", call.type)
+        return strict_cast(f"({args[0]} % {args[1]})", call.type)
     if call.type in INTEGERS and not _is_safe(call.args[1]):  # MIN % -1 overflows in machine division
         overflows = f"{args[1]} = -1 AND {args[0]} IS NOT NULL"
-        return f"CASE WHEN {overflows} THEN {cast('0', call.type)} ELSE {args[0]} % {args[1]} END"
+        return f"CASE WHEN {overflows} THEN {strict_cast('0', call.type)} ELSE {args[0]} % {args[1]} END"
     return f"{args[0]} % {args[1]}"
 
 
 _WITH_FLOATS = [((t, t), t) for t in (*INTEGERS, *FLOATS)]
 _QUOTIENTS = [((t, t), t) for t in ("double", "decimal")]
 for _mode in (None, "TRY"):
-    renders("Divide", _QUOTIENTS, mode=_mode, refuse=refuse_decimal, raises=True)(_divide)
-    renders("Remainder", _SAME, mode=_mode, refuse=refuse_decimal, raises=True)(_remainder)
+    renders("Divide", _QUOTIENTS, mode=_mode, refuse=refuse_decimal, raises=True)(_render_divide)
+    renders("Remainder", _SAME, mode=_mode, refuse=refuse_decimal, raises=True)(_render_remainder)
 renders("IntegralDivide", [(("bigint", "bigint"), "bigint")], raises=True)(_integral_divide)
-renders("Pmod", _WITH_FLOATS, raises=True)(_pmod)
+renders("Pmod", _WITH_FLOATS, raises=True)(_render_pmod)
 
 
 @renders("UnaryMinus", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
@@ -111,5 +111,5 @@ def unary_minus(call: Call, args: Sequence[str]) -> str:
 
 
 @renders("Abs", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
-def abs_(call: Call, args: Sequence[str]) -> str:
+def render_abs(call: Call, args: Sequence[str]) -> str:
     return f"abs({args[0]})"

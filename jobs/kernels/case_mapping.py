@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.functions import declare_function
 
 _NONCHARACTERS = "".join(
     map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)])
@@ -52,7 +52,7 @@ def _is_newer(character: str) -> bool:
     return character == "\u0295" or unicodedata.category(character) == "Cn"
 
 
-def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str], str]) -> pa.Array:
+def _map_texts(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str], str]) -> pa.Array:
     column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     whole = column.drop_null()
     if len(whole) == 0:
@@ -68,12 +68,12 @@ def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str]
 
 def upper_function() -> str:
     """Declare the function for upper case with full case mapping and return its name."""
-    return declare("full_upper", ("string",), "string", lambda texts: _mapped(texts, _to_upper))
+    return declare_function("full_upper", ("string",), "string", lambda texts: _map_texts(texts, _to_upper))
 
 
 def lower_function() -> str:
     """Declare the function for lower case with full case mapping and return its name."""
-    return declare("full_lower", ("string",), "string", lambda texts: _mapped(texts, _to_lower))
+    return declare_function("full_lower", ("string",), "string", lambda texts: _map_texts(texts, _to_lower))
 
 
 def reverse_function() -> str:
@@ -81,4 +81,4 @@ def reverse_function() -> str:
 
     DuckDB's keeps combined characters together.
     """
-    return declare("reverse_code_points", ("string",), "string", lambda texts: pc.utf8_reverse(texts))
+    return declare_function("reverse_code_points", ("string",), "string", lambda texts: pc.utf8_reverse(texts))

@@ -7,7 +7,7 @@ to 0x20, and 0x7f, around it.
 
 from collections.abc import Callable, Sequence
 
-from tussock.jobs.kernels.duck import cast, decimal_of, fail_when, int_range, quote, try_cast
+from tussock.jobs.kernels.duck import decimal_of, fail_when, int_range, quote_string, strict_cast, try_cast
 from tussock.jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
 from tussock.jobs.kernels.text_times import SPACE, string_to_date, string_to_time
 from tussock.jobs.kernels.zones import instant_of, local_of, year_text, zone_of
@@ -23,7 +23,7 @@ _Cast = Callable[[Call, str], str]
 _CASTS: dict[tuple[str, str], _Cast] = {}
 
 
-def _casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[[_Cast], _Cast]:
+def _register_casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[[_Cast], _Cast]:
     def register(function: _Cast) -> _Cast:
         _CASTS.update({(s, t): function for s in sources for t in targets if s != t or s == "decimal"})
         return function
@@ -31,131 +31,131 @@ def _casts(sources: Sequence[str], targets: Sequence[str]) -> Callable[[_Cast], 
     return register
 
 
-def _plain(call: Call, sql: str, target: str | None = None) -> str:
+def _plain_cast(call: Call, sql: str, target: str | None = None) -> str:
     """DuckDB's cast: for a value that does not fit it raises, or in TRY mode returns NULL."""
-    return try_cast(sql, target or call.type) if call.mode == "TRY" else cast(sql, target or call.type)
+    return try_cast(sql, target or call.type) if call.mode == "TRY" else strict_cast(sql, target or call.type)
 
 
-def _extract(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
+def _extract_group(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
     """A group of a pattern that must match the whole text; '' if it does not match."""
-    return f"regexp_extract({sql}, {quote('(?s)^' + space + pattern + space + '$')}, {group})"
+    return f"regexp_extract({sql}, {quote_string('(?s)^' + space + pattern + space + '$')}, {group})"
 
 
 # Numbers and booleans ------------------------------------------------------------------------------------------------
 
 
-@_casts(INTEGERS, (*INTEGERS, *FLOATS, "decimal", "string"))
-@_casts(("float",), ("double",))
-@_casts(("boolean",), (*INTEGERS, *FLOATS, "string"))
-def _bare(call: Call, sql: str) -> str:
-    return _plain(call, sql)
+@_register_casts(INTEGERS, (*INTEGERS, *FLOATS, "decimal", "string"))
+@_register_casts(("float",), ("double",))
+@_register_casts(("boolean",), (*INTEGERS, *FLOATS, "string"))
+def _render_plain(call: Call, sql: str) -> str:
+    return _plain_cast(call, sql)
 
 
-@_casts(("double",), ("float",))
+@_register_casts(("double",), ("float",))
 def _double_to_float(call: Call, sql: str) -> str:
     """Values beyond the greatest float plus half a step become infinity. DuckDB would raise."""
     return (
         f"CASE WHEN abs({sql}) >= {_FLOAT_OVERFLOW} AND isfinite({sql}) THEN sign({sql}) * 'inf'::FLOAT "
-        f"ELSE {cast(sql, 'float')} END"
+        f"ELSE {strict_cast(sql, 'float')} END"
     )
 
 
-@_casts(("boolean",), ("decimal",))
+@_register_casts(("boolean",), ("decimal",))
 def _boolean_to_decimal(call: Call, sql: str) -> str:
-    return _plain(call, cast(sql, "int"))
+    return _plain_cast(call, strict_cast(sql, "int"))
 
 
-@_casts((*INTEGERS, *FLOATS, "decimal"), ("boolean",))
+@_register_casts((*INTEGERS, *FLOATS, "decimal"), ("boolean",))
 def _number_to_boolean(call: Call, sql: str) -> str:
     return f"{sql} <> 0"  # NaN is true
 
 
-@_casts(FLOATS, INTEGERS)
+@_register_casts(FLOATS, INTEGERS)
 def _float_to_integer(call: Call, sql: str) -> str:
     """Truncate. The double 2^63, just above the range of bigint, saturates in Spark instead of raising."""
-    truncated = _plain(call, f"trunc({sql})")
+    truncated = _plain_cast(call, f"trunc({sql})")
     if call.type == "bigint":
         return f"CASE WHEN {sql} = 9223372036854775808 THEN {int_range('bigint')[1]} ELSE {truncated} END"
     return truncated
 
 
-@_casts(("decimal",), INTEGERS)
+@_register_casts(("decimal",), INTEGERS)
 def _decimal_to_integer(call: Call, sql: str) -> str:
-    return _plain(call, f"trunc({sql})")
+    return _plain_cast(call, f"trunc({sql})")
 
 
-@_casts(("decimal",), ("decimal",))
+@_register_casts(("decimal",), ("decimal",))
 def _decimal_to_decimal(call: Call, sql: str) -> str:
-    return _plain(call, sql)  # HALF_UP
+    return _plain_cast(call, sql)  # HALF_UP
 
 
-@_casts(("decimal",), ("string",))
+@_register_casts(("decimal",), ("string",))
 def _decimal_to_string(call: Call, sql: str) -> str:
     precision, scale = decimal_of(call.args[0].type)
-    text = cast(sql, "string")
+    text = strict_cast(sql, "string")
     # DuckDB omits the zero before the point if the type has no digits there.
     return f"replace({text}, '.', '0.')" if precision == scale else text
 
 
-@_casts(("decimal",), FLOATS)
+@_register_casts(("decimal",), FLOATS)
 def _decimal_to_float(call: Call, sql: str) -> str:
     """Correctly rounded: by division while both operands are exact doubles, otherwise through the text."""
     precision, scale = decimal_of(call.args[0].type)
     if call.type == "double" and precision <= 15 and scale <= 22:
-        return cast(sql, call.type)
-    return cast(cast(sql, "string"), call.type)
+        return strict_cast(sql, call.type)
+    return strict_cast(strict_cast(sql, "string"), call.type)
 
 
-@_casts(FLOATS, ("decimal",))
+@_register_casts(FLOATS, ("decimal",))
 def _float_to_decimal(call: Call, sql: str) -> str:
     """Convert the shortest text that represents the double, as Spark does.
 
     From 2^53 on, Java 17 may choose another text, so values that may fit raise there. NaN and infinities are NULL, also
     in ANSI mode.
     """
-    wide, (precision, scale) = cast(sql, "double"), decimal_of(call.type)
+    wide, (precision, scale) = strict_cast(sql, "double"), decimal_of(call.type)
     is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND abs({wide}) < 1e{precision - scale}"
     great = f"WHEN {is_great} THEN error('doubles from 2^53 on as decimals are not supported')"
-    return f"CASE {great} WHEN isfinite({wide}) THEN {_plain(call, cast(wide, 'string'))} END"
+    return f"CASE {great} WHEN isfinite({wide}) THEN {_plain_cast(call, strict_cast(wide, 'string'))} END"
 
 
 # From text -----------------------------------------------------------------------------------------------------------
 
 
-@_casts(("string",), INTEGERS)
+@_register_casts(("string",), INTEGERS)
 def _string_to_integer(call: Call, sql: str) -> str:
-    return _plain(call, _extract(sql, "([+-]?[0-9]+)"))
+    return _plain_cast(call, _extract_group(sql, "([+-]?[0-9]+)"))
 
 
-@_casts(("string",), FLOATS)
+@_register_casts(("string",), FLOATS)
 def _string_to_float(call: Call, sql: str) -> str:
     """Parse a double as Java does, with the suffixes d and f and Spark's words.
 
     Hexadecimal floats are not supported.
     """
-    number = _extract(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
-    word = _extract(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
+    number = _extract_group(sql, f"({_DOUBLE})[dDfF]?", space=_JAVA_SPACE)
+    word = _extract_group(sql, r"((?i)[+-]?inf(?:inity)?|nan)", space=_JAVA_SPACE)
     hexadecimal = f"regexp_matches({sql}, '0[xX]')"
     text = (
         f"CASE WHEN {hexadecimal} THEN error('hexadecimal numbers are not supported') "
         f"WHEN {number} <> '' THEN {number} ELSE {word} END"
     )
-    return _plain(call, text)
+    return _plain_cast(call, text)
 
 
-@_casts(("string",), ("binary",))
+@_register_casts(("string",), ("binary",))
 def _string_to_binary(call: Call, sql: str) -> str:
     return f"encode({sql})"
 
 
-@_casts(("string",), ("decimal",))
+@_register_casts(("string",), ("decimal",))
 def _string_to_decimal(call: Call, sql: str) -> str:
-    return _plain(call, _extract(sql, f"({_DOUBLE})", space=_JAVA_SPACE))
+    return _plain_cast(call, _extract_group(sql, f"({_DOUBLE})", space=_JAVA_SPACE))
 
 
-@_casts(("string",), ("boolean",))
+@_register_casts(("string",), ("boolean",))
 def _string_to_boolean(call: Call, sql: str) -> str:
-    word = f"lower({_extract(sql, '([A-Za-z01]+)')})"
+    word = f"lower({_extract_group(sql, '([A-Za-z01]+)')})"
     value = (
         f"CASE WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN TRUE "
         f"WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN FALSE END"
@@ -163,12 +163,12 @@ def _string_to_boolean(call: Call, sql: str) -> str:
     return fail_when(f"{sql} IS NOT NULL AND ({value}) IS NULL", "the text is not a boolean", value, call)
 
 
-@_casts(("string",), ("date",))
+@_register_casts(("string",), ("date",))
 def _string_to_date(call: Call, sql: str) -> str:
     return string_to_date(call, sql)
 
 
-@_casts(("string",), ("timestamp", "timestamp_ntz"))
+@_register_casts(("string",), ("timestamp", "timestamp_ntz"))
 def _string_to_time(call: Call, sql: str) -> str:
     return string_to_time(call, sql)
 
@@ -176,28 +176,28 @@ def _string_to_time(call: Call, sql: str) -> str:
 # Dates and times -----------------------------------------------------------------------------------------------------
 
 
-@_casts(("date",), ("timestamp",))
+@_register_casts(("date",), ("timestamp",))
 def _date_to_timestamp(call: Call, sql: str) -> str:
-    return instant_of(cast(sql, "timestamp_ntz"), zone_of(call))
+    return instant_of(strict_cast(sql, "timestamp_ntz"), zone_of(call))
 
 
-@_casts(("date",), ("timestamp_ntz",))
-@_casts(("timestamp_ntz",), ("date",))
+@_register_casts(("date",), ("timestamp_ntz",))
+@_register_casts(("timestamp_ntz",), ("date",))
 def _same_day(call: Call, sql: str) -> str:
-    return cast(sql, call.type)
+    return strict_cast(sql, call.type)
 
 
-@_casts(("timestamp",), ("date", "timestamp_ntz"))
+@_register_casts(("timestamp",), ("date", "timestamp_ntz"))
 def _timestamp_to_local(call: Call, sql: str) -> str:
-    return cast(local_of(sql, zone_of(call)), call.type)
+    return strict_cast(local_of(sql, zone_of(call)), call.type)
 
 
-@_casts(("timestamp_ntz",), ("timestamp",))
+@_register_casts(("timestamp_ntz",), ("timestamp",))
 def _local_to_timestamp(call: Call, sql: str) -> str:
     return instant_of(sql, zone_of(call))
 
 
-@_casts(("date", "timestamp", "timestamp_ntz"), ("string",))
+@_register_casts(("date", "timestamp", "timestamp_ntz"), ("string",))
 def _time_to_string(call: Call, sql: str) -> str:
     """Format a time as `2020-01-31` or `2020-01-31 10:00:00.5`, without trailing zeros in the fraction."""
     local = local_of(sql, zone_of(call)) if call.args[0].type == "timestamp" else sql
@@ -205,36 +205,36 @@ def _time_to_string(call: Call, sql: str) -> str:
     if call.args[0].type != "date":
         rest = f"strftime({local}, '-%m-%d %H:%M:%S') || rtrim(rtrim(strftime({local}, '.%f'), '0'), '.')"
     usual = f"{local} >= DATE '0001-01-01' AND {local} < DATE '10000-01-01'"  # DuckDB formats other years differently
-    return f"CASE WHEN {usual} THEN {cast(local, 'string')} ELSE {year_text(local)} || {rest} END"
+    return f"CASE WHEN {usual} THEN {strict_cast(local, 'string')} ELSE {year_text(local)} || {rest} END"
 
 
-@_casts(("timestamp",), ("double",))
+@_register_casts(("timestamp",), ("double",))
 def _timestamp_to_double(call: Call, sql: str) -> str:
     return f"epoch_us({sql}) / 1000000::DOUBLE"
 
 
-@_casts(("timestamp",), ("bigint",))
+@_register_casts(("timestamp",), ("bigint",))
 def _timestamp_to_seconds(call: Call, sql: str) -> str:
     micros = f"epoch_us({sql})"
     return f"({micros} - ((({micros} % 1000000) + 1000000) % 1000000)) // 1000000"  # rounds down, even before 1970
 
 
-@_casts(("bigint", "int"), ("timestamp",))
+@_register_casts(("bigint", "int"), ("timestamp",))
 def _seconds_to_timestamp(call: Call, sql: str) -> str:
     """Convert seconds since 1970. Spark saturates if the microseconds overflow 64 bits."""
     low, high = int_range("bigint")
     micros = f"CAST({sql} AS HUGEINT) * 1000000"
     return (
         f"CASE WHEN {sql} IS NOT NULL THEN "
-        f"make_timestamptz({cast(f'greatest(least({micros}, {high}), {low})', 'bigint')}) END"
+        f"make_timestamptz({strict_cast(f'greatest(least({micros}, {high}), {low})', 'bigint')}) END"
     )
 
 
-def _shapes() -> list[tuple[tuple[str], str]]:
+def _cast_shapes() -> list[tuple[tuple[str], str]]:
     return [((source,), target) for source, target in _CASTS]
 
 
-def _cast(call: Call, args: Sequence[str]) -> str:
+def _render_cast(call: Call, args: Sequence[str]) -> str:
     return _CASTS[family_of(call.args[0].type), family_of(call.type)](call, args[0])
 
 
@@ -248,5 +248,5 @@ def _refuse_cast(call: Call) -> str | None:
     return None
 
 
-renders("Cast", _shapes(), refuse=_refuse_cast, raises=True)(_cast)
-renders("Cast", _shapes(), mode="TRY", refuse=_refuse_cast, raises=True)(_cast)
+renders("Cast", _cast_shapes(), refuse=_refuse_cast, raises=True)(_render_cast)
+renders("Cast", _cast_shapes(), mode="TRY", refuse=_refuse_cast, raises=True)(_render_cast)

@@ -23,7 +23,7 @@ _OPERATORS = {
 
 def _register_operator(node: str, operator: str) -> None:
     @renders(node, _PAIRS, strict=node != "EqualNullSafe")
-    def compare(call: Call, args: Sequence[str]) -> str:
+    def render_comparison(call: Call, args: Sequence[str]) -> str:
         left, right = (as_bytes(text, arg.type) for text, arg in zip(args, call.args, strict=True))
         return f"{left} {operator} {right}"
 
@@ -52,11 +52,11 @@ def _refuse_in(call: Call) -> str | None:
     return "is supported only with items that cannot raise" if any(may_raise(a) for a in call.args[1:]) else None
 
 
-def _in(call: Call, args: Sequence[str]) -> str:
+def _render_in(call: Call, args: Sequence[str]) -> str:
     if len(args) == 1:
         return f"CASE WHEN {args[0]} IS NULL THEN NULL ELSE FALSE END"
     value, *items = (as_bytes(text, arg.type) for text, arg in zip(args, call.args, strict=True))
     return f"{value} IN ({', '.join(items)})"
 
 
-renders("In", [((t,), "boolean") for t in (*TYPES, *ORDERED)], refuse=_refuse_in, strict=False)(_in)
+renders("In", [((t,), "boolean") for t in (*TYPES, *ORDERED)], refuse=_refuse_in, strict=False)(_render_in)

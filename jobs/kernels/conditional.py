@@ -13,7 +13,7 @@ _BOTH = [(("boolean", "boolean"), "boolean")]
 
 
 @renders("And", _BOTH, strict=False)
-def and_(call: Call, args: Sequence[str]) -> str:
+def render_and(call: Call, args: Sequence[str]) -> str:
     left, right = args
     if may_raise(call.args[1]):
         # A NULL on the left still evaluates the right side, as in Spark.
@@ -22,7 +22,7 @@ def and_(call: Call, args: Sequence[str]) -> str:
 
 
 @renders("Or", _BOTH, strict=False)
-def or_(call: Call, args: Sequence[str]) -> str:
+def render_or(call: Call, args: Sequence[str]) -> str:
     left, right = args
     if may_raise(call.args[1]):
         return f"CASE WHEN {left} THEN TRUE ELSE {left} OR {right} END"
@@ -30,12 +30,12 @@ def or_(call: Call, args: Sequence[str]) -> str:
 
 
 @renders("Not", [(("boolean",), "boolean")])
-def not_(call: Call, args: Sequence[str]) -> str:
+def render_not(call: Call, args: Sequence[str]) -> str:
     return f"NOT {args[0]}"
 
 
 @renders("If", [(("boolean", t, t), t) for t in ANY], strict=False)
-def if_(call: Call, args: Sequence[str]) -> str:
+def render_if(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
 
 
@@ -48,11 +48,11 @@ def case_when(call: Call, args: Sequence[str]) -> str:
 
 
 @renders("Coalesce", [((t,), t) for t in ANY], strict=False)
-def coalesce(call: Call, args: Sequence[str]) -> str:
+def render_coalesce(call: Call, args: Sequence[str]) -> str:
     return f"coalesce({', '.join(args)})"
 
 
-def _extreme(call: Call, function: str, args: Sequence[str]) -> str:
+def _render_extreme(call: Call, function: str, args: Sequence[str]) -> str:
     """NULLs are skipped. DuckDB loses the sign of a zero; Spark returns the first argument that equals the result."""
     found = f"{function}({', '.join(args)})"
     if call.type not in FLOATS:
@@ -61,15 +61,15 @@ def _extreme(call: Call, function: str, args: Sequence[str]) -> str:
 
 
 @renders("Greatest", [((t,), t) for t in TYPES], strict=False)
-def greatest(call: Call, args: Sequence[str]) -> str:
-    return _extreme(call, "greatest", args)
+def render_greatest(call: Call, args: Sequence[str]) -> str:
+    return _render_extreme(call, "greatest", args)
 
 
 @renders("Least", [((t,), t) for t in TYPES], strict=False)
-def least(call: Call, args: Sequence[str]) -> str:
-    return _extreme(call, "least", args)
+def render_least(call: Call, args: Sequence[str]) -> str:
+    return _render_extreme(call, "least", args)
 
 
 @renders("NaNvl", [((t, t), t) for t in FLOATS], strict=False)
-def nanvl(call: Call, args: Sequence[str]) -> str:
+def render_nanvl(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN isnan({args[0]}) THEN {args[1]} ELSE {args[0]} END"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tussock.jobs.kernels.duck import cast, constant, quote
+from tussock.jobs.kernels.duck import constant_value, quote_string, strict_cast
 from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.kernels.text_times import parsed_instant, refuse_pattern
 from tussock.jobs.kernels.zones import instant_of, local_of, moved_instant, year_text, zone_of
@@ -29,22 +29,22 @@ _DATE_FIELDS = {
 
 def _register_date_field(node: str, template: str) -> None:
     @renders(node, _DATE_TO_INT)
-    def field(call: Call, args: Sequence[str]) -> str:
-        return cast(template.format(args[0]), "int")
+    def render_date_field(call: Call, args: Sequence[str]) -> str:
+        return strict_cast(template.format(args[0]), "int")
 
 
 for _node, _template in _DATE_FIELDS.items():
     _register_date_field(_node, _template)
 
 
-def _local(call: Call, sql: str, place: int = 0) -> str:
+def _to_local(call: Call, sql: str, place: int = 0) -> str:
     return local_of(sql, zone_of(call)) if call.args[place].type == "timestamp" else sql
 
 
 def _register_time_field(node: str, function: str) -> None:
     @renders(node, [(("timestamp",), "int"), (("timestamp_ntz",), "int")])
-    def field(call: Call, args: Sequence[str]) -> str:
-        return cast(f"{function}({_local(call, args[0])})", "int")
+    def render_time_field(call: Call, args: Sequence[str]) -> str:
+        return strict_cast(f"{function}({_to_local(call, args[0])})", "int")
 
 
 for _node, _function in (("Hour", "hour"), ("Minute", "minute"), ("Second", "second")):
@@ -66,11 +66,13 @@ def date_sub(call: Call, args: Sequence[str]) -> str:
 
 @renders("DateDiff", [(("date", "date"), "int")])
 def date_diff(call: Call, args: Sequence[str]) -> str:
-    return cast(f"({args[0]} - {args[1]})", "int")
+    return strict_cast(f"({args[0]} - {args[1]})", "int")
 
 
 def _add_months(call: Call, args: Sequence[str]) -> str:
-    return cast(f"({args[0]} + to_months({args[1]}))", "date")  # a day beyond the month's end becomes its last day
+    return strict_cast(
+        f"({args[0]} + to_months({args[1]}))", "date"
+    )  # a day beyond the month's end becomes its last day
 
 
 renders("AddMonths", [(("date", "int"), "date")], raises=True)(_add_months)
@@ -78,7 +80,7 @@ renders("AddMonths", [(("date", "int"), "date")], raises=True)(_add_months)
 
 @renders("DateAddYMInterval", [(("date", "interval months"), "date")], raises=True)
 def date_add_months(call: Call, args: Sequence[str]) -> str:
-    return _add_months(call, (args[0], cast(args[1], "int")))
+    return _add_months(call, (args[0], strict_cast(args[1], "int")))
 
 
 @renders("LastDay", [(("date",), "date")])
@@ -89,21 +91,22 @@ def last_day(call: Call, args: Sequence[str]) -> str:
 _WEEKDAY_NAMES = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 
 
-def _weekday(name: object) -> int | None:
+def _weekday_number(name: object) -> int | None:
     """The number of a weekday (0 is Sunday, as in DuckDB), from its first two or three letters or its whole name."""
     text = str(name).strip().upper()
     return next((i for i, full in enumerate(_WEEKDAY_NAMES) if text in (full, full[:2], full[:3])), None)
 
 
 def _refuse_weekday(call: Call) -> str | None:
-    is_day = isinstance(call.args[1], Literal) and _weekday(call.args[1].value) is not None
+    is_day = isinstance(call.args[1], Literal) and _weekday_number(call.args[1].value) is not None
     return None if is_day else "is supported only with the constant name of a weekday"
 
 
 @renders("NextDay", [(("date", "string"), "date")], refuse=_refuse_weekday, raises=True)
 def next_day(call: Call, args: Sequence[str]) -> str:
     """The first date after the given one that falls on this weekday."""
-    return f"{args[0]} + CAST(1 + ({_weekday(constant(call.args[1]))} + 6 - dayofweek({args[0]})) % 7 AS INTEGER)"
+    wanted = _weekday_number(constant_value(call.args[1]))
+    return f"{args[0]} + CAST(1 + ({wanted} + 6 - dayofweek({args[0]})) % 7 AS INTEGER)"
 
 
 @renders("DateFromUnixDate", [(("int",), "date")], raises=True)
@@ -130,7 +133,7 @@ _TIME_UNITS |= {"millisecond": "milliseconds", "microsecond": "microseconds"}
 def trunc_date(call: Call, args: Sequence[str]) -> str:
     """Uses date arithmetic, because DuckDB's date_trunc converts to timestamps, whose range is much smaller."""
     date = args[0]
-    match _DATE_UNITS.get(str(constant(call.args[1])).lower()):
+    match _DATE_UNITS.get(str(constant_value(call.args[1])).lower()):
         case "year":
             return f"({date} - CAST(dayofyear({date}) - 1 AS INTEGER))"
         case "quarter":
@@ -149,7 +152,7 @@ def trunc_timestamp(call: Call, args: Sequence[str]) -> str:
 
     For units within a day, the instant moves back by the local difference, so that a repeated hour is not confused.
     """
-    unit = _TIME_UNITS.get(str(constant(call.args[0])).lower())
+    unit = _TIME_UNITS.get(str(constant_value(call.args[0])).lower())
     if unit is None:
         return "CAST(NULL AS TIMESTAMPTZ)"
     zone = zone_of(call)
@@ -164,7 +167,7 @@ def trunc_timestamp(call: Call, args: Sequence[str]) -> str:
 
 def _register_unix(node: str, micros: int) -> None:
     @renders(node, [(("timestamp",), "bigint")])
-    def unix(call: Call, args: Sequence[str]) -> str:
+    def render_unix(call: Call, args: Sequence[str]) -> str:
         return floor_micros(f"epoch_us({args[0]})", micros)
 
 
@@ -190,14 +193,18 @@ def _refuse_unix_timestamp(call: Call) -> str | None:
 def unix_timestamp(call: Call, args: Sequence[str]) -> str:
     if call.args[0].type == "string":
         return f"epoch_us({parsed_instant(call, args[0])}) // {_MICROS['second']}"
-    instant = args[0] if call.args[0].type == "timestamp" else instant_of(cast(args[0], "timestamp_ntz"), zone_of(call))
+    instant = (
+        args[0]
+        if call.args[0].type == "timestamp"
+        else instant_of(strict_cast(args[0], "timestamp_ntz"), zone_of(call))
+    )
     return f"epoch_us({instant}) // {_MICROS['second']}"  # truncates, unlike unix_seconds
 
 
 def _register_from_unix(node: str, micros: int) -> None:
     @renders(node, [(("bigint",), "timestamp"), (("int",), "timestamp")], raises=True)
     def from_unix(call: Call, args: Sequence[str]) -> str:
-        return f"make_timestamptz({cast(args[0], 'bigint')} * {micros}::BIGINT)"
+        return f"make_timestamptz({strict_cast(args[0], 'bigint')} * {micros}::BIGINT)"
 
 
 for _node, _unit in (("SecondsToTimestamp", "second"), ("MillisToTimestamp", "milli"), ("MicrosToTimestamp", "micro")):
@@ -222,7 +229,7 @@ def timestamp_add_interval(call: Call, args: Sequence[str]) -> str:
 
 @renders("TimestampAddYMInterval", [((t, "interval months"), t) for t in ("timestamp", "timestamp_ntz")], raises=True)
 def timestamp_add_months(call: Call, args: Sequence[str]) -> str:
-    moved = f"({_local(call, args[0])} + to_months({cast(args[1], 'int')}))"
+    moved = f"({_to_local(call, args[0])} + to_months({strict_cast(args[1], 'int')}))"
     return moved_instant(moved, args[0], zone_of(call)) if call.type == "timestamp" else moved
 
 
@@ -247,7 +254,7 @@ def _refuse_unit(call: Call) -> str | None:
 @renders("TimestampDiff", [(("timestamp", "timestamp"), "bigint")], refuse=_refuse_unit, params=("unit",))
 def timestamp_diff(call: Call, args: Sequence[str]) -> str:
     """The number of whole units between two wall-clock times, truncated toward zero."""
-    start, end = (_local(call, sql, place) for place, sql in enumerate(args))
+    start, end = (_to_local(call, sql, place) for place, sql in enumerate(args))
     if (length := _LENGTHS.get(_unit_of(call))) is not None:
         return f"(epoch_us({end}) - epoch_us({start})) // {length}"
     return f"datesub('month', {start}, {end}) // {_MONTHS[_unit_of(call)]}"
@@ -260,8 +267,8 @@ def timestamp_add(call: Call, args: Sequence[str]) -> str:
     unit = _unit_of(call)
     if (length := _LENGTHS.get(unit, _DAY_MICROS)) < _DAY_MICROS:
         return f"make_timestamptz(epoch_us({instant}) + {count} * {length}::BIGINT)"
-    whole = cast(f"({count} * {_MONTHS.get(unit, length // _DAY_MICROS)}::BIGINT)", "int")
-    moved = f"({_local(call, instant, 1)} + {'to_months' if unit in _MONTHS else 'to_days'}({whole}))"
+    whole = strict_cast(f"({count} * {_MONTHS.get(unit, length // _DAY_MICROS)}::BIGINT)", "int")
+    moved = f"({_to_local(call, instant, 1)} + {'to_months' if unit in _MONTHS else 'to_days'}({whole}))"
     return moved_instant(moved, instant, zone_of(call))
 
 
@@ -277,7 +284,7 @@ _PATTERN = re.compile(r"([A-Za-z])\1*|[-/:., _]+")
 def _refuse_format(call: Call) -> str | None:
     if (reason := constant_args(1)(call)) is not None:
         return reason
-    pattern = constant(call.args[1])
+    pattern = constant_value(call.args[1])
     if not isinstance(pattern, str):
         return None
     parts = [match[0] for match in _PATTERN.finditer(pattern)]
@@ -289,20 +296,20 @@ def _refuse_format(call: Call) -> str | None:
 
 @renders("DateFormatClass", [(("timestamp", "string"), "string")], refuse=_refuse_format)
 def date_format(call: Call, args: Sequence[str]) -> str:
-    pattern = constant(call.args[1])
+    pattern = constant_value(call.args[1])
     if pattern is None:
         return "CAST(NULL AS VARCHAR)"
-    local = _local(call, args[0])
+    local = _to_local(call, args[0])
     pieces = []
     for years, other in re.findall(f"({_YEAR})|((?:(?!{_YEAR}).)+)", str(pattern)):
         code = "".join(_FORMAT.get(match[0], match[0]) for match in _PATTERN.finditer(other))
-        pieces.append(year_text(local) if years else f"strftime({local}, {quote(code)})")
-    return " || ".join(pieces) if pieces else f"left({cast(local, 'string')}, 0)"
+        pieces.append(year_text(local) if years else f"strftime({local}, {quote_string(code)})")
+    return " || ".join(pieces) if pieces else f"left({strict_cast(local, 'string')}, 0)"
 
 
 def _register_name(node: str, code: str) -> None:
     @renders(node, [(("date",), "string")])
-    def name(call: Call, args: Sequence[str]) -> str:
+    def render_name(call: Call, args: Sequence[str]) -> str:
         return f"strftime({args[0]}, '{code}')"
 
 

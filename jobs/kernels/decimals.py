@@ -11,8 +11,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.duck import cast, decimal_of, fail_when
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.duck import decimal_of, fail_when, strict_cast
+from tussock.jobs.kernels.functions import declare_function
 from tussock.jobs.kernels.registry import family_of
 from tussock.jobs.logical.nodes import Call
 from tussock.statestore.decimals import MAX_DIGITS, MAX_WIDE_DIGITS
@@ -52,8 +52,10 @@ def decimal_call(call: Call, args: Sequence[str]) -> str:
         return fail_when(f"{args[1]} = 0 AND {args[0]} IS NOT NULL", "division by zero", quotient, call)
     if call.node == "Multiply":
         if p1 + p2 <= MAX_DIGITS or (call.mode != "TRY" and decimal_of(call.type)[1] == s1 + s2):
-            wide = cast(args[0], f"decimal({max(p1, 19)},{s1})")  # from 19 digits on, DuckDB multiplies in 128 bits
-            return cast(f"({wide} * {args[1]})", call.type)
+            wide = strict_cast(
+                args[0], f"decimal({max(p1, 19)},{s1})"
+            )  # from 19 digits on, DuckDB multiplies in 128 bits
+            return strict_cast(f"({wide} * {args[1]})", call.type)
         return f"{_wide_function(call)}({args[0]}, {args[1]})"
     scale = max(s1, s2)
     digits = max(p1 - s1, p2 - s2) + scale + 1
@@ -61,7 +63,7 @@ def decimal_call(call: Call, args: Sequence[str]) -> str:
         return f"{_wide_function(call)}({args[0]}, {args[1]})"
     common = f"decimal({digits},{scale})"
     symbol = "+" if call.node == "Add" else "-"
-    return cast(f"({cast(args[0], common)} {symbol} {cast(args[1], common)})", call.type)
+    return strict_cast(f"({strict_cast(args[0], common)} {symbol} {strict_cast(args[1], common)})", call.type)
 
 
 def _dividend_scale(s1: int, p2: int, s2: int, scale: int) -> int:
@@ -134,4 +136,4 @@ def _wide_function(call: Call) -> str:
         return rounded.cast(pa.decimal128(precision, scale))
 
     name = f"decimal_{call.node.lower()}{'_try' if nulls else ''}_{p1}_{s1}_{p2}_{s2}_{precision}_{scale}"
-    return declare(name, (left.type, right.type), call.type, compute)
+    return declare_function(name, (left.type, right.type), call.type, compute)

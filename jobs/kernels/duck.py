@@ -35,23 +35,23 @@ def duck_type(type_name: str) -> str:
         return simple
     if (match := _DECIMAL.fullmatch(type_name)) is not None:
         return f"DECIMAL({match[1]},{match[2]})"
-    return _nested(arrow_type(type_name))
+    return _positional_type(arrow_type(type_name))
 
 
-def _nested(kind: pa.DataType) -> str:
+def _positional_type(kind: pa.DataType) -> str:
     """Like `duck_type`, with positional names for struct fields: DuckDB ignores case when it compares field names."""
-    if placed(kind) == pa.bool_():
+    if type_in_duckdb(kind) == pa.bool_():
         return "BOOLEAN"
     if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'f{i} {_nested(field.type)}' for i, field in enumerate(kind))})"
+        return f"STRUCT({', '.join(f'f{i} {_positional_type(field.type)}' for i, field in enumerate(kind))})"
     if pa.types.is_map(kind):
-        return f"MAP({_nested(kind.key_type)}, {_nested(kind.item_type)})"
+        return f"MAP({_positional_type(kind.key_type)}, {_positional_type(kind.item_type)})"
     if pa.types.is_list(kind):
-        return f"{_nested(kind.value_type)}[]"
+        return f"{_positional_type(kind.value_type)}[]"
     return duck_type(type_name_of(kind))
 
 
-def placed(kind: pa.DataType) -> pa.DataType:
+def type_in_duckdb(kind: pa.DataType) -> pa.DataType:
     """The type as DuckDB uses it: struct fields are named by position, intervals and times are integers.
 
     DuckDB has no name for a struct without fields, so that its values are true, or NULL.
@@ -59,11 +59,11 @@ def placed(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         if not kind.num_fields:
             return pa.bool_()
-        return pa.struct([pa.field(f"f{i}", placed(field.type)) for i, field in enumerate(kind)])
+        return pa.struct([pa.field(f"f{i}", type_in_duckdb(field.type)) for i, field in enumerate(kind)])
     if pa.types.is_map(kind):
-        return pa.map_(placed(kind.key_type), placed(kind.item_type))
+        return pa.map_(type_in_duckdb(kind.key_type), type_in_duckdb(kind.item_type))
     if pa.types.is_list(kind):
-        return pa.list_(placed(kind.value_type))
+        return pa.list_(type_in_duckdb(kind.value_type))
     return pa.int64() if is_span(kind) else kind
 
 
@@ -74,7 +74,7 @@ def decimal_of(type_name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def cast(sql: str, type_name: str) -> str:
+def strict_cast(sql: str, type_name: str) -> str:
     """DuckDB's CAST; raises if a value does not fit."""
     return f"CAST({sql} AS {duck_type(type_name)})"
 
@@ -86,7 +86,7 @@ def try_cast(sql: str, type_name: str) -> str:
 
 def array_of(elements: Sequence[str], type_name: str) -> str:
     """A list of values that already have the element type."""
-    return f"[{', '.join(elements)}]" if elements else cast("[]", type_name)
+    return f"[{', '.join(elements)}]" if elements else strict_cast("[]", type_name)
 
 
 def struct_of(fields: Sequence[str]) -> str:
@@ -96,10 +96,10 @@ def struct_of(fields: Sequence[str]) -> str:
     return f"struct_pack({', '.join(f'f{i} := {text}' for i, text in enumerate(fields))})"
 
 
-def quote(text: str) -> str:
+def quote_string(text: str) -> str:
     """Quote a string constant."""
     if "\0" in text:  # DuckDB's parser ends a statement at NUL
-        return "(" + " || chr(0) || ".join(quote(part) for part in text.split("\0")) + ")"
+        return "(" + " || chr(0) || ".join(quote_string(part) for part in text.split("\0")) + ")"
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -107,7 +107,7 @@ def fail_when(condition: str, reason: str, value: str, call: Call) -> str:
     """`value`, but if `condition` is true, an error in ANSI mode and NULL in TRY mode."""
     if call.mode == "TRY":
         return f"CASE WHEN {condition} THEN NULL ELSE {value} END"
-    return f"CASE WHEN {condition} THEN error({quote(reason)}) ELSE {value} END"
+    return f"CASE WHEN {condition} THEN error({quote_string(reason)}) ELSE {value} END"
 
 
 def int_range(type_name: str) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def int_range(type_name: str) -> tuple[int, int]:
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
-def constant(expr: object) -> str | int | bool | None:
+def constant_value(expr: object) -> str | int | bool | None:
     """The value of a constant argument. Requires: the rule refuses calls in which the argument is not constant."""
     assert isinstance(expr, Literal), expr
     return expr.value

@@ -30,7 +30,7 @@ class ArrowFunction:
 _FUNCTIONS: dict[str, ArrowFunction] = {}
 
 
-def declare(
+def declare_function(
     name: str, parameters: tuple[str, ...], result: str, call: Callable[..., pa.Array | pa.ChunkedArray]
 ) -> str:
     """Declare a function and return its name.

@@ -24,21 +24,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.duck import duck_type, placed
+from tussock.jobs.kernels.duck import duck_type, type_in_duckdb
 from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
 from tussock.jobs.kernels.functions import ArrowFunction, called_functions
 from tussock.jobs.kernels.python_function import taken_fault
 from tussock.jobs.kernels.registry import shape_of
-from tussock.jobs.kernels.render import render
+from tussock.jobs.kernels.render import render_expression
 from tussock.jobs.logical.expression_text import expression_text
-from tussock.jobs.logical.expression_tree import column_reads, columns_of, conjuncts
+from tussock.jobs.logical.expression_tree import column_reads, columns_of, split_conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
 from tussock.jobs.settings.cause import cause_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import OwnProcess
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import shown_at
-from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
@@ -71,7 +71,7 @@ class _Source:
         self._nothing = self._rows = schema.empty_table()
 
     @contextmanager
-    def holding(self, rows: pa.Table) -> Iterator[None]:
+    def hold_rows(self, rows: pa.Table) -> Iterator[None]:
         """Return these rows during the block."""
         self._rows = rows
         try:
@@ -128,7 +128,7 @@ class Kernel:
         self._prepared: OrderedDict[_Query, _Prepared] = OrderedDict()  # least recently used first
         self._numbers = count()
 
-    def project(
+    def project_columns(
         self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()
     ) -> pa.Table:
         """Compute one column per expression.
@@ -152,17 +152,17 @@ class Kernel:
         Cost: one query for all expressions (0.3 ms or more). Plain columns need no query and no copy, and fields of
             their structs no query.
         """
-        held = [_held(e, rows) for e in exprs]
+        held = [_find_in_rows(e, rows) for e in exprs]
         places = [i for i, column in enumerate(held) if column is None]
-        answer = self._select(rows, tuple(exprs[i] for i in places), places) if places else None
+        answer = self._select_columns(rows, tuple(exprs[i] for i in places), places) if places else None
         columns: list[pa.ChunkedArray] = []
         taken = 0
         for expr, type_name, column in zip(exprs, types, held, strict=True):
             if column is None:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
-                if placed(wanted := arrow_type(type_name)) != wanted:
-                    column = _named(column, wanted, expr)
+                if type_in_duckdb(wanted := arrow_type(type_name)) != wanted:
+                    column = _from_duckdb_column(column, wanted, expr)
             if column.type != arrow_type(type_name):
                 raise KernelError(
                     expression_text(expr),
@@ -172,24 +172,24 @@ class Kernel:
         names = [*(f"c{i}" for i in range(len(columns))), *keep]
         return pa.table([*columns, *(rows[k] for k in keep)], names=names)
 
-    def filter(self, rows: pa.Table, condition: Expr) -> pa.Table:
+    def filter_rows(self, rows: pa.Table, condition: Expr) -> pa.Table:
         """The rows for which the condition is true (not false, not NULL), in order, with all columns.
 
-        Raises the errors of `project`. The condition is computed as a column on every row, so that DuckDB cannot move a
-        part of a WHERE before the part that guards it. `IS NOT NULL` costs nothing for columns without NULLs, and
-        little for fields of structs. Spark's optimizer adds this test before most joins.
+        Raises the errors of `project_columns`. The condition is computed as a column on every row, so that DuckDB
+        cannot move a part of a WHERE before the part that guards it. `IS NOT NULL` costs nothing for columns without
+        NULLs, and little for fields of structs. Spark's optimizer adds this test before most joins.
         """
-        if all(_holds_for_all(c, rows) for c in conjuncts(condition)):
+        if all(_holds_for_all(c, rows) for c in split_conjuncts(condition)):
             return rows
-        return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
+        return rows.filter(self.project_columns(rows, (condition,), ("boolean",))["c0"])
 
-    def attempt(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table | None:
+    def try_expressions(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table | None:
         """Compute one column per expression, with DuckDB's types. None if an expression raises or DuckDB refuses it.
 
         Requires: no expression calls a Python function. Cost: one query, also if it raises.
         """
         try:
-            return self._in_order(_columns_text(exprs), _placed(_read_columns(rows, exprs)))
+            return self._in_order(_columns_text(exprs), _to_duckdb_rows(_read_columns(rows, exprs)))
         except (duckdb.Error, KernelError):
             return None
 
@@ -222,9 +222,11 @@ class Kernel:
         types = {column.index: column.type for expr in exprs for column in column_reads(expr)}
         fields = [pa.field(f"c{i}", arrow_type(types[i])) for i in sorted(types)]
         with suppress(RowError):  # a constant part raises, which matters only if a row reaches it
-            self.project(pa.schema([*fields, pa.field("w", pa.int64())]).empty_table(), exprs, [e.type for e in exprs])
+            self.project_columns(
+                pa.schema([*fields, pa.field("w", pa.int64())]).empty_table(), exprs, [e.type for e in exprs]
+            )
 
-    def compute(self, columns: str, rows: pa.Table) -> pa.Table:
+    def compute_columns(self, columns: str, rows: pa.Table) -> pa.Table:
         """Compute columns from a SELECT list that an executor writes, e.g. `c0 // 2 AS half, c1`.
 
         Args:
@@ -241,7 +243,7 @@ class Kernel:
         except duckdb.Error as err:
             raise KernelError(columns, _reason_of(err)) from err
 
-    def constants(self, columns: Sequence[Sequence[Physical]], types: Sequence[str]) -> pa.Table:
+    def make_constants(self, columns: Sequence[Sequence[Physical]], types: Sequence[str]) -> pa.Table:
         """Build a table of constants from values in the form of `Literal.value`.
 
         Args:
@@ -250,20 +252,24 @@ class Kernel:
         Returns: columns of exactly `arrow_type(types[i])`. Raises KernelError. Cost: one query over the text of all
             values.
         """
-        rows = [[render(Literal(v, t)) for v, t in zip(row, types, strict=True)] for row in zip(*columns, strict=True)]
+        rows = [
+            [render_expression(Literal(v, t)) for v, t in zip(row, types, strict=True)]
+            for row in zip(*columns, strict=True)
+        ]
         sql = "VALUES " + ", ".join(f"({', '.join(row)}, {n})" for n, row in enumerate(rows))
         try:
-            found = self._run(sql)
+            found = self._run_query(sql)
         except duckdb.Error as err:
             raise KernelError(sql, _reason_of(err)) from err
         found = _put_in_order(found, len(rows), sql)
         named = [
-            _named(column, arrow_type(t), Literal(None, t)) for column, t in zip(found.columns, types, strict=True)
+            _from_duckdb_column(column, arrow_type(t), Literal(None, t))
+            for column, t in zip(found.columns, types, strict=True)
         ]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
     @contextmanager
-    def answering(self, sql: str, relations: Mapping[str, object]) -> Iterator[pa.RecordBatchReader]:
+    def stream_query(self, sql: str, relations: Mapping[str, object]) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows of a query over relations with Arrow's stream protocol. Nothing else may run meanwhile.
 
         Args:
@@ -272,7 +278,7 @@ class Kernel:
         Raises: KernelError if the query cannot start. The reader raises DuckDB's and Arrow's errors.
         """
         self._register_called(sql)
-        with self._over(**relations) as connection:
+        with self._connect_tables(**relations) as connection:
             try:
                 rows = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
             except duckdb.Error as err:
@@ -283,11 +289,11 @@ class Kernel:
         """Close the connection. The kernel cannot be used afterwards."""
         self._connection.close()
 
-    def _select(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
+    def _select_columns(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
         columns = _columns_text(exprs)
         taken_fault()  # of an earlier query that did not fail: DuckDB tries constant calls when it plans a query
         try:
-            return self._in_order(columns, _placed(_read_columns(rows, exprs)))
+            return self._in_order(columns, _to_duckdb_rows(_read_columns(rows, exprs)))
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(columns, _reason_of(err)) from err
         except TussockError:
@@ -303,15 +309,17 @@ class Kernel:
         The result has one row per input row, in their order; otherwise raises KernelError.
         """
         found = None
-        with self._survived():
+        with self._survive_errors():
             prepared = self._prepared_for(columns, rows.schema)
             if prepared.keeps_order or rows.num_rows < 2:
-                with prepared.source.holding(rows):
+                with prepared.source.hold_rows(rows):
                     found = self._table_of(f"EXECUTE {prepared.name}")
         sql = f"SELECT {columns} FROM rows"
         if found is None:
             numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
-            return _put_in_order(self._run(f"SELECT {columns}, {_NUMBER} FROM rows", rows=numbered), rows.num_rows, sql)
+            return _put_in_order(
+                self._run_query(f"SELECT {columns}, {_NUMBER} FROM rows", rows=numbered), rows.num_rows, sql
+            )
         if found.num_rows != rows.num_rows:
             raise _other_rows(sql, found.num_rows, rows.num_rows)
         return found
@@ -342,20 +350,20 @@ class Kernel:
         except BaseException:
             self._connection.unregister(name)
             raise
-        known = _Prepared(name, source, _operators(json.loads(plan)) <= _KEEP_ORDER)
+        known = _Prepared(name, source, _operator_names(json.loads(plan)) <= _KEEP_ORDER)
         self._prepared[query] = known
         return known
 
-    def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
+    def _run_query(self, sql: str, **tables: pa.Table) -> pa.Table:
         """Run a query over tables. The order of the result is arbitrary."""
         self._register_called(sql)
-        with self._over(**tables) as connection:
+        with self._connect_tables(**tables) as connection:
             return connection.sql(sql).to_arrow_table()
 
     @contextmanager
-    def _over(self, **tables: object) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _connect_tables(self, **tables: object) -> Iterator[duckdb.DuckDBPyConnection]:
         """The connection with these tables."""
-        with self._survived():
+        with self._survive_errors():
             for name, table in tables.items():
                 self._connection.register(name, table)
             try:
@@ -365,7 +373,7 @@ class Kernel:
                     self._connection.unregister(name)
 
     @contextmanager
-    def _survived(self) -> Iterator[None]:
+    def _survive_errors(self) -> Iterator[None]:
         """Make a new connection after an internal error of DuckDB, which ends its instance."""
         try:
             yield
@@ -378,9 +386,9 @@ class Kernel:
         """Register the declared functions that a text calls. Raises KernelError; other queries are not affected."""
         for function in called_functions(sql):
             if function.name not in self._registered:
-                self._register(function)
+                self._register_function(function)
 
-    def _register(self, function: ArrowFunction) -> None:
+    def _register_function(self, function: ArrowFunction) -> None:
         create: Any = self._connection.create_function  # its stubs declare Python values only, not Arrow columns
         try:
             create(
@@ -399,20 +407,22 @@ class Kernel:
     def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: Exception) -> Exception:
         """Find the expression that raised and its first such row: run each alone, then bisect. O(log n) queries."""
         for place, expr in zip(places, exprs, strict=True):
-            if (found := self._failure(rows, expr)) is None:
+            if (found := self._failure_reason(rows, expr)) is None:
                 continue
             low, high = 0, rows.num_rows  # rows[:low] passes, rows[:high] fails
             while high - low > 1:
                 middle = (low + high) // 2
-                failure = self._failure(rows.slice(low, middle - low), expr)
+                failure = self._failure_reason(rows.slice(low, middle - low), expr)
                 low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
-            reason = _NOT_UTF8 if _holds_bytes(rows, low, expr) else self._failure(rows.slice(low, 1), expr) or found
+            reason = (
+                _NOT_UTF8 if _holds_bytes(rows, low, expr) else self._failure_reason(rows.slice(low, 1), expr) or found
+            )
             return RowError(expression_text(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low, place)
         return KernelError(_columns_text(exprs), _reason_of(err))
 
-    def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
+    def _failure_reason(self, rows: pa.Table, expr: Expr) -> str | None:
         try:
-            self._run(f"SELECT {_columns_text((expr,))} FROM rows", rows=_placed(rows))
+            self._run_query(f"SELECT {_columns_text((expr,))} FROM rows", rows=_to_duckdb_rows(rows))
         except Exception as err:
             return _reason_of(err)
         return None
@@ -426,28 +436,28 @@ def table_function(connection: duckdb.DuckDBPyConnection) -> Callable[[str], pa.
     has neither step, but a release of DuckDB may change it. It is used if it works here.
     """
 
-    def directly(sql: str) -> pa.Table:
+    def run_directly(sql: str) -> pa.Table:
         return connection._submit(sql, None, "arrow", _BATCH_ROWS).arrow_table()
 
-    def publicly(sql: str) -> pa.Table:
+    def run_publicly(sql: str) -> pa.Table:
         return connection.sql(sql).to_arrow_table()
 
     connection.execute("PREPARE probe AS SELECT range AS n, 'a' AS t, [range] AS l FROM range(3)")
     try:
-        return directly if directly("EXECUTE probe").equals(publicly("EXECUTE probe")) else publicly
+        return run_directly if run_directly("EXECUTE probe").equals(run_publicly("EXECUTE probe")) else run_publicly
     except Exception:  # of any kind: the function is another one
-        return publicly
+        return run_publicly
     finally:
         connection.execute("DEALLOCATE probe")
 
 
-def _held(expr: Expr, rows: pa.Table) -> pa.ChunkedArray | None:
+def _find_in_rows(expr: Expr, rows: pa.Table) -> pa.ChunkedArray | None:
     """The values of an expression that rows contain as a column or inside of a struct; None for other expressions."""
     match expr:
         case Column(index=index):
             return rows[f"c{index}"]
         case Call(node="GetStructField", args=(struct,), params=(("ordinal", place),)):
-            if (around := _held(struct, rows)) is not None:
+            if (around := _find_in_rows(struct, rows)) is not None:
                 field = pc.struct_field(around, [int(place)])
                 return field if field.type == arrow_type(expr.type) else None
     return None
@@ -457,13 +467,13 @@ def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
     """Whether a condition is true for every row, decided without a query."""
     match condition:
         case Call(node="IsNotNull", args=(value,)):
-            return (held := _held(value, rows)) is not None and not held.null_count
+            return (held := _find_in_rows(value, rows)) is not None and not held.null_count
     return False
 
 
 @lru_cache(maxsize=1024)
 def _columns_text(exprs: tuple[Expr, ...]) -> str:
-    return ", ".join(f"{render(e)} AS c{i}" for i, e in enumerate(exprs))
+    return ", ".join(f"{render_expression(e)} AS c{i}" for i, e in enumerate(exprs))
 
 
 def _read_columns(rows: pa.Table, exprs: Sequence[Expr]) -> pa.Table:
@@ -472,9 +482,9 @@ def _read_columns(rows: pa.Table, exprs: Sequence[Expr]) -> pa.Table:
     return rows.select([f"c{i}" for i in read] or rows.column_names[-1:])
 
 
-def _operators(plan: list[Any]) -> set[str]:
+def _operator_names(plan: list[Any]) -> set[str]:
     """The names of all operators of a plan from EXPLAIN (FORMAT JSON)."""
-    return {node["name"].strip() for node in plan}.union(*(_operators(node["children"]) for node in plan))
+    return {node["name"].strip() for node in plan}.union(*(_operator_names(node["children"]) for node in plan))
 
 
 def _put_in_order(found: pa.Table, count: int, sql: str) -> pa.Table:
@@ -493,21 +503,21 @@ def _other_rows(sql: str, found: int, expected: int) -> KernelError:
     return KernelError(sql, f"expected {expected} rows, each once, DuckDB returned {found}")
 
 
-def _placed(rows: pa.Table) -> pa.Table:
+def _to_duckdb_rows(rows: pa.Table) -> pa.Table:
     """Convert rows for DuckDB: nested columns get its field names, intervals become integers."""
     for i, field in enumerate(rows.schema):
-        if (is_nested(field.type) or is_span(field.type)) and (kind := placed(field.type)) != field.type:
-            rows = rows.set_column(i, field.name, relabelled(rows.column(i), kind))
+        if (is_nested(field.type) or is_span(field.type)) and (kind := type_in_duckdb(field.type)) != field.type:
+            rows = rows.set_column(i, field.name, relabel_column(rows.column(i), kind))
     return rows
 
 
-def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
+def _from_duckdb_column(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
     """Convert a column from DuckDB's type to the bound type."""
     if column.type == wanted:
         return column
-    if column.type != placed(wanted):
+    if column.type != type_in_duckdb(wanted):
         raise KernelError(expression_text(expr), f"expected {wanted}, the query returned {column.type}")
-    return relabelled(column, wanted)
+    return relabel_column(column, wanted)
 
 
 def _reason_of(err: Exception) -> str:
@@ -540,10 +550,10 @@ def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
     names = [f"c{i}" for i in sorted(columns_of(expr))]
     if not names or not rows.num_rows:
         return "no columns"
-    return ", ".join(f"{name} = {_shown(rows[name], row)}" for name in names)
+    return ", ".join(f"{name} = {_format_value(rows[name], row)}" for name in names)
 
 
-def _shown(column: pa.ChunkedArray, row: int) -> str:
+def _format_value(column: pa.ChunkedArray, row: int) -> str:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         data = column[row].as_buffer()  # a string column may hold bytes that are not valid UTF-8
         value = None if data is None else data.to_pybytes()
@@ -568,7 +578,7 @@ class _Kept:
         self.process = OwnProcess()
         folder = TemporaryFolder("kernel")  # in the folder of Spark's workers, which end without exit handlers
         self.kernel = Kernel(memory_limit, folder.name)
-        finalize(self, _end, self.process, self.kernel, folder)
+        finalize(self, _close_kernel, self.process, self.kernel, folder)
 
 
 _of_thread = _OfThread()
@@ -589,7 +599,7 @@ def thread_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
     return kept.kernel
 
 
-def _end(process: OwnProcess, kernel: Kernel, folder: TemporaryFolder) -> None:
+def _close_kernel(process: OwnProcess, kernel: Kernel, folder: TemporaryFolder) -> None:
     if process.is_here:
         kernel.close()
         folder.cleanup()

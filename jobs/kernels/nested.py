@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.duck import array_of, cast, fail_when, quote, struct_of
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.duck import array_of, fail_when, quote_string, strict_cast, struct_of
+from tussock.jobs.kernels.functions import declare_function
 from tussock.jobs.kernels.registry import ANY, family_of, renders, renders_any
 from tussock.jobs.logical.nodes import ROW_KEY, Call
 from tussock.statestore.hummock.key import encode_values
@@ -27,7 +27,7 @@ def as_bytes(text: str, type_name: str) -> str:
     """An expression that compares as values of the type do: for arrays and structs their bytes, otherwise the value."""
     if family_of(type_name) not in ORDERED:
         return text
-    return f"{declare(_of_type('bytes_of', type_name), (type_name,), 'binary', _bytes_of)}({text})"
+    return f"{declare_function(_of_type('bytes_of', type_name), (type_name,), 'binary', _bytes_of)}({text})"
 
 
 def _of_type(name: str, type_name: str) -> str:
@@ -56,7 +56,7 @@ def create_named_struct(call: Call, args: Sequence[str]) -> str:
 @renders("MapSort", [((kind,), kind) for kind in ("array", "map", "struct")])
 def map_sort(call: Call, args: Sequence[str]) -> str:
     """Sort the entries of each map in a value by key, at every depth. Spark groups by maps in this form."""
-    return f"{declare(_of_type('map_sort', call.type), (call.type,), call.type, _map_sort)}({args[0]})"
+    return f"{declare_function(_of_type('map_sort', call.type), (call.type,), call.type, _map_sort)}({args[0]})"
 
 
 def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -90,7 +90,7 @@ def row_key(call: Call, args: Sequence[str]) -> str:
     The planner adds the arguments: the columns of the stream key. Without any, there is only one row.
     """
     if not call.args:
-        return quote("")
+        return quote_string("")
     kind = f"struct<{','.join(f'k{i}:{arg.type}' for i, arg in enumerate(call.args))}>"
     return f"hex({as_bytes(struct_of(args), kind)})"
 
@@ -112,17 +112,17 @@ def get_array_item(call: Call, args: Sequence[str]) -> str:
     """`a[i]`; the first index is 0."""
     array, index = args
     beyond = f"{array} IS NOT NULL AND ({index} < 0 OR {index} >= len({array}))"
-    return fail_when(beyond, "the array has no such index", _item(array, index), call)
+    return fail_when(beyond, "the array has no such index", _item_at(array, index), call)
 
 
 @renders("GetArrayItem", [(("array",), "any")], mode="LEGACY", refuse=_refuse_wide_index)
 def get_array_item_or_null(call: Call, args: Sequence[str]) -> str:
     """`get(a, i)`."""
     array, index = args
-    return f"CASE WHEN {index} >= 0 THEN {_item(array, index)} END"
+    return f"CASE WHEN {index} >= 0 THEN {_item_at(array, index)} END"
 
 
-def _item(array: str, index: str) -> str:
+def _item_at(array: str, index: str) -> str:
     return f"{array}[CAST({index} AS BIGINT) + 1]"
 
 
@@ -169,8 +169,8 @@ def _refuse_legacy_size(call: Call) -> str | None:
 
 
 @renders("Size", [(("array",), "int")], refuse=_refuse_legacy_size, params=("legacySizeOfNull",))
-def size(call: Call, args: Sequence[str]) -> str:
-    return cast(f"len({args[0]})", "int")
+def render_size(call: Call, args: Sequence[str]) -> str:
+    return strict_cast(f"len({args[0]})", "int")
 
 
 @renders("ArrayContains", [(("array", t), "boolean") for t in ANY if t != "map"], strict=False)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.kernels.registry import NUMBERS, family_of, may_raise
-from tussock.jobs.logical.expression_tree import python_calls, renumbered, without_places
+from tussock.jobs.logical.expression_tree import python_calls, renumber_columns, without_places
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 
 MOST_ROWS = 4096  # largest chunk that is summarised
@@ -70,7 +70,7 @@ def over_columns(condition: Expr, columns: tuple[int, ...]) -> Expr:
 
     Conditions of several readers that compare the same value then contain equal expressions.
     """
-    return without_places(renumbered(condition, columns))
+    return without_places(renumber_columns(condition, columns))
 
 
 class ChunkValues:
@@ -89,48 +89,50 @@ class ChunkValues:
         self._summaries: dict[Expr, Summary] = {}
         wanted = list(conditions)
         if len(wanted) >= FEWEST_CONDITIONS:
-            self._compute(kernel, list(dict.fromkeys(v for c in wanted for v in _computed_values(c))))
+            self._summarise_values(kernel, list(dict.fromkeys(v for c in wanted for v in _computed_values(c))))
 
     def keeps_none(self, condition: Expr) -> bool:
         """Whether a filter with this condition surely keeps no row and never raises. Cost: one step per node."""
-        return not self._of(condition) & (TRUE | RAISES)
+        return not self._outcomes_of(condition) & (TRUE | RAISES)
 
-    def _of(self, condition: Expr) -> Outcomes:
+    def _outcomes_of(self, condition: Expr) -> Outcomes:
         match condition:
             case Call(node="And", args=(left, right)):
-                return _joined(self._of(left), right, FALSE, TRUE, self._of)
+                return _join_sides(self._outcomes_of(left), right, FALSE, TRUE, self._outcomes_of)
             case Call(node="Or", args=(left, right)):
-                return _joined(self._of(left), right, TRUE, FALSE, self._of)
+                return _join_sides(self._outcomes_of(left), right, TRUE, FALSE, self._outcomes_of)
             case Call(node="Not", args=(arg,)):
-                found = self._of(arg)
+                found = self._outcomes_of(arg)
                 return (found & (NULL | RAISES)) | (FALSE if found & TRUE else 0) | (TRUE if found & FALSE else 0)
             case Literal(value=None):
                 return NULL
             case Literal(value=bool() as value):
                 return TRUE if value else FALSE
-        compared = comparison(condition)
-        summary = self._summary(compared.value)
+        compared = find_comparison(condition)
+        summary = self._known_summary(compared.value)
         known = None if summary is None else compared.of(summary)
         return known if known is not None else TRUE | FALSE | NULL | (RAISES if may_raise(condition) else 0)
 
-    def _summary(self, value: Expr) -> Summary | None:
+    def _known_summary(self, value: Expr) -> Summary | None:
         if (known := self._summaries.get(value)) is None and isinstance(value, Column):
             known = self._summaries[value] = summary_of(self._chunk.column(f"c{value.index}"), value.type)
         return known
 
-    def _compute(self, kernel: Kernel, values: Sequence[Expr]) -> None:
+    def _summarise_values(self, kernel: Kernel, values: Sequence[Expr]) -> None:
         """Summarise values that are not plain columns. If one of them raises, all values of its query stay unknown."""
         for raising in (False, True):
             ours = tuple(v for v in values if may_raise(v) is raising)
             for start in range(0, len(ours), _AT_ONCE):
                 some = ours[start : start + _AT_ONCE]
-                if (found := kernel.attempt(self._chunk, some)) is not None:
+                if (found := kernel.try_expressions(self._chunk, some)) is not None:
                     self._summaries.update(
                         (v, summary_of(column, v.type)) for v, column in zip(some, found.columns, strict=True)
                     )
 
 
-def _joined(left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]) -> Outcomes:
+def _join_sides(
+    left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]
+) -> Outcomes:
     """Combine the sides of AND or OR. At `ends` (FALSE for AND, TRUE for OR) the right side is not evaluated."""
     found = left & (ends | RAISES)
     if not left & (goes_on | NULL):
@@ -150,32 +152,36 @@ def _computed_values(condition: Expr) -> Iterator[Expr]:
         for arg in condition.args:
             yield from _computed_values(arg)
     elif isinstance(condition, Call):
-        value = comparison(condition).value
+        value = find_comparison(condition).value
         if not isinstance(value, Column) and not any(True for _ in python_calls(value)):
             yield value
 
 
 @lru_cache(maxsize=4096)
-def comparison(condition: Expr) -> ComparedValue:
+def find_comparison(condition: Expr) -> ComparedValue:
     """The value that decides a condition without AND, OR and NOT.
 
     It is the value that is compared with constants, or else the condition itself.
     """
     match condition:
-        case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _alike(value, (constant,)):
+        case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _compares_alike(
+            value, (constant,)
+        ):
             return _with_constant(value, node, constant)
-        case Call(node=node, args=(Literal() as constant, value)) if node in _TURNED and _alike(value, (constant,)):
+        case Call(node=node, args=(Literal() as constant, value)) if node in _TURNED and _compares_alike(
+            value, (constant,)
+        ):
             return _with_constant(value, _TURNED[node], constant)
-        case Call(node="In", args=(value, *items)) if _alike(value, items):
-            return _in(value, [i for i in items if isinstance(i, Literal)])
-        case Call(node="IsNull", args=(value,)) if isinstance(value, Column) or _alike(value):
+        case Call(node="In", args=(value, *items)) if _compares_alike(value, items):
+            return _compare_in(value, [i for i in items if isinstance(i, Literal)])
+        case Call(node="IsNull", args=(value,)) if isinstance(value, Column) or _compares_alike(value):
             return ComparedValue(value, _is_null)
-        case Call(node="IsNotNull", args=(value,)) if isinstance(value, Column) or _alike(value):
+        case Call(node="IsNotNull", args=(value,)) if isinstance(value, Column) or _compares_alike(value):
             return ComparedValue(value, lambda s: (FALSE if s.nulls else 0) | (0 if s.all_null else TRUE))
-    return ComparedValue(condition, lambda s: _among(s, frozenset([True])))
+    return ComparedValue(condition, lambda s: _outcomes_among(s, frozenset([True])))
 
 
-def _alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
+def _compares_alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
     """Whether Python compares values of this type as Spark does, and `constants` are all constants of the type."""
     return family_of(value.type) in _COMPARED and all(
         isinstance(c, Literal) and c.type == value.type for c in constants
@@ -186,7 +192,7 @@ def _is_null(summary: Summary) -> Outcomes:
     return (TRUE if summary.nulls else 0) | (0 if summary.all_null else FALSE)
 
 
-def _among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
+def _outcomes_among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
     """The outcomes of `value IN (constants)`."""
     if summary.values is None:
         return None
@@ -194,37 +200,37 @@ def _among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
     return found | (0 if summary.values <= constants else FALSE) | (NULL if summary.nulls else 0)
 
 
-def _in(value: Expr, items: Sequence[Literal]) -> ComparedValue:
-    constants = [comparable(item) for item in items if item.value is not None]
+def _compare_in(value: Expr, items: Sequence[Literal]) -> ComparedValue:
+    constants = [comparable_value(item) for item in items if item.value is not None]
     if any(c is None for c in constants):
         return ComparedValue(value, lambda s: None)
     known, has_null = frozenset(constants), len(constants) < len(items)
 
-    def of(summary: Summary) -> Outcomes | None:
-        found = _among(summary, known)
+    def outcomes_of_in(summary: Summary) -> Outcomes | None:
+        found = _outcomes_among(summary, known)
         return found if found is None or not has_null or not found & FALSE else (found & ~FALSE) | NULL
 
-    return ComparedValue(value, of)
+    return ComparedValue(value, outcomes_of_in)
 
 
 def _with_constant(value: Expr, node: str, constant: Literal) -> ComparedValue:
     if constant.value is None:
         return ComparedValue(value, _is_null if node == "EqualNullSafe" else lambda s: NULL)
-    if (known := comparable(constant)) is None:
+    if (known := comparable_value(constant)) is None:
         return ComparedValue(value, lambda s: None)
     only = frozenset([known])
 
-    def of(summary: Summary) -> Outcomes | None:
+    def outcomes_of_constant(summary: Summary) -> Outcomes | None:
         if summary.values is None:
             return None
         if node == "EqualTo":
-            return _among(summary, only)
+            return _outcomes_among(summary, only)
         if node == "EqualNullSafe":
-            found = _among(summary, only)
+            found = _outcomes_among(summary, only)
             return found if not found or not found & NULL else (found & ~NULL) | FALSE
         return (NULL if summary.nulls else 0) | (_of_order(summary, node, known) if summary.values else 0)
 
-    return ComparedValue(value, of)
+    return ComparedValue(value, outcomes_of_constant)
 
 
 def _of_order(summary: Summary, node: str, constant: Any) -> Outcomes:
@@ -243,12 +249,12 @@ def _of_order(summary: Summary, node: str, constant: Any) -> Outcomes:
 def summary_of(column: pa.ChunkedArray, type_name: str) -> Summary:
     """Summarise a column of a type (Spark's name). Cost: one Python value per row."""
     nulls, all_null = column.null_count > 0, column.null_count == len(column)
-    values = _values(column.drop_null(), type_name)
+    values = _distinct_values(column.drop_null(), type_name)
     least, greatest = (min(values), max(values)) if values else (None, None)
     return Summary(values, least, greatest, nulls, all_null)
 
 
-def _values(column: pa.ChunkedArray, type_name: str) -> frozenset[Any] | None:
+def _distinct_values(column: pa.ChunkedArray, type_name: str) -> frozenset[Any] | None:
     match family_of(type_name):
         case "boolean" | "binary" | "decimal" | "tinyint" | "smallint" | "int" | "bigint":
             return frozenset(column.to_pylist())
@@ -263,7 +269,7 @@ def _values(column: pa.ChunkedArray, type_name: str) -> frozenset[Any] | None:
     return None
 
 
-def comparable(constant: Literal) -> Any:
+def comparable_value(constant: Literal) -> Any:
     """A constant in the form of `Summary.values`. None for NULL, and if Python cannot compare it as Spark does."""
     value = constant.value
     if value is None:

@@ -6,7 +6,7 @@ expanded. Look-around, back references, possessive and lazy quantifiers, flags a
 
 import re
 
-from tussock.jobs.kernels.duck import constant
+from tussock.jobs.kernels.duck import constant_value
 from tussock.jobs.kernels.registry import constant_args
 from tussock.jobs.logical.nodes import Call
 
@@ -25,10 +25,10 @@ _TOKEN = re.compile(
 
 def regex_of(pattern: str) -> str:
     """The pattern for RE2. Requires: `refuse_regex` accepts it."""
-    return "".join(_rewritten(match) for match in _TOKEN.finditer(pattern))
+    return "".join(_rewrite_match(match) for match in _TOKEN.finditer(pattern))
 
 
-def _rewritten(match: re.Match[str]) -> str:
+def _rewrite_match(match: re.Match[str]) -> str:
     match match.lastgroup:
         case "dot":
             return _DOT
@@ -44,7 +44,7 @@ def refuse_regex(call: Call) -> str | None:
     """The reason why the call's pattern is not supported, or None."""
     if (reason := constant_args(1)(call)) is not None:
         return reason
-    pattern = constant(call.args[1])
+    pattern = constant_value(call.args[1])
     return pattern_objection(pattern) if isinstance(pattern, str) else None
 
 
@@ -70,7 +70,7 @@ def refuse_search(call: Call) -> str | None:
     """
     if (reason := refuse_regex(call)) is not None:
         return reason
-    pattern = constant(call.args[1])
+    pattern = constant_value(call.args[1])
     if not isinstance(pattern, str) or "$" in pattern or re.search(pattern, "") is not None:
         return "is supported only with a constant pattern without $ that never matches an empty text"
     return None

@@ -22,8 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.jobs.kernels.duck import placed
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.duck import type_in_duckdb
+from tussock.jobs.kernels.functions import declare_function
 from tussock.jobs.kernels.registry import renders_any
 from tussock.jobs.logical.nodes import PYTHON, Call
 from tussock.jobs.logical.statements import CreateFunction
@@ -31,7 +31,7 @@ from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
 from tussock.statestore.forks import new_rlock
 from tussock.statestore.months import given_array, given_type, kept_array
-from tussock.statestore.nested import is_nested, rebuilt, relabelled
+from tussock.statestore.nested import is_nested, rebuild_leaves, relabel_column
 from tussock.statestore.types import arrow_type
 
 FOLDER = "functions"  # in a pipeline's folder
@@ -97,7 +97,7 @@ class _Faults(threading.local):
 _faults = _Faults()
 
 
-def install(functions: Iterable[CreateFunction]) -> None:
+def install_functions(functions: Iterable[CreateFunction]) -> None:
     """Register functions in this process by their digests. Their code is loaded at the first call."""
     for function in functions:
         if (digest := function.digest) not in _installed:
@@ -110,14 +110,14 @@ def taken_fault() -> InputError | None:
     return fault
 
 
-def loaded(function: CreateFunction) -> LoadedFunction:
+def load_function(function: CreateFunction) -> LoadedFunction:
     """Load a function's code, which runs the top level of its module. Raises FunctionCodeError."""
     file = f"{FOLDER}/{function.module}.py"
     try:
         with _loading:
-            found = getattr(_Modules(function).module(function.module), function.function, None)
+            found = getattr(_Modules(function).load_module(function.module), function.function, None)
     except Exception as err:  # the user's module may raise any exception
-        raise FunctionCodeError(function.name, file, f"it cannot be imported: {_said(err)}") from err
+        raise FunctionCodeError(function.name, file, f"it cannot be imported: {_describe_exception(err)}") from err
     if not callable(found):
         there = (
             "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"
@@ -131,28 +131,29 @@ def loaded(function: CreateFunction) -> LoadedFunction:
         raise FunctionCodeError(
             function.name, file, f"{function.function!r} does not take the declared ({declared}): {err}"
         ) from err
-    return LoadedFunction(function, found, _over(parameters[0].annotation))
+    return LoadedFunction(function, found, _input_kind(parameters[0].annotation))
 
 
-def _over(annotation: Any) -> FunctionInput:
+def _input_kind(annotation: Any) -> FunctionInput:
     if isinstance(annotation, str):
         return FunctionInput.PANDAS if annotation.strip("'\" ") in _SERIES else FunctionInput.ARROW
     name = f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__name__', '')}"
     return FunctionInput.PANDAS if name.startswith("pandas.") and name.endswith(".Series") else FunctionInput.ARROW
 
 
-def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
+def call_function(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
     """Call a function over columns from Spark. The result has the declared type.
 
     Raises FunctionCodeError, FunctionResultError, and the exceptions of the function.
     """
-    install([declared])
-    function = _loaded(declared.digest)
+    install_functions([declared])
+    function = _load_installed(declared.digest)
     given = [
-        _argument(column, arrow_type(f.type), function.over) for column, f in zip(columns, declared.fields, strict=True)
+        _to_argument(column, arrow_type(f.type), function.over)
+        for column, f in zip(columns, declared.fields, strict=True)
     ]
-    result = _result(function, function.call(*given), len(columns[0]))
-    return relabelled(pa.chunked_array([result]), arrow_type(declared.returns)).combine_chunks()
+    result = _to_result(function, function.call(*given), len(columns[0]))
+    return relabel_column(pa.chunked_array([result]), arrow_type(declared.returns)).combine_chunks()
 
 
 class _Modules:
@@ -161,9 +162,9 @@ class _Modules:
     def __init__(self, function: CreateFunction) -> None:
         self._prefix = f"tussock_function_{function.digest[:16]}"
         self._sources = {m.name: m.source for m in function.code}
-        self._builtins: Mapping[str, Any] = {**vars(builtins), "__import__": self._import}
+        self._builtins: Mapping[str, Any] = {**vars(builtins), "__import__": self._import_module}
 
-    def module(self, name: str) -> ModuleType:
+    def load_module(self, name: str) -> ModuleType:
         full = f"{self._prefix}.{name}"
         if (known := sys.modules.get(full)) is not None:
             return known
@@ -178,11 +179,11 @@ class _Modules:
             raise
         return module
 
-    def _import(
+    def _import_module(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
     ) -> ModuleType:
         if level == 0 and name in self._sources:
-            return self.module(name)
+            return self.load_module(name)
         return builtins.__import__(name, globals, locals, fromlist, level)
 
 
@@ -193,15 +194,15 @@ class _Modules:
 def _python_function(call: Call, args: Sequence[str]) -> str:
     name, digest = dict(call.params)["name"], dict(call.params)["digest"]
     parameters = tuple(a.type for a in call.args)
-    function = declare(f"python_{digest}", parameters, call.type, _caller(name, digest, len(parameters)))
+    function = declare_function(f"python_{digest}", parameters, call.type, _make_caller(name, digest, len(parameters)))
     return f"{function}({', '.join(args)})"
 
 
-def _caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:
+def _make_caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:
     """The function that DuckDB calls. DuckDB inspects its signature to count the parameters."""
 
     def call(*columns: pa.Array | pa.ChunkedArray) -> pa.Array:
-        return _call(name, digest, *columns)
+        return _call_from_duckdb(name, digest, *columns)
 
     places = [inspect.Parameter(f"a{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(parameters)]
     call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined]
@@ -209,29 +210,29 @@ def _caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:
 
 
 @lru_cache(maxsize=256)
-def _loaded(digest: str) -> LoadedFunction:
-    return loaded(_installed[digest])
+def _load_installed(digest: str) -> LoadedFunction:
+    return load_function(_installed[digest])
 
 
-def _call(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _call_from_duckdb(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
-        function = _loaded(digest)
+        function = _load_installed(digest)
         types = [arrow_type(f.type) for f in function.declared.fields]
-        given = [_argument(c, kind, function.over) for c, kind in zip(columns, types, strict=True)]
+        given = [_to_argument(c, kind, function.over) for c, kind in zip(columns, types, strict=True)]
         try:
             result = function.call(*given)
         except Exception as err:
-            raise _RaisedError(f"function {name!r} raised {_said(err)}") from None
-        return _result(function, result, len(columns[0]))
+            raise _RaisedError(f"function {name!r} raised {_describe_exception(err)}") from None
+        return _to_result(function, result, len(columns[0]))
     except InputError as err:
         _faults.last = err
         raise
 
 
-def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: FunctionInput) -> Any:
+def _to_argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: FunctionInput) -> Any:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if is_nested(kind) or placed(kind) != kind:
-        whole = relabelled(pa.chunked_array([whole]), kind).combine_chunks()
+    if is_nested(kind) or type_in_duckdb(kind) != kind:
+        whole = relabel_column(pa.chunked_array([whole]), kind).combine_chunks()
     elif whole.type != kind:
         whole = whole.cast(kind)
     whole = given_array(whole)
@@ -253,13 +254,13 @@ def _pandas_types() -> dict[pa.DataType, Any]:
     }
 
 
-def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
+def _to_result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     """Convert a function's result to one array of exactly its type. Raises FunctionResultError."""
     declared = function.declared
     kept = arrow_type(declared.returns)
     kind = given_type(kept)
 
-    def wrong(found: str, expected: str) -> FunctionResultError:
+    def wrong_result(found: str, expected: str) -> FunctionResultError:
         return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", found, expected)
 
     if isinstance(result, pa.ChunkedArray):
@@ -267,38 +268,40 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     if not isinstance(result, pa.Array):
         if function.over is FunctionInput.ARROW or not hasattr(result, "to_numpy"):
             expected = "a pyarrow Array" if function.over is FunctionInput.ARROW else "a pandas Series"
-            raise wrong(
+            raise wrong_result(
                 f"a {type(result).__module__}.{type(result).__name__}", f"{expected} with one value for each row"
             )
         try:
             result = pa.Array.from_pandas(result, type=kind)
         except (pa.ArrowException, TypeError, ValueError) as err:
-            raise wrong(
-                f"a Series that cannot become {declared.returns} ({_said(err)})", "values of the declared type"
+            raise wrong_result(
+                f"a Series that cannot become {declared.returns} ({_describe_exception(err)})",
+                "values of the declared type",
             ) from err
     if len(result) != rows:
-        raise wrong(f"{len(result)} values for {rows} rows", "one value for each row")
+        raise wrong_result(f"{len(result)} values for {rows} rows", "one value for each row")
     if result.type != kind:
-        if not _alike(result.type, kind):
-            raise wrong(f"values of type {result.type}", f"{kind}, for the declared type {declared.returns}")
+        if not _keeps_meaning(result.type, kind):
+            raise wrong_result(f"values of type {result.type}", f"{kind}, for the declared type {declared.returns}")
         try:
-            result = rebuilt(result, _with_decimals(result.type, kind), _decimals).cast(kind)
+            result = rebuild_leaves(result, _with_decimals(result.type, kind), _to_decimals).cast(kind)
         except pa.ArrowException as err:
-            raise wrong(
-                f"{result.type} values that do not fit ({_said(err)})", f"values of type {declared.returns}"
+            raise wrong_result(
+                f"{result.type} values that do not fit ({_describe_exception(err)})",
+                f"values of type {declared.returns}",
             ) from err
     try:
         result = kept_array(result, kept)
     except pa.ArrowInvalid as err:
-        raise wrong(str(err), f"values of type {declared.returns}") from err
+        raise wrong_result(str(err), f"values of type {declared.returns}") from err
     return (
-        relabelled(pa.chunked_array([result]), placed(kept)).combine_chunks()
-        if is_nested(kept) or placed(kept) != kept
+        relabel_column(pa.chunked_array([result]), type_in_duckdb(kept)).combine_chunks()
+        if is_nested(kept) or type_in_duckdb(kept) != kept
         else result
     )
 
 
-def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _keeps_meaning(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast between two types keeps the meaning of values. Values that do not fit raise.
 
     Parts of arrays, maps and structs follow the same rules. Arrow's cast matches struct fields by name.
@@ -313,14 +316,18 @@ def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_null(found) or found == wanted:
         return True
     if pa.types.is_list(wanted):
-        return _is_any_list(found) and _alike(found.value_type, wanted.value_type)
+        return _is_any_list(found) and _keeps_meaning(found.value_type, wanted.value_type)
     if pa.types.is_map(wanted):
         same = pa.types.is_map(found)
-        return same and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+        return (
+            same
+            and _keeps_meaning(found.key_type, wanted.key_type)
+            and _keeps_meaning(found.item_type, wanted.item_type)
+        )
     if pa.types.is_struct(wanted):
         if not pa.types.is_struct(found) or sorted(found.names) != sorted(wanted.names):
             return False
-        return all(_alike(found.field(f.name).type, f.type) for f in wanted)
+        return all(_keeps_meaning(found.field(f.name).type, f.type) for f in wanted)
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
     return any(any(f(found) for f in family) and any(f(wanted) for f in family) for family in families)
@@ -331,7 +338,7 @@ def _is_any_list(kind: pa.DataType) -> bool:
 
 
 def _with_decimals(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type found, with the decimals of the wanted type. Requires: `_alike`."""
+    """The type found, with the decimals of the wanted type. Requires: `_keeps_meaning`."""
     if _is_any_list(found):
         return pa.list_(_with_decimals(found.value_type, wanted.value_type))
     if pa.types.is_map(found):
@@ -341,11 +348,11 @@ def _with_decimals(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     return wanted if pa.types.is_decimal(found) and pa.types.is_decimal(wanted) else found
 
 
-def _decimals(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_decimals(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
     return leaf if leaf.type == kind else as_decimals(leaf, kind)
 
 
-def _said(error: BaseException) -> str:
+def _describe_exception(error: BaseException) -> str:
     """An exception in one line, with the line of the user's code that raised it."""
     text = " ".join(str(error).split())
     where, trace = "", error.__traceback__

@@ -84,12 +84,12 @@ def shape_of(call: Call) -> str:
     """The shape of a call in the tested list."""
     families = [family_of(a.type) for a in call.args]
     if call.node in MAKERS:
-        return shape(call.node, (), family_of(call.type), mode_of(call))
+        return shape_text(call.node, (), family_of(call.type), mode_of(call))
     if call.node in TAKERS:
-        return shape(call.node, families[:1], "any", mode_of(call))
+        return shape_text(call.node, families[:1], "any", mode_of(call))
     if call.node in VARIADIC:
         families = list(dict.fromkeys(families))
-    return shape(call.node, families, family_of(call.type), mode_of(call))
+    return shape_text(call.node, families, family_of(call.type), mode_of(call))
 
 
 def mode_of(call: Call) -> str | None:
@@ -97,7 +97,7 @@ def mode_of(call: Call) -> str | None:
     return "LEGACY" if any(call.params and (name, "false") in call.params for name in _SWITCHES) else call.mode
 
 
-def shape(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
+def shape_text(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
     """A shape such as `Add(int,int)->int`. It contains the mode unless that is ANSI; LEGACY is never listed."""
     marked = node if mode in (None, "ANSI") else f"{node}[{mode}]"
     return f"{marked}({','.join(args)})->{result}"
@@ -120,7 +120,7 @@ def renders(
 
     def register(render: Render) -> Render:
         key = (node, mode)
-        names = frozenset(shape(node, args, result, mode) for args, result in shapes)
+        names = frozenset(shape_text(node, args, result, mode) for args, result in shapes)
         if key in _RULES:
             raise ValueError(f"{node} [{mode}] is registered twice")
         _RULES[key] = Rule(node, names, render, refuse, raises, strict, _KNOWN_PARAMS.union(params))
@@ -166,11 +166,11 @@ def may_raise(expr: Expr) -> bool:
     """Whether the expression can raise on some row. Requires: it passed `check`."""
     if isinstance(expr, Column | Literal):
         return False
-    raises = rule_of(expr).raises and not (expr.node == "Cast" and widens(expr.args[0].type, expr.type))
+    raises = rule_of(expr).raises and not (expr.node == "Cast" and is_widening(expr.args[0].type, expr.type))
     return raises or any(may_raise(a) for a in expr.args)
 
 
-def widens(source: str, target: str) -> bool:
+def is_widening(source: str, target: str) -> bool:
     """Whether each value of one numeric type fits the other, so that a cast never raises. Floats may round it."""
     if target in FLOATS:
         return source in INTEGERS or source == "float" or family_of(source) == "decimal"

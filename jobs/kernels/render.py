@@ -21,7 +21,7 @@ import tussock.jobs.kernels.math
 import tussock.jobs.kernels.nested
 import tussock.jobs.kernels.python_function
 import tussock.jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
-from tussock.jobs.kernels.duck import array_of, duck_type, quote, struct_of
+from tussock.jobs.kernels.duck import array_of, duck_type, quote_string, struct_of
 from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.registry import NESTED, Rule, family_of, may_raise, rule_of
 from tussock.jobs.logical.expression_text import expression_text
@@ -34,26 +34,26 @@ _SHORT = 40  # characters; a shorter piece is repeated instead of bound to a var
 _DIVISOR_FIRST = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
 
 
-def check(expr: Expr) -> None:
+def require_renderable(expr: Expr) -> None:
     """Refuse an expression that no kernel renders.
 
     Raises:
         UnsupportedExpressionError: contains the node, its types, its place in the user's text, and the reason.
     """
     _require_type(expr, expr.type)  # nested inside, a list of texts or an interval is allowed if a rule accepts it
-    render(expr)
+    render_expression(expr)
 
 
 def has_kernel(expr: Expr) -> bool:
     """Whether a kernel renders the expression."""
     try:
-        check(expr)
+        require_renderable(expr)
     except UnsupportedExpressionError:
         return False
     return True
 
 
-def render(expr: Expr) -> str:
+def render_expression(expr: Expr) -> str:
     """Render the expression as DuckDB text, in parentheses unless it is one word. Raises UnsupportedExpressionError."""
     match expr:
         case Column(index=index, type=type_name):
@@ -62,7 +62,7 @@ def render(expr: Expr) -> str:
         case Literal(type=type_name):
             if not type_name.startswith("interval "):
                 _require_type(expr, type_name)
-            return _literal(expr)
+            return _render_literal(expr)
         case Call():
             return f"({_render_call(expr, rule_of(expr))})"
 
@@ -76,7 +76,7 @@ def _render_call(call: Call, rule: Rule) -> str:
     test of the arguments before it. Other nodes guard their conditional arguments themselves. Only arguments that are
     always evaluated are bound to variables here.
     """
-    texts = [render(a) for a in call.args]
+    texts = [render_expression(a) for a in call.args]
     names = [
         text if len(text) <= _SHORT or isinstance(a, Literal) else _name_of(text)
         for a, text in zip(call.args, texts, strict=True)
@@ -88,7 +88,7 @@ def _render_call(call: Call, rule: Rule) -> str:
         names[1:], order = texts[1:], order[:1]
     body = rule.render(call, names)
     for n in reversed(range(len(order))):
-        body = _let(names[order[n]], texts[order[n]], body)
+        body = _bind_variable(names[order[n]], texts[order[n]], body)
         before = call.args[order[n - 1]] if n else None
         if rule.strict and not _is_never_null(before) and any(may_raise(call.args[i]) for i in order[n:]):
             body = f"CASE WHEN {names[order[n - 1]]} IS NULL THEN NULL ELSE {body} END"
@@ -108,20 +108,20 @@ def _name_of(text: str) -> str:
     return f"v{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
-def _let(name: str, text: str, body: str) -> str:
+def _bind_variable(name: str, text: str, body: str) -> str:
     """`body` with `name` bound to `text`. DuckDB has no LET, so a lambda over a list of one value does it.
 
     Cost: 5 ms for a million rows.
     """
     if name == text:
         return body
-    around = _around(name, body)
+    around = _split_at_variable(name, body)
     if len(around) <= 2:
         return text.join(around)
     return f"list_transform([{text}], lambda {name}: {body})[1]"
 
 
-def _around(name: str, body: str) -> list[str]:
+def _split_at_variable(name: str, body: str) -> list[str]:
     """The pieces of `body` between the uses of a variable. The variable's name in a string constant is not a use."""
     if name not in body:
         return [body]
@@ -141,24 +141,24 @@ def _require_type(expr: Expr, type_name: str) -> None:
         raise UnsupportedExpressionError(f"type {type_name}", expression_text(expr), "is not supported", place) from err
 
 
-def _literal(literal: Literal) -> str:
+def _render_literal(literal: Literal) -> str:
     """Render a constant in physical form (see logical.Literal). An interval becomes its months or microseconds."""
     value, type_name = literal.value, literal.type
     if type_name.startswith("interval "):
         type_name = "bigint"
     if value is not None and family_of(type_name) in NESTED:
         return _nested_constant(json.loads(str(value)), arrow_type(type_name))
-    return _constant(value, type_name)
+    return _render_constant(value, type_name)
 
 
-def _constant(value: bool | int | str | None, type_name: str) -> str:
+def _render_constant(value: bool | int | str | None, type_name: str) -> str:
     if value is None:
         return f"CAST(NULL AS {duck_type(type_name)})"
     match type_name:
         case "boolean":
             return "TRUE" if value else "FALSE"
         case "string":
-            return quote(str(value))
+            return quote_string(str(value))
         case "binary":
             return f"from_hex('{base64.b64decode(str(value)).hex()}')"
         case "date":
@@ -174,7 +174,7 @@ def _constant(value: bool | int | str | None, type_name: str) -> str:
 def _nested_constant(value: Any, kind: pa.DataType) -> str:
     """Render a constant, nested or not, from the parsed JSON of its physical form."""
     if value is None or not is_nested(kind):
-        return _constant(value, type_name_of(kind))
+        return _render_constant(value, type_name_of(kind))
     if pa.types.is_struct(kind):
         return struct_of([_nested_constant(part, field.type) for part, field in zip(value, kind, strict=True)])
     if pa.types.is_map(kind):

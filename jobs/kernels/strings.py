@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tussock.jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
-from tussock.jobs.kernels.duck import cast, constant, quote
+from tussock.jobs.kernels.duck import constant_value, quote_string, strict_cast
 from tussock.jobs.kernels.patterns import group_count, refuse_regex, refuse_search, regex_of
 from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.logical.nodes import Call, Literal
@@ -13,33 +13,33 @@ _TEXTS = [(("string", "string"), "boolean")]
 _MAX_INT = 2147483647
 
 
-def _ascii(sql: str) -> str:
+def _is_ascii(sql: str) -> str:
     return f"strlen({sql}) = length({sql})"
 
 
 @renders("Upper", _TEXT)
-def upper(call: Call, args: Sequence[str]) -> str:
+def render_upper(call: Call, args: Sequence[str]) -> str:
     """Full case mapping: ß becomes SS. DuckDB maps single characters, which gives the same result for ASCII."""
-    return f"CASE WHEN {_ascii(args[0])} THEN upper({args[0]}) ELSE {upper_function()}({args[0]}) END"
+    return f"CASE WHEN {_is_ascii(args[0])} THEN upper({args[0]}) ELSE {upper_function()}({args[0]}) END"
 
 
 @renders("Lower", _TEXT)
-def lower(call: Call, args: Sequence[str]) -> str:
-    return f"CASE WHEN {_ascii(args[0])} THEN lower({args[0]}) ELSE {lower_function()}({args[0]}) END"
+def render_lower(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {_is_ascii(args[0])} THEN lower({args[0]}) ELSE {lower_function()}({args[0]}) END"
 
 
 @renders("Length", [(("string",), "int"), (("binary",), "int")])
-def length(call: Call, args: Sequence[str]) -> str:
-    return cast(f"{'length' if call.args[0].type == 'string' else 'octet_length'}({args[0]})", "int")
+def render_length(call: Call, args: Sequence[str]) -> str:
+    return strict_cast(f"{'length' if call.args[0].type == 'string' else 'octet_length'}({args[0]})", "int")
 
 
 @renders("OctetLength", [(("string",), "int")])
 def octet_length(call: Call, args: Sequence[str]) -> str:
-    return cast(f"strlen({args[0]})", "int")
+    return strict_cast(f"strlen({args[0]})", "int")
 
 
 @renders("Substring", [(("string", "int", "int"), "string")])
-def substring(call: Call, args: Sequence[str]) -> str:
+def render_substring(call: Call, args: Sequence[str]) -> str:
     """Positions start at 1; 0 means 1; a negative position counts from the end.
 
     Characters before the start of the text count toward the length.
@@ -62,7 +62,7 @@ def substring(call: Call, args: Sequence[str]) -> str:
 
 
 @renders("Concat", _TEXT)
-def concat(call: Call, args: Sequence[str]) -> str:
+def render_concat(call: Call, args: Sequence[str]) -> str:
     return " || ".join(args) if args else "''"
 
 
@@ -75,8 +75,8 @@ def concat_ws(call: Call, args: Sequence[str]) -> str:
 
 def _register_trim(node: str, function: str) -> None:
     @renders(node, [(("string",), "string"), (("string", "string"), "string")])
-    def trim(call: Call, args: Sequence[str]) -> str:
-        return f"{function}({args[0]}, {args[1] if len(args) == 2 else quote(' ')})"
+    def render_trim(call: Call, args: Sequence[str]) -> str:
+        return f"{function}({args[0]}, {args[1] if len(args) == 2 else quote_string(' ')})"
 
 
 for _node, _function in (("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight", "rtrim")):
@@ -89,8 +89,8 @@ def _refuse_pad(call: Call) -> str | None:
 
 def _register_pad(node: str, function: str) -> None:
     @renders(node, [(("string", "int", "string"), "string")], refuse=_refuse_pad)
-    def pad(call: Call, args: Sequence[str]) -> str:
-        width, filling = constant(call.args[1]), constant(call.args[2])
+    def render_pad(call: Call, args: Sequence[str]) -> str:
+        width, filling = constant_value(call.args[1]), constant_value(call.args[2])
         if not isinstance(width, int) or filling is None:
             return "CAST(NULL AS VARCHAR)"
         if width <= 0 or filling == "":
@@ -103,7 +103,7 @@ _register_pad("StringRPad", "rpad")
 
 
 @renders("StringRepeat", [(("string", "int"), "string")])
-def repeat(call: Call, args: Sequence[str]) -> str:
+def render_repeat(call: Call, args: Sequence[str]) -> str:
     return f"repeat({args[0]}, greatest({args[1]}, 0))" if isinstance(call.args[1], Literal) else _repeat_by(args)
 
 
@@ -112,47 +112,47 @@ def _repeat_by(args: Sequence[str]) -> str:
 
 
 @renders("Reverse", _TEXT)
-def reverse(call: Call, args: Sequence[str]) -> str:
+def render_reverse(call: Call, args: Sequence[str]) -> str:
     return f"{reverse_function()}({args[0]})"
 
 
 @renders("StringReplace", [(("string", "string", "string"), "string")])
-def replace(call: Call, args: Sequence[str]) -> str:
+def render_replace(call: Call, args: Sequence[str]) -> str:
     return f"replace({', '.join(args)})"
 
 
 @renders("StringTranslate", [(("string", "string", "string"), "string")], refuse=constant_args(1, 2))
-def translate(call: Call, args: Sequence[str]) -> str:
+def render_translate(call: Call, args: Sequence[str]) -> str:
     return f"translate({', '.join(args)})"
 
 
 @renders("StringInstr", [(("string", "string"), "int")])
-def instr(call: Call, args: Sequence[str]) -> str:
-    return cast(f"strpos({args[0]}, {args[1]})", "int")
+def render_instr(call: Call, args: Sequence[str]) -> str:
+    return strict_cast(f"strpos({args[0]}, {args[1]})", "int")
 
 
 @renders("StringLocate", [(("string", "string", "int"), "int")], refuse=constant_args(2), strict=False)
-def locate(call: Call, args: Sequence[str]) -> str:
-    start = constant(call.args[2])
+def render_locate(call: Call, args: Sequence[str]) -> str:
+    start = constant_value(call.args[2])
     if not isinstance(start, int) or start < 1:
         return (
             f"CASE WHEN {args[0]} IS NOT NULL AND {args[1]} IS NOT NULL THEN 0 END" if isinstance(start, int) else "0"
         )
     if start == 1:
-        return cast(f"strpos({args[1]}, {args[0]})", "int")
+        return strict_cast(f"strpos({args[1]}, {args[0]})", "int")
     found = f"strpos(substring({args[1]}, {start}), {args[0]})"
     empty = f"WHEN {args[1]} IS NULL THEN NULL WHEN {args[0]} = '' THEN 1"
-    return cast(f"CASE {empty} WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
+    return strict_cast(f"CASE {empty} WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
 
 
 @renders("Ascii", [(("string",), "int")])
-def ascii_(call: Call, args: Sequence[str]) -> str:
-    return f"CASE WHEN {args[0]} = '' THEN 0 ELSE {cast(f'unicode({args[0]})', 'int')} END"
+def render_ascii(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} = '' THEN 0 ELSE {strict_cast(f'unicode({args[0]})', 'int')} END"
 
 
 def _register_test(node: str, function: str) -> None:
     @renders(node, _TEXTS)
-    def test(call: Call, args: Sequence[str]) -> str:
+    def render_test(call: Call, args: Sequence[str]) -> str:
         return f"{function}({args[0]}, {args[1]})"
 
 
@@ -165,7 +165,7 @@ for _node, _function in (("StartsWith", "starts_with"), ("EndsWith", "ends_with"
 
 def _literal_text_at(*places: int) -> Callable[[Call], str | None]:
     def refuse(call: Call) -> str | None:
-        if all(isinstance(call.args[i], Literal) and constant(call.args[i]) not in (None, "") for i in places):
+        if all(isinstance(call.args[i], Literal) and constant_value(call.args[i]) not in (None, "") for i in places):
             return None
         return (
             "is supported only with a constant, neither empty nor NULL, as argument "
@@ -176,7 +176,7 @@ def _literal_text_at(*places: int) -> Callable[[Call], str | None]:
 
 
 @renders("StringSplitSQL", [(("string", "string"), "array")], refuse=_literal_text_at(1))
-def split(call: Call, args: Sequence[str]) -> str:
+def render_split(call: Call, args: Sequence[str]) -> str:
     return f"string_split({args[0]}, {args[1]})"
 
 
@@ -187,7 +187,7 @@ def _refuse_substring_index(call: Call) -> str | None:
 @renders("SubstringIndex", [(("string", "string", "int"), "string")], refuse=_refuse_substring_index)
 def substring_index(call: Call, args: Sequence[str]) -> str:
     """The text before the n-th delimiter; for a negative n, the text after the n-th delimiter from the end."""
-    count = constant(call.args[2])
+    count = constant_value(call.args[2])
     if not isinstance(count, int):
         return "CAST(NULL AS VARCHAR)"
     if count == 0:
@@ -205,27 +205,27 @@ def substring_index(call: Call, args: Sequence[str]) -> str:
 def _refuse_like(call: Call) -> str | None:
     if (reason := constant_args(1)(call)) is not None:
         return reason
-    pattern, escape = constant(call.args[1]), dict(call.params).get("escapeChar", "\\")
+    pattern, escape = constant_value(call.args[1]), dict(call.params).get("escapeChar", "\\")
     if isinstance(pattern, str) and escape in pattern:
         return "is supported only without an escape character in its pattern"
     return None
 
 
 @renders("Like", _TEXTS, refuse=_refuse_like, params=("escapeChar",))
-def like(call: Call, args: Sequence[str]) -> str:
+def render_like(call: Call, args: Sequence[str]) -> str:
     return f"{args[0]} LIKE {args[1]}"
 
 
 @renders("RLike", _TEXTS, refuse=refuse_regex)
-def rlike(call: Call, args: Sequence[str]) -> str:
-    pattern = constant(call.args[1])
+def render_rlike(call: Call, args: Sequence[str]) -> str:
+    pattern = constant_value(call.args[1])
     if pattern is None:
         return "CAST(NULL AS BOOLEAN)"
-    return f"regexp_matches({args[0]}, {quote(regex_of(str(pattern)))})"
+    return f"regexp_matches({args[0]}, {quote_string(regex_of(str(pattern)))})"
 
 
 def _refuse_replace(call: Call) -> str | None:
-    replacement = constant(call.args[2]) if isinstance(call.args[2], Literal) else None
+    replacement = constant_value(call.args[2]) if isinstance(call.args[2], Literal) else None
     if not isinstance(replacement, str) or set(replacement) & {"$", "\\"}:
         return "is supported only with a constant replacement without $ and \\"
     if not (isinstance(call.args[3], Literal) and call.args[3].value == 1):
@@ -235,7 +235,7 @@ def _refuse_replace(call: Call) -> str | None:
 
 @renders("RegExpReplace", [(("string", "string", "string", "int"), "string")], refuse=_refuse_replace)
 def regexp_replace(call: Call, args: Sequence[str]) -> str:
-    return f"regexp_replace({args[0]}, {quote(regex_of(str(constant(call.args[1]))))}, {args[2]}, 'g')"
+    return f"regexp_replace({args[0]}, {quote_string(regex_of(str(constant_value(call.args[1]))))}, {args[2]}, 'g')"
 
 
 def _refuse_extract(call: Call) -> str | None:
@@ -244,30 +244,30 @@ def _refuse_extract(call: Call) -> str | None:
         return "is supported only with a constant group number"
     if (reason := refuse_search(call)) is not None:
         return reason
-    known = group_count(str(constant(call.args[1])))
+    known = group_count(str(constant_value(call.args[1])))
     return None if groups.value <= known else f"requests group {groups.value}, but the pattern has {known}"
 
 
 @renders("RegExpExtract", [(("string", "string", "int"), "string")], refuse=_refuse_extract)
 def regexp_extract(call: Call, args: Sequence[str]) -> str:
-    return f"regexp_extract({args[0]}, {quote(regex_of(str(constant(call.args[1]))))}, {args[2]})"
+    return f"regexp_extract({args[0]}, {quote_string(regex_of(str(constant_value(call.args[1]))))}, {args[2]})"
 
 
 # Digests ------------------------------------------------------------------------------------------
 
 
 @renders("Hex", [(("binary",), "string"), (("string",), "string"), (("bigint",), "string")])
-def hex_(call: Call, args: Sequence[str]) -> str:
+def render_hex(call: Call, args: Sequence[str]) -> str:
     return f"hex({args[0]})"
 
 
 @renders("Md5", [(("binary",), "string")])
-def md5(call: Call, args: Sequence[str]) -> str:
+def render_md5(call: Call, args: Sequence[str]) -> str:
     return f"md5({args[0]})"
 
 
 @renders("Sha1", [(("binary",), "string")])
-def sha1(call: Call, args: Sequence[str]) -> str:
+def render_sha1(call: Call, args: Sequence[str]) -> str:
     return f"sha1({args[0]})"
 
 
@@ -277,5 +277,5 @@ def _refuse_sha2(call: Call) -> str | None:
 
 
 @renders("Sha2", [(("binary", "int"), "string")], refuse=_refuse_sha2)
-def sha2(call: Call, args: Sequence[str]) -> str:
+def render_sha2(call: Call, args: Sequence[str]) -> str:
     return f"sha256({args[0]})"

@@ -7,7 +7,7 @@ Spark does. A text that Spark might parse differently raises in both modes, inst
 import re
 from collections.abc import Sequence
 
-from tussock.jobs.kernels.duck import cast, constant, quote, try_cast
+from tussock.jobs.kernels.duck import constant_value, quote_string, strict_cast, try_cast
 from tussock.jobs.kernels.registry import constant_args, renders
 from tussock.jobs.kernels.zones import instant_of, zone_of
 from tussock.jobs.logical.nodes import Call
@@ -24,38 +24,38 @@ _OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _OTHER_ZONE = r"[ T][^ ]*:.*[A-Za-z+-]|^" + SPACE + r"T?[0-9]{1,2}:"
 
 
-def _extract(sql: str, pattern: str, group: int) -> str:
-    return f"regexp_extract({sql}, {quote('(?s)^' + SPACE + pattern + SPACE + '$')}, {group})"
+def _extract_group(sql: str, pattern: str, group: int) -> str:
+    return f"regexp_extract({sql}, {quote_string('(?s)^' + SPACE + pattern + SPACE + '$')}, {group})"
 
 
-def _usual(sql: str, pattern: str, value: str) -> str:
+def _usual_branch(sql: str, pattern: str, value: str) -> str:
     """The first branch of a CASE, for texts in the usual form.
 
     DuckDB parses these like Spark, at a tenth of the cost.
     """
-    return f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN {value}"
+    return f"WHEN regexp_matches({sql}, {quote_string(pattern)}) THEN {value}"
 
 
-def _guard(sql: str) -> str:
+def _guard_branch(sql: str) -> str:
     """A branch of a CASE for texts that are not supported."""
-    return f"WHEN regexp_matches({sql}, {quote(_BEFORE_YEAR_1)}) THEN error('years before 1 are not supported')"
+    return f"WHEN regexp_matches({sql}, {quote_string(_BEFORE_YEAR_1)}) THEN error('years before 1 are not supported')"
 
 
 def _day_text(sql: str, tail: str) -> str:
     """The date `y-m-d` of a text that consists of `y`, `y-m` or `y-m-d` and `tail`; '' for other texts."""
     pattern = _DAY % tail
-    year = _extract(sql, pattern, 1)
-    parts = [year, *(f"coalesce(nullif({_extract(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
+    year = _extract_group(sql, pattern, 1)
+    parts = [year, *(f"coalesce(nullif({_extract_group(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
     return f"CASE WHEN {year} <> '' THEN concat_ws('-', {', '.join(parts)}) ELSE '' END"
 
 
 def string_to_date(call: Call, sql: str) -> str:
     """Parse a date. Any text after a blank or T is ignored."""
     text = (
-        f"CASE {_usual(sql, _USUAL_DAY, sql)} {_guard(sql)} "
+        f"CASE {_usual_branch(sql, _USUAL_DAY, sql)} {_guard_branch(sql)} "
         f"WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
     )
-    return try_cast(text, "date") if call.mode == "TRY" else cast(text, "date")
+    return try_cast(text, "date") if call.mode == "TRY" else strict_cast(text, "date")
 
 
 def string_to_time(call: Call, sql: str) -> str:
@@ -63,15 +63,14 @@ def string_to_time(call: Call, sql: str) -> str:
 
     TIMESTAMP_NTZ ignores the offset.
     """
-    convert = try_cast if call.mode == "TRY" else cast
+    convert = try_cast if call.mode == "TRY" else strict_cast
     zoned = _TIME + _OFFSET
-    offset = _extract(sql, zoned, 4)
-    plain = (
-        f"CASE WHEN {_extract(sql, _TIME, 1)} <> '' THEN {_time_text(sql, _TIME)} ELSE {_day_text(sql, '[ T]?')} END"
-    )
+    offset = _extract_group(sql, zoned, 4)
+    time, day = _time_text(sql, _TIME), _day_text(sql, "[ T]?")
+    plain = f"CASE WHEN {_extract_group(sql, _TIME, 1)} <> '' THEN {time} ELSE {day} END"
     local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
     zoned_local = convert(_time_text(sql, zoned), "timestamp_ntz")
-    unknown = f"regexp_matches({sql}, {quote(_OTHER_ZONE)}) AND {plain} = ''"
+    unknown = f"regexp_matches({sql}, {quote_string(_OTHER_ZONE)}) AND {plain} = ''"
     unread = f"WHEN {unknown} THEN error('times without a day, and zones other than Z and +hh:mm, are not supported')"
     if call.type == "timestamp_ntz":
         zoneless, instant = local, zoned_local
@@ -79,21 +78,21 @@ def string_to_time(call: Call, sql: str) -> str:
         zoneless, usual = instant_of(local, zone_of(call)), instant_of(usual, zone_of(call))
         seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
         instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
-    first = _usual(sql, _USUAL_TIME, usual)
+    first = _usual_branch(sql, _USUAL_TIME, usual)
     return (
-        f"CASE {first} {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} "
+        f"CASE {first} {_guard_branch(sql)} WHEN {offset} <> '' THEN {instant} {unread} "
         f"WHEN {sql} IS NOT NULL THEN {zoneless} END"
     )
 
 
 def _time_text(sql: str, pattern: str) -> str:
     """The time `y-m-d h:m:s.f` of a text that matches the pattern. Missing minutes and seconds become 0."""
-    clock = _extract(sql, pattern, 2)
+    clock = _extract_group(sql, pattern, 2)
     filled = (
         f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' "
         "WHEN 1 THEN ':00' ELSE '' END)"
     )
-    return f"({_extract(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract(sql, pattern, 3)}, '.'))"
+    return f"({_extract_group(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract_group(sql, pattern, 3)}, '.'))"
 
 
 def _offset_seconds(offset: str) -> str:
@@ -112,7 +111,7 @@ def refuse_pattern(call: Call) -> str | None:
     """The reason why the call's pattern is not supported, or None."""
     if (reason := constant_args(1)(call)) is not None:
         return reason
-    pattern = constant(call.args[1])
+    pattern = constant_value(call.args[1])
     if not isinstance(pattern, str):
         return "is supported only with a pattern"
     pieces = [match[0] for match in _PIECE.finditer(pattern)]
@@ -125,14 +124,14 @@ def refuse_pattern(call: Call) -> str | None:
     return None
 
 
-def _parsed(call: Call, sql: str) -> str:
+def _parse_exactly(call: Call, sql: str) -> str:
     """A TIMESTAMP_NTZ from a text that matches the call's pattern exactly.
 
     Other texts raise, or give NULL in TRY mode.
     """
     pattern, places = "", dict.fromkeys("ymdHMS", "")
     fields = 0
-    for match in _PIECE.finditer(str(constant(call.args[1]))):
+    for match in _PIECE.finditer(str(constant_value(call.args[1]))):
         if match[0] not in _FIELDS:
             pattern += re.escape(match[0])
             continue
@@ -144,13 +143,12 @@ def _parsed(call: Call, sql: str) -> str:
     clock = ":".join(places[name] or "00" for name in "HMS")
     text = f"{places['y']}-{places['m']}-{places['d']} {clock}"
     year_0 = (
-        f"WHEN regexp_extract({sql}, {quote(pattern)}, {places['y'][1:]}) = '0000' "
+        f"WHEN regexp_extract({sql}, {quote_string(pattern)}, {places['y'][1:]}) = '0000' "
         "THEN error('years before 1 are not supported')"
     )
-    matched = (
-        f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN regexp_replace({sql}, {quote(pattern)}, {quote(text)})"
-    )
-    return cast(f"CASE {year_0} {matched} WHEN {sql} IS NOT NULL THEN '' END", "timestamp_ntz")
+    searched, replaced = quote_string(pattern), quote_string(text)
+    matched = f"WHEN regexp_matches({sql}, {searched}) THEN regexp_replace({sql}, {searched}, {replaced})"
+    return strict_cast(f"CASE {year_0} {matched} WHEN {sql} IS NOT NULL THEN '' END", "timestamp_ntz")
 
 
 @renders(
@@ -162,9 +160,9 @@ def _parsed(call: Call, sql: str) -> str:
 )
 def get_timestamp(call: Call, args: Sequence[str]) -> str:
     """to_timestamp with a pattern; also to_date, before its Cast."""
-    return instant_of(_parsed(call, args[0]), zone_of(call))
+    return instant_of(_parse_exactly(call, args[0]), zone_of(call))
 
 
 def parsed_instant(call: Call, sql: str) -> str:
     """The instant for unix_timestamp of a text."""
-    return instant_of(_parsed(call, sql), zone_of(call))
+    return instant_of(_parse_exactly(call, sql), zone_of(call))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.functions import declare_function
 from tussock.jobs.logical.nodes import Call
 from tussock.statestore.zones import NoRulesError, digest_of, instant_micros, is_utc, local_micros
 
@@ -29,14 +29,14 @@ def local_of(instant: str, zone: str) -> str:
     """Convert TIMESTAMPTZ text to TIMESTAMP text: the local time in `zone`."""
     if is_utc(zone):
         return f"make_timestamp(epoch_us({instant}))"
-    return f"make_timestamp({_function('local_of', local_micros, zone)}(epoch_us({instant})))"
+    return f"make_timestamp({_declare_conversion('local_of', local_micros, zone)}(epoch_us({instant})))"
 
 
 def instant_of(local: str, zone: str) -> str:
     """Convert TIMESTAMP text to TIMESTAMPTZ text: the first instant with this local time in `zone`."""
     if is_utc(zone):
         return f"make_timestamptz(epoch_us({local}))"
-    return f"make_timestamptz({_function('instant_of', instant_micros, zone)}(epoch_us({local})))"
+    return f"make_timestamptz({_declare_conversion('instant_of', instant_micros, zone)}(epoch_us({local})))"
 
 
 def moved_instant(moved: str, instant: str, zone: str) -> str:
@@ -58,15 +58,19 @@ def year_text(local: str) -> str:
     return f"({sign} || CASE WHEN strlen({digits}) < 4 THEN lpad({digits}, 4, '0') ELSE {digits} END)"
 
 
-def converted(micros: pa.Array | pa.ChunkedArray, zone: str, convert: Callable[[_Micros, str], _Micros]) -> pa.Array:
+def convert_micros(
+    micros: pa.Array | pa.ChunkedArray, zone: str, convert: Callable[[_Micros, str], _Micros]
+) -> pa.Array:
     """Convert a column of microseconds by the recorded rules of a zone. NULLs stay."""
     column = micros.combine_chunks() if isinstance(micros, pa.ChunkedArray) else micros
     values = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     return pa.array(convert(values, zone), mask=pc.is_null(column).to_numpy(False) if column.null_count else None)
 
 
-def _function(name: str, convert: Callable[[_Micros, str], _Micros], zone: str) -> str:
+def _declare_conversion(name: str, convert: Callable[[_Micros, str], _Micros], zone: str) -> str:
     """Declare a conversion by a zone's rules, and return its name. Raises NoRulesError."""
     if not (digest := digest_of(zone)):
         raise NoRulesError(zone)
-    return declare(f"{name}_{digest}", ("bigint",), "bigint", lambda micros: converted(micros, zone, convert))
+    return declare_function(
+        f"{name}_{digest}", ("bigint",), "bigint", lambda micros: convert_micros(micros, zone, convert)
+    )

@@ -20,7 +20,7 @@ _UNREAD = ("place", "name")  # keys of the stored form without an effect on rows
 
 def text_of_part(plan: Plan) -> bytes:
     """A text that equal parts have in common. Cost: as encoding the part."""
-    return msgspec.json.encode(_bare(msgspec.to_builtins(plan)))
+    return msgspec.json.encode(_drop_unread(msgspec.to_builtins(plan)))
 
 
 def equal_parts(plan: Plan) -> frozenset[bytes]:
@@ -28,11 +28,11 @@ def equal_parts(plan: Plan) -> frozenset[bytes]:
 
     Cost: a walk, if the plan reads no relation twice.
     """
-    read = [part.relation for part in _parts(plan) if isinstance(part, Scan)]
+    read = [part.relation for part in _all_plans(plan) if isinstance(part, Scan)]
     if len(read) == len(set(read)):
         return frozenset()
     found = Counter[bytes]()
-    _count(plan, found)
+    _count_aggregations(plan, found)
     return frozenset(text for text, times in found.items() if times > 1)
 
 
@@ -41,7 +41,7 @@ def may_be_equal(plan: Plan) -> bool:
     return isinstance(plan, _SHARED)
 
 
-def _count(plan: Plan, found: Counter[bytes]) -> None:
+def _count_aggregations(plan: Plan, found: Counter[bytes]) -> None:
     """Count the aggregations. The parts of a copy are not counted again."""
     if may_be_equal(plan):
         text = text_of_part(plan)
@@ -49,17 +49,17 @@ def _count(plan: Plan, found: Counter[bytes]) -> None:
         if found[text] > 1:
             return
     for below in plan.inputs:
-        _count(below, found)
+        _count_aggregations(below, found)
 
 
-def _parts(plan: Plan) -> Iterator[Plan]:
+def _all_plans(plan: Plan) -> Iterator[Plan]:
     """The plan and all plans below it."""
     yield plan
     for below in plan.inputs:
-        yield from _parts(below)
+        yield from _all_plans(below)
 
 
-def _bare(value: object) -> object:
+def _drop_unread(value: object) -> object:
     if isinstance(value, dict):
-        return {k: _bare(v) for k, v in value.items() if k not in _UNREAD}
-    return [_bare(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: _drop_unread(v) for k, v in value.items() if k not in _UNREAD}
+    return [_drop_unread(v) for v in value] if isinstance(value, list | tuple) else value

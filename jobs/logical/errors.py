@@ -16,7 +16,7 @@ class SqlError(InputError):
     excerpt: str | None = None
 
     def __str__(self) -> str:
-        return self.reason + _where(self.place, self.excerpt)
+        return self.reason + _describe_place(self.place, self.excerpt)
 
 
 class NoRelationError(SqlError):
@@ -51,7 +51,9 @@ class UnsupportedQueryError(SqlError):
         self.construct, self.reason, self.place, self.excerpt, self.within = construct, reason, place, excerpt, within
 
     def __str__(self) -> str:
-        return f"{self.construct} is not supported in {self.within}: {self.reason}" + _where(self.place, self.excerpt)
+        return f"{self.construct} is not supported in {self.within}: {self.reason}" + _describe_place(
+            self.place, self.excerpt
+        )
 
 
 class SparkFailedError(SqlError):
@@ -66,11 +68,11 @@ class SparkFailedError(SqlError):
         )
 
 
-def _where(place: Place | None, excerpt: str | None) -> str:
+def _describe_place(place: Place | None, excerpt: str | None) -> str:
     text = "" if place is None else f" (line {place.line}, column {place.column})"
     return text if excerpt is None else text + "\n" + "\n".join("    " + line for line in excerpt.split("\n"))
 
 
 def sql_error(source: SourceText, offset: int, reason: str) -> SqlError:
     """A SqlError that points to the character at `offset`."""
-    return SqlError(reason, source.place(offset), source.caret(offset))
+    return SqlError(reason, source.place_at(offset), source.line_with_caret(offset))

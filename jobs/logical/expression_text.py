@@ -34,42 +34,42 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 def expression_text(expr: Expr) -> str:
     """One expression as text. Equal expressions have equal texts."""
-    text = _text(expr)
+    text = _operand_text(expr)
     return (
         text[1:-1] if isinstance(expr, Call) and text.startswith("(") else text
     )  # a text that starts with a parenthesis is enclosed by one pair
 
 
-def _text(expr: Expr) -> str:
+def _operand_text(expr: Expr) -> str:
     """The expression, in parentheses if a neighbour could change its meaning."""
     match expr:
         case Column(index=index):
             return f"c{index}"
         case Literal():
-            return _literal(expr)
+            return _literal_text(expr)
         case Call(node=node, args=args, params=((_, template), *_)) if node == BY_SPARK:
-            return f"({_COLUMN.sub(lambda found: _text(args[int(found[1])]), template)})"
+            return f"({_COLUMN.sub(lambda found: _operand_text(args[int(found[1])]), template)})"
         case Call(node=node, args=args, params=((_, name), _)) if node == PYTHON:
             return f"{name}({', '.join(map(expression_text, args))})"
         case Call(node="Cast", args=(child,), mode=mode, type=type_name):
             return f"{'TRY_' if mode == 'TRY' else ''}CAST({expression_text(child)} AS {type_name})"
         case Call(node="IsNull", args=(child,)):
-            return f"({_text(child)} IS NULL)"
+            return f"({_operand_text(child)} IS NULL)"
         case Call(node="IsNotNull", args=(child,)):
-            return f"({_text(child)} IS NOT NULL)"
+            return f"({_operand_text(child)} IS NOT NULL)"
         case Call(node="Not", args=(child,)):
-            return f"(NOT {_text(child)})"
+            return f"(NOT {_operand_text(child)})"
         case Call(node="In", args=(value, *others)):
-            return f"({_text(value)} IN ({', '.join(map(expression_text, others))}))"
+            return f"({_operand_text(value)} IN ({', '.join(map(expression_text, others))}))"
         case Call(node="CaseWhen", args=args):
-            return _case(args)
+            return _case_text(args)
         case Call(node=node, args=(left, right), mode=mode) if node in _INFIX and mode != "TRY":
-            return f"({_text(left)} {_INFIX[node]} {_text(right)})"
+            return f"({_operand_text(left)} {_INFIX[node]} {_operand_text(right)})"
         case Call(node=node, args=args, mode=mode):
             return f"{'try_' if mode == 'TRY' else ''}{node}({', '.join(map(expression_text, args))})"
 
 
-def _case(args: Sequence[Expr]) -> str:
+def _case_text(args: Sequence[Expr]) -> str:
     pairs = " ".join(
         f"WHEN {expression_text(c)} THEN {expression_text(v)}" for c, v in zip(args[0::2], args[1::2], strict=False)
     )
@@ -77,7 +77,7 @@ def _case(args: Sequence[Expr]) -> str:
     return f"CASE {pairs}{last} END"
 
 
-def _literal(literal: Literal) -> str:
+def _literal_text(literal: Literal) -> str:
     value, type_name = literal.value, literal.type
     if value is None:
         return "NULL"

@@ -60,38 +60,38 @@ def needs_spark(expr: Expr) -> bool:
     return any(True for _ in calls_of_spark(expr))
 
 
-def substituted(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Expr:
+def substitute_columns(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Expr:
     """The expression with column i replaced by `columns[i]`."""
     if isinstance(expr, Column):
         return columns[expr.index]
     if isinstance(expr, Call):
-        return msgspec.structs.replace(expr, args=tuple(substituted(a, columns) for a in expr.args))
+        return msgspec.structs.replace(expr, args=tuple(substitute_columns(a, columns) for a in expr.args))
     return expr
 
 
-def renumbered(expr: Expr, to: Mapping[int, int] | Sequence[int]) -> Expr:
+def renumber_columns(expr: Expr, to: Mapping[int, int] | Sequence[int]) -> Expr:
     """The expression with column i renumbered to `to[i]`."""
     if isinstance(expr, Column):
         return Column(to[expr.index], expr.type)
     if isinstance(expr, Call):
-        return msgspec.structs.replace(expr, args=tuple(renumbered(a, to) for a in expr.args))
+        return msgspec.structs.replace(expr, args=tuple(renumber_columns(a, to) for a in expr.args))
     return expr
 
 
-def conjunction(conditions: Sequence[Expr]) -> Expr:
+def join_by_and(conditions: Sequence[Expr]) -> Expr:
     """The conditions joined by AND. Requires: at least one."""
     return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
 
 
-def disjunction(conditions: Sequence[Expr]) -> Expr:
+def join_by_or(conditions: Sequence[Expr]) -> Expr:
     """The conditions joined by OR. Requires: at least one."""
     return reduce(lambda left, right: Call("Or", "boolean", (left, right)), conditions)
 
 
-def conjuncts(condition: Expr) -> list[Expr]:
+def split_conjuncts(condition: Expr) -> list[Expr]:
     """The operands of a condition's top-level ANDs."""
     if isinstance(condition, Call) and condition.node == "And":
-        return [c for arg in condition.args for c in conjuncts(arg)]
+        return [c for arg in condition.args for c in split_conjuncts(arg)]
     return [condition]
 
 

@@ -29,7 +29,7 @@ def require_values(table: CreateTable, rows: pa.Table) -> None:
 
     Raises: NullKeyError for the first row with NULL in a required column.
     """
-    for column in table.required:
+    for column in table.required_columns:
         if rows.column(column).null_count:
             row = pc.index(pc.is_null(rows.column(column)), True).as_py()
             raise NullKeyError(table.name, table.fields[column].name, row + 1, rows.num_rows, column in table.key)

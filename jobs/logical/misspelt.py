@@ -30,7 +30,7 @@ class Misspelling:
     token: Token
     keyword: str
 
-    def error(self, source: SourceText) -> SqlError:
+    def to_error(self, source: SourceText) -> SqlError:
         """The error that points to the word."""
         return sql_error(source, self.token.start, self.reason)
 
@@ -40,7 +40,7 @@ class Misspelling:
         return f"expected a keyword here, found {self.token.text}. Did you mean {self.keyword}?"
 
 
-def misspelling(
+def find_misspelling(
     source: SourceText, failed: int, fails: Fails, keywords: Collection[str], names: Collection[str]
 ) -> Misspelling | None:
     """Find the misspelt keyword that explains a syntax error. None if no correction helps the parser.
@@ -54,7 +54,7 @@ def misspelling(
     Cost: one parse for each similar keyword of 2 * _WORDS words, usually fewer than ten.
     """
     best: tuple[int, Misspelling] | None = None
-    for token in _suspects(source, failed, keywords, names):
+    for token in _suspect_words(source, failed, keywords, names):
         for keyword in similar_keywords(token.text.upper(), (*keywords, *_PHRASES)):
             text = source.text[: token.start] + keyword + source.text[token.end :]
             at = fails(text)
@@ -66,7 +66,9 @@ def misspelling(
     return None if best is None else best[1]
 
 
-def _suspects(source: SourceText, failed: int, keywords: Collection[str], names: Collection[str]) -> Iterator[Token]:
+def _suspect_words(
+    source: SourceText, failed: int, keywords: Collection[str], names: Collection[str]
+) -> Iterator[Token]:
     """Yield the words that may be misspelt: those before the error, the nearest first, and then those after it.
 
     A parser that looks ahead may report the beginning of an expression: in `CASE WHEN a THNE 1 END`, the word `a`.
@@ -93,11 +95,11 @@ def _suspects(source: SourceText, failed: int, keywords: Collection[str], names:
 def similar_keywords(word: str, keywords: Collection[str]) -> list[str]:
     """The keywords that differ from a word by few letters, the most similar first."""
     most = 1 if len(word) <= _SHORT else 2
-    near = ((edits(word, k), k) for k in keywords if abs(len(k) - len(word)) <= most)
+    near = ((edit_distance(word, k), k) for k in keywords if abs(len(k) - len(word)) <= most)
     return [keyword for distance, keyword in sorted(near) if 0 < distance <= most]
 
 
-def edits(a: str, b: str) -> int:
+def edit_distance(a: str, b: str) -> int:
     """The letters to insert, delete or replace, and neighbours to swap, that turn one word into another.
 
     Cost: O(len(a) * len(b)).

@@ -7,7 +7,7 @@ the units of the declared type.
 import re
 from collections.abc import Sequence
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.statestore.types import MONTH_INTERVALS
 
 _NAMES = re.compile(r"(`(?:[^`]|``)*`)|" + "|".join(sorted(MONTH_INTERVALS, key=len, reverse=True)))
@@ -15,7 +15,7 @@ _NAMES = re.compile(r"(`(?:[^`]|``)*`)|" + "|".join(sorted(MONTH_INTERVALS, key=
 
 def carried_name(kind: str) -> str:
     """A type's name with int for intervals of months."""
-    return _with(kind, "int")
+    return _replace_interval_type(kind, "int")
 
 
 def as_carried(text: str, kind: str) -> str:
@@ -23,7 +23,7 @@ def as_carried(text: str, kind: str) -> str:
     return (
         text
         if carried_name(kind) == kind
-        else f"CAST(CAST({text} AS {_with(kind, 'interval month')}) AS {carried_name(kind)})"
+        else f"CAST(CAST({text} AS {_replace_interval_type(kind, 'interval month')}) AS {carried_name(kind)})"
     )
 
 
@@ -32,7 +32,11 @@ def of_carried(text: str, kind: str) -> str:
 
     `text` unchanged if the type has no such interval.
     """
-    return text if carried_name(kind) == kind else f"CAST(CAST({text} AS {_with(kind, 'interval month')}) AS {kind})"
+    return (
+        text
+        if carried_name(kind) == kind
+        else f"CAST(CAST({text} AS {_replace_interval_type(kind, 'interval month')}) AS {kind})"
+    )
 
 
 def columns_of_carried(columns: Sequence[tuple[str, str]]) -> list[str] | None:
@@ -40,11 +44,11 @@ def columns_of_carried(columns: Sequence[tuple[str, str]]) -> list[str] | None:
 
     None if no column needs a conversion.
     """
-    texts = [(of_carried(quoted(name), kind), quoted(name)) for name, kind in columns]
+    texts = [(of_carried(quote_name(name), kind), quote_name(name)) for name, kind in columns]
     return [f"{text} AS {name}" for text, name in texts] if any(text != name for text, name in texts) else None
 
 
-def _with(kind: str, by: str) -> str:
+def _replace_interval_type(kind: str, by: str) -> str:
     return _NAMES.sub(
         lambda found: found[1] or by, kind
     )  # quoted field names are skipped, since one may look like a type

@@ -178,12 +178,12 @@ class WindowFunction(StrEnum):
         )
 
     @property
-    def numbers(self) -> bool:
+    def numbers_rows(self) -> bool:
         """Whether it numbers the rows of a partition, as a top-n per group requires."""
         return self in (WindowFunction.ROW_NUMBER, WindowFunction.RANK, WindowFunction.DENSE_RANK)
 
     @property
-    def shifts(self) -> bool:
+    def shifts_rows(self) -> bool:
         """Whether its value comes from a row at a fixed distance before or after."""
         return self in (WindowFunction.LAG, WindowFunction.LEAD)
 
@@ -331,7 +331,7 @@ class AggCall(msgspec.Struct, frozen=True):
         """Its arguments, its order and its FILTER."""
         return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)))
 
-    def over(self, move: Callable[[Expr], Expr], place: Place | None) -> "AggCall":
+    def map_expressions(self, move: Callable[[Expr], Expr], place: Place | None) -> "AggCall":
         """The same call with `move` applied to each expression."""
         return msgspec.structs.replace(
             self,
@@ -485,13 +485,13 @@ class Generate(_OverOne, frozen=True):
         return (self.argument,)
 
     @property
-    def passed(self) -> tuple[int, ...]:
+    def passed_columns(self) -> tuple[int, ...]:
         """The columns of the input that the output contains."""
         return tuple(range(len(self.input.fields))) if self.kept is None else self.kept
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return (*(self.input.fields[i] for i in self.passed), *self.made)
+        return (*(self.input.fields[i] for i in self.passed_columns), *self.made)
 
 
 class Filter(_OverOne, frozen=True):
@@ -528,7 +528,7 @@ class Comparison(StrEnum):
         return self in (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)
 
     @property
-    def turned(self) -> "Comparison":
+    def mirrored_comparison(self) -> "Comparison":
         """The comparison with its sides exchanged."""
         match self:
             case Comparison.LESS:

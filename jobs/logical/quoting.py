@@ -1,7 +1,7 @@
 """Names and constants as SQL text, without Spark."""
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name in backquotes. It may contain any character."""
     return "`" + name.replace("`", "``") + "`"
 

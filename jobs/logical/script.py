@@ -29,7 +29,7 @@ def split_script(script: str) -> list[ScriptStatement]:
     Raises: SqlError if a string, a quoted name or a comment is not closed.
     """
     source = SourceText(script)
-    return [ScriptStatement(script[begin:end], source.place(begin)) for begin, end in statement_spans(source)]
+    return [ScriptStatement(script[begin:end], source.place_at(begin)) for begin, end in statement_spans(source)]
 
 
 def is_select(text: str) -> bool:

@@ -26,7 +26,7 @@ class SourceText:
     begin: int = 0
     end: int | None = None  # exclusive; None: to the end of the text
 
-    def part(self, begin: int, end: int | None = None) -> "SourceText":
+    def take_part(self, begin: int, end: int | None = None) -> "SourceText":
         """The same text; Spark reads only the part between two offsets."""
         return replace(self, begin=begin, end=end)
 
@@ -35,8 +35,8 @@ class SourceText:
         """The part, with blanks and line breaks in place of the text before it, so that offsets do not change."""
         return "".join(c if c == "\n" else " " for c in self.text[: self.begin]) + self.text[self.begin : self.end]
 
-    def place(self, offset: int) -> Place:
-        """The place of the character at `offset` (0-based, clipped to the text).
+    def place_at(self, offset: int) -> Place:
+        """The place of the character at `offset_of_place` (0-based, clipped to the text).
 
         Cost: one scan per text, which is cached.
         """
@@ -45,15 +45,15 @@ class SourceText:
         column = offset - begins[line] + 1
         return Place(self.start.line + line, column if line else self.start.column + column - 1)
 
-    def offset(self, line: int, column: int) -> int:
+    def offset_of_place(self, line: int, column: int) -> int:
         """The offset of a place in this text. Line and column count from 1 at the first character, as in Spark."""
         begin = 0
         for _ in range(line - 1):
             begin = self.text.find("\n", begin) + 1
         return begin + column - 1
 
-    def caret(self, offset: int) -> str:
-        """The line that contains `offset`, and a line with a caret under the character."""
+    def line_with_caret(self, offset: int) -> str:
+        """The line that contains `offset_of_place`, and a line with a caret under the character."""
         offset = min(max(0, offset), len(self.text))
         begin = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
@@ -61,7 +61,7 @@ class SourceText:
         # Keep tabs, so that the caret stays under its character at any tab width.
         return line + "\n" + "".join("\t" if c == "\t" else " " for c in line[: offset - begin]) + "^"
 
-    def fragment(self, first: int, last: int) -> str:
+    def short_fragment(self, first: int, last: int) -> str:
         """The characters from `first` to `last` (inclusive), as one line of at most 60 characters."""
         found = " ".join(self.text[first : last + 1].split())
         return found if len(found) <= 60 else found[:57] + "..."
@@ -82,16 +82,16 @@ class EditedText(SourceText):
         tuple[int, int, int], ...
     ] = ()  # ascending: (begin in the original, end in the original, length of the new part)
 
-    def place(self, offset: int) -> Place:
-        return self.original.place(self._before(offset))
+    def place_at(self, offset: int) -> Place:
+        return self.original.place_at(self._original_offset(offset))
 
-    def caret(self, offset: int) -> str:
-        return self.original.caret(self._before(offset))
+    def line_with_caret(self, offset: int) -> str:
+        return self.original.line_with_caret(self._original_offset(offset))
 
-    def fragment(self, first: int, last: int) -> str:
-        return self.original.fragment(self._before(first), self._before(last, end=True))
+    def short_fragment(self, first: int, last: int) -> str:
+        return self.original.short_fragment(self._original_offset(first), self._original_offset(last, end=True))
 
-    def _before(self, offset: int, end: bool = False) -> int:
+    def _original_offset(self, offset: int, end: bool = False) -> int:
         """The original offset. Within a new part: the first (or with `end` the last) character of the replaced part."""
         shift = 0
         for first, after, length in self.edits:
@@ -103,7 +103,7 @@ class EditedText(SourceText):
         return offset - shift
 
 
-def edited(source: SourceText, parts: Mapping[tuple[int, int], str]) -> EditedText:
+def edit_source(source: SourceText, parts: Mapping[tuple[int, int], str]) -> EditedText:
     """The text with parts replaced: (first offset, exclusive end) -> new words.
 
     Requires: parts do not overlap and lie between the text's `begin` and `end`.

@@ -174,12 +174,12 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns with a length
     append_only: bool = False
 
-    def declared(self, column: int) -> str:
+    def declared_type(self, column: int) -> str:
         """A column's type as declared in CREATE TABLE."""
         return dict(self.lengths).get(column, self.fields[column].type)
 
     @property
-    def required(self) -> tuple[int, ...]:
+    def required_columns(self) -> tuple[int, ...]:
         """The columns that reject NULL."""
         return (*self.key, *self.not_null)
 
@@ -319,7 +319,7 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
 class SetSourceOptions(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Changes the options of a source from `known` to `options`. Rejected if it has others than `known`.
 
-    `declared`: a CREATE SOURCE in the files has these options now.
+    `declared_type`: a CREATE SOURCE in the files has these options now.
     """
 
     name: str
@@ -346,7 +346,7 @@ class SetSourceColumns(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     It holds for files taken from now on. Rejected if the source has other columns than `known`. A transaction also
     contains the views that read the source, bound again.
 
-    `declared`: a CREATE SOURCE in the files has these columns now; None: not known.
+    `declared_type`: a CREATE SOURCE in the files has these columns now; None: not known.
     """
 
     name: str

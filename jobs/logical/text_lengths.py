@@ -54,12 +54,12 @@ def fitted_texts(table: CreateTable, rows: pa.Table) -> pa.Table:
     """
     for column, declared in table.lengths:
         field = rows.schema.field(column)
-        fitted = _fitted(table, column, declared, rows.column(column))
+        fitted = _fit_lengths(table, column, declared, rows.column(column))
         rows = rows.set_column(column, field, fitted.cast(field.type))
     return rows
 
 
-def _fitted(table: CreateTable, column: int, declared: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _fit_lengths(table: CreateTable, column: int, declared: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
     found = _DECLARED.fullmatch(declared)
     assert found is not None, declared
     length = int(found[2])

@@ -32,7 +32,7 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     pipeline, meta, now = at.pipeline, at.meta, at.now
     if (wanted_ms := pipeline.freshness.get(view)) is None:
         return AgeLook(f"view {view} no longer has a freshness")
-    if (found := facts.staleness(meta, view, wanted_ms, now)) is None:
+    if (found := facts.measure_staleness(meta, view, wanted_ms, now)) is None:
         return AgeLook(f"pipeline {pipeline.name} has no view {view}")
     if not found.too_old:
         facts.let_go(meta, {view: wanted_ms}, now)

@@ -8,9 +8,9 @@ from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick
 from tussock.statestore.progress import Progress, no_progress
 
 
-def due(at: PipelineStore) -> tuple[Pick, ...]:
+def due_picks(at: PipelineStore) -> tuple[Pick, ...]:
     """Return the picks of the next round, most urgent first. Changes nothing."""
-    return tuple(compaction.due(at.meta))
+    return tuple(compaction.due_picks(at.meta))
 
 
 def compact(
@@ -25,7 +25,7 @@ def compact(
     """
     options = CompactionOptions()
     if not on_spark:
-        return tuple(compaction.compact(at.meta, options, full=full, progress=progress))
+        return tuple(compaction.compact_store(at.meta, options, full=full, progress=progress))
     with spark_of(at.pipeline, "compaction") as spark:
         return tuple(compaction.compact_with_spark(spark, at.meta, options, full=full, progress=progress))
 

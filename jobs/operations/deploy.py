@@ -17,7 +17,7 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import NEW_STORE_UNITS, QUALITY_FOLDER
-from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, edits, statement_items
+from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, approval_of, describe_edits, statement_items
 from tussock.jobs.statements.deployment import Deployment, Derived, DerivedScript
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import missing_extra
@@ -90,18 +90,18 @@ def plan(
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    return _planned(pipeline, _read(pipeline, prune, resume, zone_rules), progress)
+    return _make_plan(pipeline, _read_files(pipeline, prune, resume, zone_rules), progress)
 
 
-def _planned(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deployment:
+def _make_plan(pipeline: Pipeline, read: "_Read", progress: Progress) -> Deployment:
     with ExitStack() as stack:
         store = pipeline.store
         if read.makes_store:
             progress(f"{store} does not exist yet; `tussock apply {pipeline.argument}` creates it")
             store = stack.enter_context(TemporaryFolder("plan"))  # an empty store to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
-        session = stack.enter_context(_session(pipeline, store, progress))
-        return read.whole(session.plan(read.scripts, **read.wishes))
+        session = stack.enter_context(_open_session(pipeline, store, progress))
+        return read.complete_plan(session.plan(read.scripts, **read.wishes))
 
 
 def apply(
@@ -125,13 +125,13 @@ def apply(
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
-    read = _read(pipeline, prune, resume, zone_rules)
+    read = _read_files(pipeline, prune, resume, zone_rules)
     approved = approval_of(approved) if isinstance(approved, str) else approved
     if approved is not None:
         read.require_inputs(approved)
         if read.makes_store:
             read.require_whole(
-                approved, _planned(pipeline, read, progress)
+                approved, _make_plan(pipeline, read, progress)
             )  # checked first, because a rejected apply must not leave an empty store
     if read.makes_store and (missing := missing_extra("pyspark")) is not None:
         raise missing  # Spark binds the statements; an apply that fails must not leave an empty store
@@ -141,9 +141,9 @@ def apply(
         progress(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass
-    require = None if approved is None else partial(read.require, approved)
-    with _session(pipeline, pipeline.store, progress) as session:
-        return read.whole(session.apply(read.scripts, **read.wishes, require=require))
+    require = None if approved is None else partial(read.require_approved, approved)
+    with _open_session(pipeline, pipeline.store, progress) as session:
+        return read.complete_plan(session.apply(read.scripts, **read.wishes, require=require))
 
 
 class _Wishes(TypedDict):
@@ -171,7 +171,7 @@ class _Read:
     items: tuple[PlanItem, ...]
     makes_store: bool
 
-    def whole(self, deployment: Deployment) -> Deployment:
+    def complete_plan(self, deployment: Deployment) -> Deployment:
         """Return the deployment with the pipeline's settings and suites added to its plan."""
         return replace(deployment, approval=Approval((*self.items, *deployment.approval.items)))
 
@@ -182,13 +182,13 @@ class _Read:
         """
         if isinstance(approved, str):
             return
-        then, now = approved.inputs(), Approval((*self.items, *statement_items(self.scripts))).inputs()
+        then, now = approved.input_items(), Approval((*self.items, *statement_items(self.scripts))).input_items()
         if now.digest != then.digest:
-            raise PlanOutdatedError(self.name, edits(then, now), then.digest, now.digest)
+            raise PlanOutdatedError(self.name, describe_edits(then, now), then.digest, now.digest)
 
-    def require(self, approved: Approval | str, deployment: Deployment) -> None:
+    def require_approved(self, approved: Approval | str, deployment: Deployment) -> None:
         """Like `require_whole`, for a deployment without the pipeline's own items."""
-        self.require_whole(approved, self.whole(deployment))
+        self.require_whole(approved, self.complete_plan(deployment))
 
     def require_whole(self, approved: Approval | str, deployment: Deployment) -> None:
         """Raises PlanOutdatedError if the deployment differs from the approved one and contains changes."""
@@ -196,13 +196,13 @@ class _Read:
         digest = approved if isinstance(approved, str) else approved.digest
         if deployment.pending and now.digest != digest:
             raise PlanOutdatedError(
-                self.name, () if isinstance(approved, str) else edits(approved, now), digest, now.digest
+                self.name, () if isinstance(approved, str) else describe_edits(approved, now), digest, now.digest
             )
 
 
-def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rules: bool) -> _Read:
+def _read_files(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rules: bool) -> _Read:
     """Raises: PipelineError, QualitySuiteError."""
-    suites, makes_store = _suites(pipeline), not store_exists(pipeline.store)
+    suites, makes_store = _read_suites(pipeline), not store_exists(pipeline.store)
     assertions = read_assertions(pipeline)
     folder = pipeline.folder
     settings = {
@@ -223,11 +223,11 @@ def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str], zone_rules: bo
         *(PlanItem(ItemKind.SETTING, name, value) for name, value in settings.items()),
         *(PlanItem(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
         *(PlanItem(ItemKind.SUITE, one.name, f"-- severity: {one.severity}\n{one.select}") for one in assertions),
-        *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
+        *(PlanItem(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.find_variables().items())),
     )
-    derived = partial(_statements, pipeline, suites, assertions)
+    derived = partial(_derive_statements, pipeline, suites, assertions)
     wishes = _Wishes(prune=prune, resume=resume, derived=derived, zone_rules=zone_rules)
-    return _Read(pipeline.argument, pipeline.scripts(), wishes, items, makes_store)
+    return _Read(pipeline.argument, pipeline.read_scripts(), wishes, items, makes_store)
 
 
 def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
@@ -235,7 +235,7 @@ def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[PlanItem]:
     vnodes, units = pipeline.epoch.vnodes, pipeline.epoch.units or NEW_STORE_UNITS
     if not makes_store:
         meta = open_meta(pipeline.store)
-        version = meta.latest()
+        version = meta.read_latest()
         if version.epoch or meta.log_end():
             return
         vnodes, units = meta.settings.vnode_count, version.mapping.unit_count
@@ -257,16 +257,16 @@ def _report_unused_suites(pipeline: Pipeline, progress: Progress) -> None:
         )
 
 
-def _suites(pipeline: Pipeline) -> list[Suite]:
-    return [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+def _read_suites(pipeline: Pipeline) -> list[Suite]:
+    return [read_suite(file) for file in (pipeline.quality.list_suites() if pipeline.quality is not None else ())]
 
 
-def measures(pipeline: Pipeline) -> Derived:
+def derive_measures(pipeline: Pipeline) -> Derived:
     """Return the hidden views that a pipeline's suites need. Raises QualitySuiteError if a suite cannot be read."""
-    return partial(_statements, pipeline, _suites(pipeline), read_assertions(pipeline))
+    return partial(_derive_statements, pipeline, _read_suites(pipeline), read_assertions(pipeline))
 
 
-def _statements(
+def _derive_statements(
     pipeline: Pipeline,
     suites: Sequence[Suite],
     assertions: Sequence[Assertion],
@@ -281,15 +281,15 @@ def _statements(
 
 
 @contextmanager
-def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Session]:
+def _open_session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Session]:
     """Open a session over a store. It starts Spark on demand, with the pipeline's settings."""
 
-    def started() -> "SparkSession":
+    def start_spark() -> "SparkSession":
         progress("starting Spark")
         return stack.enter_context(spark_of(pipeline, brief=True))
 
     with ExitStack() as stack:
-        session = stack.enter_context(Session(store, started, create=False))
+        session = stack.enter_context(Session(store, start_spark, create=False))
         if session.time_zone != pipeline.time_zone:
             raise OtherTimeZoneError(pipeline.name, pipeline.time_zone, pipeline.store, session.time_zone)
         yield session

@@ -13,7 +13,7 @@ from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, requi
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
-from tussock.jobs.driver.run_record import error_text, record_end, recorded, recorded_elsewhere
+from tussock.jobs.driver.run_record import error_text, record_end, recorded_elsewhere, recorded_run
 from tussock.jobs.driver.runner import SparkWantedError
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.operations.runners import Where, runner_of
@@ -21,7 +21,7 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import MustStopError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
@@ -34,15 +34,15 @@ __all__ = [
     "Advanced",
     "Where",
     "Wish",
-    "advance",
-    "commit",
+    "advance_store",
+    "commit_sealed",
     "ended_without_input",
     "go_around",
-    "holder",
-    "inject",
+    "holding_run",
+    "inject_barrier",
     "interval_between",
     "interval_of",
-    "pause",
+    "pause_views",
     "recorded_in_job",
     "recorded_to_its_end",
     "require_all_taken_in",
@@ -113,7 +113,7 @@ def pace_of(at: PipelineStore) -> Pace:
     """Return how the pipeline's runs advance."""
     if (schedule := at.pipeline.schedule) is None:
         return Pace()
-    first = Ticks(schedule.cron, at.pipeline.time_zone).first(schedule.start)
+    first = Ticks(schedule.cron, at.pipeline.time_zone).first_tick(schedule.start)
     return Pace(micros_of(first), schedule.catchup)
 
 
@@ -144,55 +144,59 @@ def _asked_moment(at: PipelineStore, text: str) -> int | Clock:
     return micros_of(driver.time_of(text, store_zone(at.meta)))
 
 
-def inject(at: PipelineStore, wish: Wish) -> Barrier | None:
+def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
-    An open barrier always comes first: `advance` finishes it, and then takes in this run's interval.
+    An open barrier always comes first: `advance_store` finishes it, and then takes in this run's interval.
     """
-    with recorded(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
-        return barriers.inject(at.meta, wish, at.pipeline.epoch)
+    with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
+        return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
 
 
 def ended_without_input(at: PipelineStore, wish: Wish) -> None:
-    """Record that a run has ended because no input waits. `advance` records its runs itself.
+    """Record that a run has ended because no input waits. `advance_store` records its runs itself.
 
     Without a record, a pipeline without new input would look as if its runs had stopped, and an error of an earlier
     attempt would stay its last state.
     """
-    with recorded(at.meta, "epoch", wish.run, wish.interval):
+    with recorded_run(at.meta, "epoch", wish.run, wish.interval):
         pass
 
 
-def advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
+def advance_store(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
     """Finish the open barrier, then take in all input that the run requests.
 
     If the pipeline decides where its epochs run and there is no input, Spark is not started.
 
     Raises: as tussock.jobs.driver.epoch.advance.
     """
-    with recorded(at.meta, "epoch", wish.run, wish.interval) as recording:
-        done = _advance(at, wish, where, progress)
+    with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
+        done = _advance_store(at, wish, where, progress)
         recording.ends = not done.needs_spark
     return done
 
 
-def _advance(at: PipelineStore, wish: Wish, where: Where, progress: Progress) -> Advanced:
+def _advance_store(at: PipelineStore, wish: Wish, where: Where, progress: Progress) -> Advanced:
     if where is Where.AS_SET:
         wish = replace(wish, clock=at.meta.moment_now())
-        if inject(at, wish) is None:
-            return Advanced((), at.meta.latest().epoch)
+        if inject_barrier(at, wish) is None:
+            return Advanced((), at.meta.read_latest().epoch)
     try:
         with runner_of(at, where, "epoch", progress) as runner:
-            done = driver.advance(runner, at.meta, wish, at.pipeline.epoch, progress)
+            done = driver.advance_store(runner, at.meta, wish, at.pipeline.epoch, progress)
     except SparkWantedError as err:
-        return Advanced((), at.meta.latest().epoch, needs_spark=True, why_spark=err.why)
-    return Advanced(tuple(done), at.meta.latest().epoch, where in (Where.HERE, Where.SMALL_HERE) and spark_must_ask(at))
+        return Advanced((), at.meta.read_latest().epoch, needs_spark=True, why_spark=err.why)
+    return Advanced(
+        tuple(done), at.meta.read_latest().epoch, where in (Where.HERE, Where.SMALL_HERE) and spark_must_ask(at)
+    )
 
 
 def spark_must_ask(at: PipelineStore) -> bool:
     """Return whether a source is held because only Spark can list it. Cost: reads the newest version."""
     return any(
-        hold.kind == HoldKind.NEEDS_SPARK for relation in at.meta.latest().catalog.live() for hold in relation.holds
+        hold.kind == HoldKind.NEEDS_SPARK
+        for relation in at.meta.read_latest().catalog.live_relations()
+        for hold in relation.holds
     )
 
 
@@ -201,7 +205,7 @@ def require_interval_not_held(at: PipelineStore, interval: Interval | None) -> N
 
     Cost: reads the newest version.
     """
-    require_not_held(at.meta.latest().catalog, interval)
+    require_not_held(at.meta.read_latest().catalog, interval)
 
 
 def require_none_paused_by_run(at: PipelineStore, run: Mapping[str, str]) -> None:
@@ -244,7 +248,7 @@ def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: I
         return
     from tussock.jobs.quality.arrival import MissingFilesError, missing_files
 
-    missing = missing_files(at.meta, at.meta.latest(), at.pipeline.arrival, [interval], at.now)
+    missing = missing_files(at.meta, at.meta.read_latest(), at.pipeline.arrival, [interval], at.now)
     for one in missing:
         if one.warns:
             log.warning("%s", one)
@@ -252,7 +256,7 @@ def require_arrived(at: PipelineStore, done: Sequence[EpochSummary], interval: I
         raise MissingFilesError(failing)
 
 
-def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:
+def pause_views(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> None:
     """Put a barrier in force that pauses these views and the views that read them. It supersedes an open barrier.
 
     Views that are already paused stay paused.
@@ -260,31 +264,35 @@ def pause(at: PipelineStore, views: Sequence[str], run: Mapping[str, str]) -> No
     Raises: InputError if a view is unknown or cannot be paused; LostRaceError.
     """
     barrier = at.meta.open_barrier()
-    catalog = at.meta.latest().catalog if barrier is None or barrier.catalog is None else barrier.catalog
-    paused = {r.name for r in catalog.live() if r.paused is not None}
+    catalog = at.meta.read_latest().catalog if barrier is None or barrier.catalog is None else barrier.catalog
+    paused = {r.name for r in catalog.live_relations() if r.paused is not None}
     if wanted := tuple(view for view in dict.fromkeys(views) if view not in paused):
-        abandon(at.meta, Detour(pause=wanted), run)
+        abandon_barrier(at.meta, Detour(pause=wanted), run)
 
 
 def go_around(at: PipelineStore, detour: Detour) -> Barrier:
     """Supersede the open barrier with one that avoids an input that blocks it. Raises as driver.supersede.abandon."""
-    return abandon(at.meta, detour)
+    return abandon_barrier(at.meta, detour)
 
 
-def commit(at: PipelineStore) -> HummockVersion:
+def commit_sealed(at: PipelineStore) -> HummockVersion:
     """Commit a sealed epoch. No effect if the epoch job committed it, which it does unless it was killed."""
-    if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.sealed(barrier.epoch)) is not None:
+    if (barrier := at.meta.open_barrier()) is not None and (sealed := at.meta.read_manifest(barrier.epoch)) is not None:
         at.meta.commit_epoch(sealed)
-    return at.meta.latest()
+    return at.meta.read_latest()
 
 
-def holder(at: PipelineStore, dag: str) -> str | None:
+def holding_run(at: PipelineStore, dag: str) -> str | None:
     """Return the run of `dag` whose epoch is open, or committed and unpublished.
 
     None without such an epoch, or if another program made it. Cost: two GETs, three if an epoch waits for its publish.
     """
-    version = at.meta.latest()
+    version = at.meta.read_latest()
     barrier = at.meta.barrier_after(version.epoch)
-    if barrier is None and version.published < version.epoch and (sealed := at.meta.sealed(version.epoch)) is not None:
+    if (
+        barrier is None
+        and version.published < version.epoch
+        and (sealed := at.meta.read_manifest(version.epoch)) is not None
+    ):
         barrier = at.meta.barrier_after(sealed.prev_epoch)
     return barrier.run.get("run") if barrier is not None and barrier.run.get("dag") == dag else None

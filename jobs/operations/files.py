@@ -22,7 +22,7 @@ def created_in_files(pipeline: Pipeline, kind: RelationKind) -> tuple[str, ...]:
     Empty if a file cannot be read; `tussock apply` reports that error. Cost: reads the files; 0.1 s for 1,000 views.
     """
     try:
-        created = [pair for _, text in pipeline.scripts() for pair in _created_in(text)]
+        created = [pair for _, text in pipeline.read_scripts() for pair in _created_in(text)]
     except InputError:
         return ()
     return tuple(dict.fromkeys(name for of_kind, name in created if of_kind is kind))

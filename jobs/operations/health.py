@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from tussock.jobs.driver.run_record import record_end, record_failure
-from tussock.jobs.facts.health import Trouble, unopened
+from tussock.jobs.facts.health import Trouble, trouble_of_unopened
 from tussock.jobs.facts.status import Status, status_of
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.operations.quality import find_refusal
@@ -49,8 +49,8 @@ def health_after_run(
 def health_of(found: FolderEntry) -> Sequence[Trouble]:
     """Return the troubles of a pipeline of the folder. Raises nothing that a user or a server causes."""
     if found.pipeline is None:
-        return () if found.error is None else (unopened(found.error, None),)
+        return () if found.error is None else (trouble_of_unopened(found.error, None),)
     try:
         return health_of_store(open_pipeline(found.pipeline)).troubles
     except (TussockError, OSError) as err:
-        return (unopened(err, found.pipeline),)
+        return (trouble_of_unopened(err, found.pipeline),)

@@ -8,7 +8,7 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sinks.manifest import TableState
 
 
-def lineage(at: PipelineStore, published: Publication) -> LineageFacts:
+def published_lineage(at: PipelineStore, published: Publication) -> LineageFacts:
     """Return the lineage of a publish's views since the previous publish. Cost: as facts.lineage.lineage_of."""
     before, _ = around_publish(at.meta, published.epoch)
     return lineage_of(

@@ -7,7 +7,7 @@ from tussock.jobs.operations.publication import Publication, around_publish, cha
 from tussock.jobs.operations.quality import has_suites
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.record import read_record
-from tussock.jobs.reading.intake import Intakes, SourceIntake, intakes
+from tussock.jobs.reading.intake import Intakes, SourceIntake, read_intakes
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.store import MetaStore
@@ -61,24 +61,24 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
     If there are more epochs than one call examines, every source is returned, without numbers. Cost: as
     tussock.jobs.reading.intake.intakes, and one call of `told` per source.
     """
-    meta, version = at.meta, at.meta.latest()
-    live = version.catalog.live()
+    meta, version = at.meta, at.meta.read_latest()
+    live = version.catalog.live_relations()
     sources = [(r, told(r.name)) for r in live if r.kind is RelationKind.SOURCE]
     since = max((one.epoch for _, one in sources), default=version.epoch)
     known = since == version.epoch or meta.has_epoch(since)  # False if the store was restored from a backup
     read = frozenset(id for r in live for id in r.depends_on)
     found = _SourceIntakes(
-        version, since if known else 0, intakes(meta, version.catalog, since, version.epoch), run, read
+        version, since if known else 0, read_intakes(meta, version.catalog, since, version.epoch), run, read
     )
     of_run = _of_run(meta, version, run) if any(one.again for _, one in sources) else frozenset[int]()
-    return tuple(found.news(r) for r, one in sources if found.may_have(r) or (one.again and r.id in of_run))
+    return tuple(found.news_of_source(r) for r, one in sources if found.may_have(r) or (one.again and r.id in of_run))
 
 
 def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) -> frozenset[int]:
     """Return the sources from which the run took something in, even if another run has reported it."""
     return frozenset(
         taken.source
-        for taken in intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found
+        for taken in read_intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found
         if taken.run == run
     )
 
@@ -101,11 +101,11 @@ class _SourceIntakes:
 
     def may_have(self, source: Relation) -> bool:
         """Return whether a source may have news."""
-        return bool(self._of(source)) or not self.intakes.whole
+        return bool(self._intakes_of(source)) or not self.intakes.whole
 
-    def news(self, source: Relation) -> SourceNews:
+    def news_of_source(self, source: Relation) -> SourceNews:
         """Return the news of a source."""
-        mine, version, since = self._of(source), self.version, self.since
+        mine, version, since = self._intakes_of(source), self.version, self.since
         own = bool(mine) and all(taken.run == self.run for taken in mine)
         if not self.intakes.whole:
             return SourceNews(source.name, version.epoch, version.id, since, files=None, bytes=None, rows=None, own=own)
@@ -116,7 +116,7 @@ class _SourceIntakes:
             source.name, version.epoch, version.id, since, len(items), sum(item.nbytes for item in items), rows, own
         )
 
-    def _of(self, source: Relation) -> tuple[SourceIntake, ...]:
+    def _intakes_of(self, source: Relation) -> tuple[SourceIntake, ...]:
         return tuple(taken for taken in self.intakes.found if taken.source == source.id)
 
 
@@ -128,15 +128,17 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
 
     Cost: one call of `told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
     """
-    meta, version = at.meta, at.meta.latest()
+    meta, version = at.meta, at.meta.read_latest()
     epoch, held = version.published, published_sight(version).held
     views = (
-        [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and r.name not in held] if epoch else []
+        [r for r in version.catalog.relations_at(epoch) if r.kind is RelationKind.VIEW and r.name not in held]
+        if epoch
+        else []
     )
     since = {r.name: at_ for r in views if (at_ := _news_since(meta, version, r, told(r.name))) is not None}
     if not since:
         return Publication(epoch, version.id, (), dict(held))
-    created = {r.name: r.created for r in version.catalog.at(epoch)}
+    created = {r.name: r.created for r in version.catalog.relations_at(epoch)}
     changed = changed_rows(meta, {view: at_ or max(0, created[view] - 1) for view, at_ in since.items()}, epoch)
     record = read_record(meta.objects, epoch) if has_suites(at) else None
     _, shown = around_publish(meta, epoch)
@@ -146,13 +148,13 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
 def _news_since(meta: MetaStore, version: HummockVersion, view: Relation, told: Told) -> int | None:
     """Return the epoch since which the view has news, 0 if the whole view is new, None without news."""
     lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a backup
-    if not (lost or told.again or (told.epoch < version.published and not _rests(version, view, told.epoch))):
+    if not (lost or told.again or (told.epoch < version.published and not _is_resting(version, view, told.epoch))):
         return None
     # A view that replaced another view of this name after the event is new as a whole.
     return told.epoch if told.epoch >= view.created and not lost else 0
 
 
-def _rests(version: HummockVersion, view: Relation, since: int) -> bool:
+def _is_resting(version: HummockVersion, view: Relation, since: int) -> bool:
     """Return whether a view is paused and did not change between `since` and its pause.
 
     False if the epochs between them are no longer listed, because the view may have changed in one of them.

@@ -38,12 +38,12 @@ def check_notifiers(pipeline: Pipeline, progress: Progress) -> None:
     """
     for name, settings in pipeline.notify.items():
         with unchanged_logging():
-            missing = _objection(str(pipeline.folder / FILE), f"notify.{name}", settings)
+            missing = _check_notifier(str(pipeline.folder / FILE), f"notify.{name}", settings)
         if missing is not None:
             progress(f"[notify.{name}] is not checked: {missing} is not installed here")
 
 
-def _objection(file: str, key: str, settings: NotifierSettings) -> str | None:
+def _check_notifier(file: str, key: str, settings: NotifierSettings) -> str | None:
     """Raise PipelineError for a mistake. Return the package that is not installed, or None."""
     path = settings.notifier
     module, _, name = path.rpartition(".")

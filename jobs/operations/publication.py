@@ -55,7 +55,7 @@ def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) ->
     before, version = around_publish(meta, epoch)
     mine = version.published == epoch  # otherwise it was published together with a later epoch
     seen_before, seen = published_sight(before), published_sight(version)
-    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not r.internal]
+    views = [r for r in version.catalog.relations_at(epoch) if r.kind is RelationKind.VIEW and not r.is_internal]
     views = [r for r in views if not stays_published(before, r, epoch)]
     news = [r for r in views if r.name not in seen.held and (not mine or seen_before.epoch_of(r.name) < epoch)]
     since = {r.name: seen_before.epoch_of(r.name) or max(0, r.created - 1) for r in news}
@@ -86,17 +86,17 @@ def around_publish(meta: MetaStore, epoch: int) -> tuple[HummockVersion, Hummock
 
     Cost: the newest version is tried first; an older publish is found by binary search.
     """
-    newest = meta.latest()
+    newest = meta.read_latest()
 
-    def shown(version: HummockVersion) -> bool:
+    def is_visible(version: HummockVersion) -> bool:
         if version.published == epoch == newest.published:
             return version.held == newest.held  # the same epoch was published again after a suite was corrected
         return version.published >= epoch
 
-    if newest.id > 0 and not shown(before := meta.version(newest.id - 1)):
+    if newest.id > 0 and not is_visible(before := meta.read_version(newest.id - 1)):
         return before, newest
-    first = bisect_left(range(newest.id + 1), True, key=lambda version_id: shown(meta.version(version_id)))
-    return meta.version(max(0, first - 1)), meta.version(first)
+    first = bisect_left(range(newest.id + 1), True, key=lambda version_id: is_visible(meta.read_version(version_id)))
+    return meta.read_version(max(0, first - 1)), meta.read_version(first)
 
 
 def changed_rows(meta: MetaStore, since: Mapping[str, int], until: int) -> dict[str, int]:
@@ -108,7 +108,7 @@ def changed_rows(meta: MetaStore, since: Mapping[str, int], until: int) -> dict[
     open_, looked_at = set(since), 0
     while open_ := {view for view in open_ if since[view] < epoch}:
         looked_at += 1
-        if looked_at > MOST_EPOCHS or (sealed := meta.sealed(epoch)) is None or sealed.rows is None:
+        if looked_at > MOST_EPOCHS or (sealed := meta.read_manifest(epoch)) is None or sealed.rows is None:
             return {view: rows for view, rows in changed.items() if view not in open_}
         for view in open_ & sealed.rows.keys():
             changed[view] += sealed.rows[view].rows_out

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from tussock.jobs.driver.publish import publish as let_see
+from tussock.jobs.driver.publish import publish_epoch as let_see
 from tussock.jobs.operations.alerts import let_go
 from tussock.jobs.operations.publication import Publication, publication_of
 from tussock.jobs.operations.quality import check_once, has_suites, record_news, record_unchecked, require_passed
@@ -16,7 +16,7 @@ from tussock.jobs.quality.record import (
 from tussock.statestore.progress import Progress, no_progress
 
 
-def publish(at: PipelineStore, epoch: int) -> Publication:
+def publish_epoch(at: PipelineStore, epoch: int) -> Publication:
     """Publish `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same result.
 
     Raises:
@@ -26,16 +26,16 @@ def publish(at: PipelineStore, epoch: int) -> Publication:
     try:
         record = _passed_record(at, epoch)
     except MissingRecordError:
-        version = at.meta.latest()
+        version = at.meta.read_latest()
         if epoch > version.published or version.held:
             raise
         return publication_of(at.meta, epoch, None)
     refused = frozenset[str]() if record is None else record.refused
-    _publish(at, epoch, [r.id for r in at.meta.latest().catalog.at(epoch) if r.name in refused])
+    _publish_epoch(at, epoch, [r.id for r in at.meta.read_latest().catalog.relations_at(epoch) if r.name in refused])
     return publication_of(at.meta, epoch, record)
 
 
-def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: str = "") -> int | None:
+def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unchecked: str = "") -> int | None:
     """Publish the newest committed epoch to readers, as far as it passes the gate, and to the tables of `[publish]`.
 
     The gate judges it first, unless the current suites have done so.
@@ -48,7 +48,7 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
     Raises: QualityGateError: suites failed, and nothing was published. HeldViewsError: suites failed, and everything
         but their views was published. QualitySuiteError.
     """
-    version = at.meta.latest()
+    version = at.meta.read_latest()
     epoch, record = version.epoch, None
     if epoch == version.published and not version.held:
         return None
@@ -57,14 +57,14 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
             return None
         if unchecked and has_suites(at):
             record_unchecked(at, epoch, unchecked)
-        _publish(at, epoch, None)
+        _publish_epoch(at, epoch, None)
     else:
         record = check_once(at, epoch, progress)
         for line in record_news(at, record):
             progress(line)
         require_passed(at, record)
-        publish(at, epoch)
-    after = at.meta.latest()
+        publish_epoch(at, epoch)
+    after = at.meta.read_latest()
     news = (after.published, after.held) != (version.published, version.held)
     if news:
         progress(f"published epoch {epoch}")
@@ -77,13 +77,16 @@ def release(at: PipelineStore, progress: Progress = no_progress, *, unchecked: s
     return epoch if news else None
 
 
-def _publish(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
+def _publish_epoch(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
     let_see(at.meta, epoch, refused)
     let_go(at)
 
 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
-    """Return the record of an epoch that passed the gate; None if the pipeline has no suites. Raises as `publish`."""
+    """Return the record of an epoch that passed the gate; None if the pipeline has no suites.
+
+    Raises as `publish_epoch`.
+    """
     if not has_suites(at):
         return None
     record = require_judged(at.meta.objects, epoch)

@@ -25,7 +25,7 @@ from tussock.jobs.quality.record import (
 )
 from tussock.jobs.quality.suite import read_suites
 from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
-from tussock.jobs.settings.user_files import writing
+from tussock.jobs.settings.user_files import errors_of_writing
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 def has_suites(at: PipelineStore) -> bool:
     """Return whether the pipeline has suites or assertions. Cost: two directory listings."""
     quality = at.pipeline.quality
-    return bool(at.pipeline.arrival) or (quality is not None and bool(quality.suites() or quality.assertions()))
+    return bool(at.pipeline.arrival) or (
+        quality is not None and bool(quality.list_suites() or quality.list_assertions())
+    )
 
 
 def checks_each_view(at: PipelineStore) -> bool:
@@ -125,17 +127,17 @@ def propose(at: PipelineStore, view: str) -> Path:
     Raises: UnknownRelationError; SuiteThereError if the view has a suite; NoEpochYetError.
     Cost: reads the view.
     """
-    from tussock.jobs.catalog.definition import find
+    from tussock.jobs.catalog.definition import find_relation
     from tussock.jobs.quality.epoch_check import NoEpochYetError
     from tussock.jobs.quality.propose import proposed
     from tussock.jobs.reading.reader import key_of, relation_rows
 
     quality = at.pipeline.quality
     folder = at.pipeline.folder / QUALITY_FOLDER if quality is None else quality.folder
-    if (epoch := at.meta.latest().epoch) == 0:
+    if (epoch := at.meta.read_latest().epoch) == 0:
         raise NoEpochYetError(at.pipeline.name)
-    with at.meta.reading(epoch) as version:
-        relation = find(version.catalog, view)
+    with at.meta.open_for_reading(epoch) as version:
+        relation = find_relation(version.catalog, view)
         file = folder / f"{relation.name}.json"
         if file.exists():
             raise SuiteThereError(str(file))
@@ -145,7 +147,7 @@ def propose(at: PipelineStore, view: str) -> Path:
         key = key_of(relation)
         visible = [names[place] for place in key] if all(place < len(names) for place in key) else []
         document = proposed(rows, visible)
-    with writing(file):
+    with errors_of_writing(file):
         folder.mkdir(exist_ok=True)
         file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return file
@@ -165,7 +167,7 @@ def record_news(at: PipelineStore, record: QualityRecord) -> Iterator[str]:
 
     Cost: two GETs if there are warnings.
     """
-    published = at.meta.latest().published if any(view.warnings for view in record.views) else 0
+    published = at.meta.read_latest().published if any(view.warnings for view in record.views) else 0
     yield from record_lines(record, read_record(at.meta.objects, published) if 0 < published < record.epoch else None)
 
 
@@ -178,7 +180,7 @@ def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:
 def require_passed(at: PipelineStore, record: QualityRecord) -> None:
     """Raises QualityGateError if suites failed and the gate judges the whole pipeline."""
     if not record.passed and not checks_each_view(at):
-        raise QualityGateError(record, at.meta.latest().published)
+        raise QualityGateError(record, at.meta.read_latest().published)
 
 
 def find_refusal(at: PipelineStore, epoch: int) -> str | None:
@@ -190,7 +192,7 @@ def find_refusal(at: PipelineStore, epoch: int) -> str | None:
         return None
     if record.was_published:
         return f"epoch {epoch} did not pass its suites, but was published{record.publisher} before they ran"
-    published = at.meta.latest().published
+    published = at.meta.read_latest().published
     return f"epoch {epoch} is not published, because suites failed" if published < epoch else None
 
 
@@ -199,7 +201,7 @@ def require_none_held_back(at: PipelineStore, epoch: int) -> None:
     record = read_record(at.meta.objects, epoch)
     if record is None or record.passed:
         return
-    version = at.meta.latest()
+    version = at.meta.read_latest()
     newest = read_record(at.meta.objects, version.published) if version.published > epoch else None
     left = tuple(one for one in record.views if one.failures and not _is_corrected(one, epoch, version, newest))
     if left:
@@ -211,7 +213,10 @@ def _is_corrected(failed: ViewQuality, epoch: int, version: HummockVersion, newe
 
     If it held back nothing that exists, the record of the published epoch decides (`newest`; None: that is `epoch`).
     """
-    sight, names = published_sight(version), {relation.name for relation in version.catalog.at(version.published)}
+    sight, names = (
+        published_sight(version),
+        {relation.name for relation in version.catalog.relations_at(version.published)},
+    )
     if seen := [sight.epoch_of(name) for name in failed.held_back if name in names]:
         return min(seen) > epoch
     return newest is not None and not newest.unchecked and failed.view not in newest.failed
@@ -222,4 +227,4 @@ def failure(at: PipelineStore, epoch: int) -> str | None:
     record = read_record(at.meta.objects, epoch)
     if record is None or record.passed:
         return None
-    return str(QualityGateError(record, at.meta.latest().published))
+    return str(QualityGateError(record, at.meta.read_latest().published))

@@ -7,7 +7,16 @@ from tussock.jobs.upkeep import rebalance as upkeep
 from tussock.jobs.upkeep.rebalance import MoveVerdict, Rebalance, UnitShare, UnitsInFileError, VnodeHotKey
 from tussock.statestore.meta.version import HummockVersion
 
-__all__ = ["Planned", "Rebalance", "measure", "move", "move_objection", "plan", "require_units_of_file", "verify"]
+__all__ = [
+    "Planned",
+    "Rebalance",
+    "commit_mapping",
+    "measure_units",
+    "move_objection",
+    "plan_moves",
+    "require_units_of_file",
+    "verify_mapping",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +32,12 @@ class Planned:
         return self.rebalance.verdict is MoveVerdict.MOVE
 
 
-def measure(at: PipelineStore) -> tuple[UnitShare, ...]:
+def measure_units(at: PipelineStore) -> tuple[UnitShare, ...]:
     """Return the share and the load of each parallel unit."""
-    return upkeep.plan(upkeep.measure(at.meta)).before
+    return upkeep.plan_rebalance(upkeep.measure_loads(at.meta)).before
 
 
-def plan(at: PipelineStore, units: int | None, target: float | None, approved: str | None = None) -> Planned:
+def plan_moves(at: PipelineStore, units: int | None, target: float | None, approved: str | None = None) -> Planned:
     """Plan moves: to another number of units, or away from units that carry more than `target` times the mean.
 
     Args:
@@ -37,8 +46,8 @@ def plan(at: PipelineStore, units: int | None, target: float | None, approved: s
 
     Raises: SettingError; OtherMovesError.
     """
-    measured = upkeep.measure(at.meta)
-    found = upkeep.plan(measured, units, at.pipeline.rebalance.target if target is None else target)
+    measured = upkeep.measure_loads(at.meta)
+    found = upkeep.plan_rebalance(measured, units, at.pipeline.rebalance.target if target is None else target)
     if approved:
         upkeep.require_approved(found, approved)
     return Planned(found, upkeep.cause_of(at.meta, measured, found))
@@ -58,19 +67,19 @@ def move_objection(at: PipelineStore, units: int | None) -> str | None:
     return None
 
 
-def move(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:
+def commit_mapping(at: PipelineStore, rebalance: Rebalance) -> HummockVersion:
     """Commit a plan's mapping. No effect if it is already in force.
 
     Raises: LostRaceError if another mapping was committed in between; UnitsInFileError if pipeline.toml now sets
         another number of units.
     """
     require_units_of_file(at, None if rebalance.target is not None else rebalance.planned.unit_count)
-    return upkeep.move(at.meta, rebalance)
+    return upkeep.move_vnodes(at.meta, rebalance)
 
 
-def verify(at: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
+def verify_mapping(at: PipelineStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
     """Check that the plan's mapping is in force and that each SST's index can be read, and return the new shares.
 
     Raises: OtherMappingError; MissingSstError, DamagedSstError.
     """
-    return upkeep.verify(at.meta, rebalance)
+    return upkeep.verify_rebalance(at.meta, rebalance)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.run_record import recorded
+from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.operations.epochs import Advanced, pace_of, wish_of
 from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
@@ -28,7 +28,7 @@ class Begun:
     resumed: int | None = None
 
 
-def look(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
+def preview_restatement(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Restating:
     """Return the changes that restating a source would make. Changes nothing. Raises as Restating."""
     return Restating(at.meta, source, restated, run, pace_of(at))
 
@@ -36,20 +36,20 @@ def look(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, s
 def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
     """Return the number of removed and of added rows. Starts Spark if only Spark reads the files. Cost: reads them."""
     with ExitStack() as stack:
-        return restating.rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
+        return restating.count_rows(lambda: stack.enter_context(spark_of(at.pipeline, "restate")))
 
 
-def restate(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
+def restate_source(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
     what = f"restate {restating.found.source}"
-    with recorded(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
-        restating.begin()
+    with recorded_run(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
+        restating.inject_barrier()
         done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
-    return Advanced(() if done is None else (done,), at.meta.latest().epoch)
+    return Advanced(() if done is None else (done,), at.meta.read_latest().epoch)
 
 
-def begin(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
+def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
     """Put the barrier of a restatement in force, for the epoch job. No effect if this run's barrier is already open.
 
     Raises: EpochUnderWayError if another run's barrier is open; CannotRestateError; UnknownRelationError.
@@ -58,6 +58,6 @@ def begin(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, 
         return Begun(None, barrier.epoch)
     if not restated.item and restated.interval is None:
         raise CannotRestateError(source, "neither a file nor an interval is given")
-    restating = look(at, source, restated, run)
-    restating.begin()
+    restating = preview_restatement(at, source, restated, run)
+    restating.inject_barrier()
     return Begun(restating.found)

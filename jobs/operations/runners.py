@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tussock.jobs.driver.runner import AutoRunner, LevelRunner, cores, no_spark
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, count_cores, no_spark
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import Runner, is_local_master
@@ -36,7 +36,7 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
 
     With `HERE` and `SMALL_HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
-    workers = at.pipeline.epoch.workers or cores()
+    workers = at.pipeline.epoch.workers or count_cores()
     policy = FlushPolicy()
     if where in (Where.HERE, Where.SMALL_HERE):
         yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, policy, workers)

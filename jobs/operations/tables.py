@@ -25,18 +25,18 @@ def publish_tables(
 
     Raises: PipelineError if the pipeline has no `[publish]`; as `tussock.jobs.sinks.publication.publish_tables`.
     """
-    with _sinks(at) as (settings, sink_of):
+    with _open_sinks(at) as (settings, sink_of):
         return publication.publish_tables(at.meta, settings, sink_of, epoch, progress)
 
 
 def tidy_tables(at: PipelineStore, progress: Progress = no_progress) -> None:
     """Merge the tables' small files, and remove states older than `[publish] keep`. Raises as `publish_tables`."""
-    with _sinks(at) as (settings, sink_of):
+    with _open_sinks(at) as (settings, sink_of):
         publication.tidy_tables(at.meta, settings, sink_of, at.clock_ms(), progress)
 
 
 @contextmanager
-def _sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.SinkOf]]:
+def _open_sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.SinkOf]]:
     """Yield `[publish]` and a factory of its sinks; a Spark application runs during the block if they need it."""
     if (settings := at.pipeline.publish) is None:
         raise PipelineError(
@@ -69,7 +69,7 @@ def tables_published(at: PipelineStore, reported: Callable[[str], int]) -> tuple
 
     Cost: two GETs, and a HEAD per table.
     """
-    epoch = at.meta.latest().published
+    epoch = at.meta.read_latest().published
     tables: dict[str, TableState] = {}
     for relation, state in tables_at(at, epoch).items():
         known = reported(relation)

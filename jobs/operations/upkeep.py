@@ -5,7 +5,7 @@ from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep import vacuum as vacuums
 from tussock.jobs.upkeep.vacuum import Cleaning
 from tussock.statestore.errors import InputError
-from tussock.statestore.hummock.amplification import Amplification, measure
+from tussock.statestore.hummock.amplification import Amplification, measure_amplification
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.version import HummockVersion
@@ -21,37 +21,37 @@ class NoSuchPinError(InputError):
         return f"no pin is held by {self.found!r}; `tussock pin list` lists all pins"
 
 
-def retain(at: PipelineStore) -> HummockVersion:
+def raise_floor(at: PipelineStore) -> HummockVersion:
     """Apply the pipeline's retention: epochs below the floor become unreadable. The floor never goes back."""
     vacuums.apply_retention(at.meta, at.pipeline.upkeep.retention)
-    return at.meta.latest()
+    return at.meta.read_latest()
 
 
-def vacuum(at: PipelineStore) -> Cleaning:
+def vacuum_store(at: PipelineStore) -> Cleaning:
     """Remove objects that no reader can need and no writer can commit. Does not raise the floor."""
-    return vacuums.sweep(at.meta)
+    return vacuums.sweep_store(at.meta)
 
 
-def clean(
+def clean_store(
     at: PipelineStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
 ) -> Cleaning:
     """Apply a retention, then vacuum; with `dry_run`, change nothing. Raises SettingError if nothing would be kept."""
-    return vacuums.clean(at.meta, retention, dry_run=dry_run, progress=progress)
+    return vacuums.clean_store(at.meta, retention, dry_run=dry_run, progress=progress)
 
 
-def shape(at: PipelineStore) -> Amplification:
+def measure_levels(at: PipelineStore) -> Amplification:
     """Measure the levels and their read, space and write amplification."""
-    return measure(at.meta, CompactionOptions())
+    return measure_amplification(at.meta, CompactionOptions())
 
 
-def pin(at: PipelineStore, epoch: int | None, span_ms: int) -> Pin:
+def pin_epoch(at: PipelineStore, epoch: int | None, span_ms: int) -> Pin:
     """Keep an epoch (None: the published one) readable for `span_ms` milliseconds."""
-    return at.meta.pin(at.meta.latest().published if epoch is None else epoch, span_ms)
+    return at.meta.pin_epoch(at.meta.read_latest().published if epoch is None else epoch, span_ms)
 
 
-def unpin(at: PipelineStore, holder: str) -> int:
+def remove_pins(at: PipelineStore, holder: str) -> int:
     """Remove the pins of a holder and return their number. Raises NoSuchPinError."""
-    held = [pin for pin in at.meta.pins() if pin.holder == holder]
+    held = [pin for pin in at.meta.all_pins() if pin.holder == holder]
     if not held:
         raise NoSuchPinError(holder)
     for one in held:

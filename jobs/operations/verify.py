@@ -7,11 +7,11 @@ from tussock.jobs.verify.record import NothingToVerifyError, Verification
 from tussock.statestore.progress import Progress
 
 
-def verify(
+def verify_views(
     at: PipelineStore, *views: str, percent: int, epoch: int | None = None, repair: bool, progress: Progress
 ) -> Verification:
     """Verify views as `Session.verify` does, in a Spark application with the pipeline's settings."""
-    if not at.meta.latest().published:
+    if not at.meta.read_latest().published:
         raise NothingToVerifyError  # before Spark starts
     with (
         spark_of(at.pipeline, "verify") as spark,

@@ -17,7 +17,7 @@ from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.equal_parts import equal_parts
 from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.expression_text import expression_text
-from tussock.jobs.logical.expression_tree import calls_of_spark, renumbered
+from tussock.jobs.logical.expression_tree import calls_of_spark, renumber_columns
 from tussock.jobs.plan.fragments import Fragment, Output
 from tussock.jobs.plan.streams.aggregate import plan_aggregate
 from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream, Upstream
@@ -61,11 +61,13 @@ def plan_view(
     """
     plan, order = with_order(plan)
     builder = Builder(upstream, first_table_id, plan_stream, equal_parts(plan))
-    stream = builder.visible_first(builder.stream(plan), len(plan.fields))
+    stream = builder.visible_first(builder.plan_stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
-        stream = builder.exchange(stream, stream.key)
-    stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order))
-    builder.close(stream)
+        stream = builder.add_exchange(stream, stream.key)
+    stream = builder.append_node(
+        stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order)
+    )
+    builder.close_fragment(stream)
     (table_id,) = stream.draft.operators[-1].tables
     _require_computable(builder.closed)
     output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order))
@@ -96,10 +98,10 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
         case logical.Filter(logical.Window()) if (limited := group_limit(plan)) is not None:
             return plan_group_top_n(builder, *limited)
         case logical.Filter(input, condition):
-            below = builder.stream(input)
-            return builder.filtered(below, renumbered(condition, below.visible))
+            below = builder.plan_stream(input)
+            return builder.filter_rows(below, renumber_columns(condition, below.visible))
         case logical.Project(input, exprs):
-            return builder.project(builder.stream(input), exprs)
+            return builder.project_columns(builder.plan_stream(input), exprs)
         case logical.Expand():
             return plan_expand(builder, plan)
         case logical.Generate():
@@ -117,7 +119,7 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
         case logical.TopN():
             return plan_top_n(builder, plan)
         case logical.Sort(input):  # below a join, which keeps no order
-            return builder.stream(input)
+            return builder.plan_stream(input)
         case logical.Window():
             return plan_window(builder, plan)
         case _:

@@ -32,8 +32,8 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
         case Project(input, exprs, fields):
             below, places = with_order(input)
             columns = [Column(o.column, below.fields[o.column].type) for o in places]
-            wide, at = _joined(exprs, columns)
-            return _projected(below, fields, wide), tuple(
+            wide, at = _merge_exprs(exprs, columns)
+            return _project_onto(below, fields, wide), tuple(
                 msgspec.structs.replace(o, column=at[i]) for i, o in enumerate(places)
             )
         case _:
@@ -43,15 +43,15 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
 def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Order, ...]]:
     """The plan with a column for each expression of an order, and the order by columns, each column once."""
     own = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
-    wide, at = _joined(own, [k.expr for k in order])
-    below = plan if len(wide) == len(own) else _projected(plan, plan.fields, wide)
+    wide, at = _merge_exprs(own, [k.expr for k in order])
+    below = plan if len(wide) == len(own) else _project_onto(plan, plan.fields, wide)
     by_column: dict[int, Order] = {}
     for key, column in zip(order, at, strict=True):
         by_column.setdefault(column, Order(column, key.descending, key.nulls_last))
     return below, tuple(by_column.values())
 
 
-def _joined(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[int]]:
+def _merge_exprs(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[int]]:
     """The expressions, then those others that are not among them, and the position of each other."""
     wide = list(exprs)
     for other in others:
@@ -60,6 +60,6 @@ def _joined(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, 
     return tuple(wide), [wide.index(other) for other in others]
 
 
-def _projected(plan: Plan, fields: Sequence[Field], exprs: tuple[Expr, ...]) -> Plan:
+def _project_onto(plan: Plan, fields: Sequence[Field], exprs: tuple[Expr, ...]) -> Plan:
     """A projection whose first columns have these fields. The others have no name, since no reader sees them."""
     return Project(plan, exprs, (*fields, *(Field("", e.type) for e in exprs[len(fields) :])))

@@ -26,7 +26,7 @@ from tussock.jobs.catalog.fed_tables import fed_by_source
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.quality.record import SUBJECT, Failure, ViewQuality
 from tussock.jobs.quality.suite import REPORTS
-from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, intakes
+from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, read_intakes
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.tables import ArrivalRule
@@ -112,7 +112,7 @@ class MissingFiles:
 
 def require_sources(rules: Mapping[str, ArrivalRule], catalog: Catalog) -> None:
     """Raise UnknownArrivalError for a rule about something that is no source of the catalog."""
-    names = [relation.name for relation in catalog.live() if source_of(relation) is not None]
+    names = [relation.name for relation in catalog.live_relations() if source_of(relation) is not None]
     for name in rules:
         if name not in names:
             raise UnknownArrivalError(name, tuple(sorted(names)))
@@ -178,9 +178,9 @@ def _after(intervals: Sequence[Interval]) -> Interval:
 def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: int) -> list[Interval]:
     """Return the newest intervals of a schedule that have ended, newest first."""
     ticks = Ticks(schedule.cron, name_of(time_zone))
-    ends = ticks.latest(now, most + 1)
-    if schedule.end is not None and (begins := ticks.latest(schedule.end, most)) and begins[-1] < ends[-2]:
-        ends = [*begins, ticks.following(begins[-1])]
+    ends = ticks.latest_ticks(now, most + 1)
+    if schedule.end is not None and (begins := ticks.latest_ticks(schedule.end, most)) and begins[-1] < ends[-2]:
+        ends = [*begins, ticks.tick_after(begins[-1])]
     zone = tzinfo_of(time_zone)
     found = [
         Interval(start.astimezone(zone), end.astimezone(zone))
@@ -205,11 +205,13 @@ def judge_arrivals(
     require_sources(pipeline.arrival, catalog)
     rejecting = fed_by_source(catalog, Port.REJECTS)
     rules = {relation.id: rule for relation, _, rule in _ruled(version, pipeline.arrival)}
-    judged = {r.id: r for r in catalog.live() if source_of(r) is not None and (r.id in rules or r.name in rejecting)}
+    judged = {
+        r.id: r for r in catalog.live_relations() if source_of(r) is not None and (r.id in rules or r.name in rejecting)
+    }
     if not judged or since >= epoch:
         return []
     by_source: dict[int, list[SourceIntake]] = defaultdict(list)
-    searched = intakes(meta, catalog, since, epoch)
+    searched = read_intakes(meta, catalog, since, epoch)
     for intake in searched.found:
         if intake.source in judged:
             by_source[intake.source].append(intake)
@@ -222,7 +224,9 @@ def judge_arrivals(
         failures = tuple(_failures(rule, _batches(parts), rejects, whole=searched.whole))
         unseen = () if searched.whole else (Failure(*_UNSEEN),)
         holds = tuple(
-            r.name for r in catalog.live() if r.kind is RelationKind.VIEW and id_ in r.depends_on and not r.internal
+            r.name
+            for r in catalog.live_relations()
+            if r.kind is RelationKind.VIEW and id_ in r.depends_on and not r.is_internal
         )
         rows = sum(part.rows or 0 for part in parts)
         warns = rule.severity in REPORTS
@@ -248,7 +252,7 @@ def digest_of(rules: Mapping[str, ArrivalRule]) -> str:
 def _ruled(
     version: HummockVersion, rules: Mapping[str, ArrivalRule]
 ) -> Iterator[tuple[Relation, CreateSource, ArrivalRule]]:
-    for relation in version.catalog.live():
+    for relation in version.catalog.live_relations():
         if (statement := source_of(relation)) is not None and relation.name in rules:
             yield relation, statement, rules[relation.name]
 

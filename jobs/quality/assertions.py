@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.quality.record import NOT_APPLIED, SAMPLE_KEYS, Failure, ViewQuality, stays_published
 from tussock.jobs.quality.suite import GATES, REPORTS, QualitySuiteError
 from tussock.jobs.reading.reader import scan_relation
@@ -63,7 +63,8 @@ class Assertion:
 def read_assertions(pipeline: Pipeline) -> list[Assertion]:
     """Read the assertions of a pipeline. Raises QualitySuiteError for an invalid header; PipelineError."""
     return [
-        Assertion(path, text.strip().rstrip("; \n\t"), _severity(path, text)) for path, text in pipeline.assertions()
+        Assertion(path, text.strip().rstrip("; \n\t"), _severity(path, text))
+        for path, text in pipeline.read_assertions()
     ]
 
 
@@ -94,7 +95,7 @@ def _without_header(select: str) -> str:
 def assertion_statements(assertions: Sequence[Assertion]) -> Iterator[tuple[Path, str]]:
     """Yield the statements that create the hidden views, each with its file."""
     for one in assertions:
-        yield one.file, f"CREATE MATERIALIZED VIEW {quoted(one.view)} AS\n{one.select}"
+        yield one.file, f"CREATE MATERIALIZED VIEW {quote_name(one.view)} AS\n{one.select}"
 
 
 def judge_assertions(

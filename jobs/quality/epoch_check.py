@@ -98,7 +98,7 @@ def check_epoch(
     Cost: see above.
     """
     docs = None if pipeline.quality is None else pipeline.quality.docs
-    with meta.reading(epoch) as version:
+    with meta.open_for_reading(epoch) as version:
         suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
         request = _Request(suites, assertions, docs, costs=costs)
         record = _check(spark, meta, pipeline, version, epoch, request)
@@ -135,9 +135,9 @@ def check_suites(
         or (unknown := next((view for view in views if view not in known), None)) is not None
     ):
         raise NoSuiteError(pipeline.name, "" if not (known or pipeline.arrival) else str(unknown), tuple(known))
-    if (epoch := meta.latest().epoch if epoch is None else epoch) == 0:
+    if (epoch := meta.read_latest().epoch if epoch is None else epoch) == 0:
         raise NoEpochYetError(pipeline.name)
-    with meta.reading(epoch) as version:
+    with meta.open_for_reading(epoch) as version:
         chosen = [suite for suite in suites if not views or suite.view in views]
         asserted = [one for one in assertions if not views or one.name in views]
         request = _Request(chosen, asserted, None, again, costs, only_views=bool(views))
@@ -236,7 +236,9 @@ def _check(
     epoch: int,
     request: _Request,
 ) -> QualityRecord:
-    relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
+    relations = {
+        relation.name: relation for relation in version.catalog.relations_at(epoch) if output_of(relation) is not None
+    }
     suites: list[Suite] = []
     broken: dict[str, ViewQuality] = {}
     for suite in request.suites:
@@ -290,7 +292,7 @@ def _judged_since(meta: "MetaStore", version: HummockVersion, epoch: int) -> int
         return version.published if passed else refused
     if refused < epoch:
         return refused
-    sealed = meta.sealed(epoch)
+    sealed = meta.read_manifest(epoch)
     return epoch if sealed is None else sealed.prev_epoch
 
 

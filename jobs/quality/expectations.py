@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import Any
 
 from tussock.jobs.kernels.patterns import pattern_objection
-from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.quality.suite import history_of
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -48,7 +48,7 @@ class Number:
 
         It also stands for the number's SQL: a number with other SQL needs another kind.
         """
-        return " ".join([self.kind, *(", ".join(map(quoted, self.columns)),) * bool(self.columns)])
+        return " ".join([self.kind, *(", ".join(map(quote_name, self.columns)),) * bool(self.columns)])
 
 
 ROWS = Number("rows")
@@ -64,7 +64,7 @@ class Ignored(StrEnum):
     def condition(self, columns: Sequence[str]) -> str:
         """Return the SQL condition of these rows. Requires: not NONE."""
         joined = " AND " if self is Ignored.ALL_MISSING else " OR "
-        return f"({joined.join(f'{quoted(column)} IS NULL' for column in columns)})"
+        return f"({joined.join(f'{quote_name(column)} IS NULL' for column in columns)})"
 
     def number(self, columns: tuple[str, ...]) -> dict[Number, str]:
         """Return the number of these rows, with its SQL; none for NONE."""
@@ -186,9 +186,9 @@ def condition_sql(condition: Any) -> str | None:
             return text
         case {"type": "comparison", "column": {"name": str(name)}, "operator": str(sign), "parameter": value}:
             literal = _literal(value)
-            return f"{quoted(name)} {sign} {literal}" if literal and sign in _SIGNS else None
+            return f"{quote_name(name)} {sign} {literal}" if literal and sign in _SIGNS else None
         case {"type": "nullity", "column": {"name": str(name)}, "is_null": bool(is_null)}:
-            return f"{quoted(name)} IS {'' if is_null else 'NOT '}NULL"
+            return f"{quote_name(name)} IS {'' if is_null else 'NOT '}NULL"
         case {"type": "and" | "or" as kind, "conditions": [*parts]} if parts:
             texts = [condition_sql(part) for part in parts]
             return f" {kind.upper()} ".join(f"({text})" for text in texts) if all(texts) else None
@@ -286,7 +286,7 @@ def _aggregate(name: str, sql: str, families: frozenset[str]) -> _Judge:
     def judge(given: Arguments, types: Types) -> _Answer:
         column = str(given.get("column", ""))
         why = _column_objection(types, column, families) or _bounds_objection(given, _is_number_or_date)
-        return why or Needs({Number(name, (column,)): sql.replace("{}", quoted(column)), **_nulls(column)})
+        return why or Needs({Number(name, (column,)): sql.replace("{}", quote_name(column)), **_nulls(column)})
 
     return judge
 
@@ -384,7 +384,7 @@ def _by_value(
         column = str(given.get("column", ""))
         if why := _column_objection(types, column, families):
             return why
-        met, why = condition(quoted(column), _family(types, column), given)
+        met, why = condition(quote_name(column), _family(types, column), given)
         arguments = {name: given[name] for name in names if name in given and given[name] is not False}
         return why or _failing(metric, (column,), arguments, Ignored.ANY_MISSING, f"NOT ({met})")
 
@@ -396,7 +396,7 @@ def _null(metric: str, fails: str) -> _Judge:
         column = str(given.get("column", ""))
         if column not in types:
             return f"column {column!r}"
-        return _failing(metric, (column,), {}, Ignored.NONE, f"{quoted(column)} {fails}")
+        return _failing(metric, (column,), {}, Ignored.NONE, f"{quote_name(column)} {fails}")
 
     return judge
 
@@ -477,7 +477,7 @@ def _greater(given: Arguments, types: Types) -> _Answer:
         return why
     if not (_has_doubles(types, pair) or _have_common_type(types, pair)):
         return f"columns {list(pair)!r} have no common decimal type"  # Spark rounds them to compare them
-    a, b = (quoted(str(column)) for column in pair)
+    a, b = (quote_name(str(column)) for column in pair)
     met = f"{a} >= {b} OR {a} <=> {b}" if or_equal else f"{a} > {b}"
     return _of_pair("column_pair_values.a_greater_than_b", pair, given, {"or_equal": True} if or_equal else {}, met)
 
@@ -487,7 +487,7 @@ def _equal(given: Arguments, types: Types) -> _Answer:
     families = _TEXT if _family(types, pair[0]) == "string" else _INTEGERS
     if why := "".join(_column_objection(types, column, families) for column in pair):
         return why
-    a, b = (quoted(str(column)) for column in pair)
+    a, b = (quote_name(str(column)) for column in pair)
     return _of_pair("column_pair_values.equal", pair, given, {}, f"{a} <=> {b}")
 
 
@@ -505,7 +505,7 @@ def _unique_within_record(given: Arguments, types: Types) -> _Answer:
     families = _TEXT if _family(types, columns[0]) == "string" else _INTEGERS
     if why := "".join(_column_objection(types, column, families) for column in columns):
         return why
-    equal = (f"{quoted(a)} <=> {quoted(b)}" for a, b in combinations(columns, 2))
+    equal = (f"{quote_name(a)} <=> {quote_name(b)}" for a, b in combinations(columns, 2))
     return _failing("select_column_values.unique.within_record", columns, {}, ignored, " OR ".join(equal))
 
 

@@ -368,7 +368,7 @@ class MeasureReader:
         relation = self.relations.get(name)
         return (
             relation is not None
-            and relation.internal
+            and relation.is_internal
             and self.view.id in relation.depends_on
             and not relation.paused_at(self.epoch)
             and columns <= {column.name for column in relation.columns}

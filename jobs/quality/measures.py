@@ -1,6 +1,6 @@
 """Measures: the hidden views that answer a suite. Each epoch maintains them at the cost of its changes.
 
-Readers do not see them (`Relation.internal`). A view has at most these, for all rows and for each row condition:
+Readers do not see them (`Relation.is_internal`). A view has at most these, for all rows and for each row condition:
 
     __quality__<view>_numbers_<digest>      one row: counts, sums, means, extremes, numbers of failing rows
     __quality__<view>_values_<digest>       the distinct values of a column, with their counts
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.quality.expectations import ROWS, Duplicates, Ignored, Needs, Number, RowRule, find_needs
 from tussock.jobs.quality.suite import Suite, relation_of
 from tussock.jobs.quality.text import item_text
@@ -140,14 +140,14 @@ def repeated_column(place: int) -> str:
 
 def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str, str]]:
     """Yield the hidden views of some measures: (name, SELECT)."""
-    name, condition = quoted(view.name), measures.condition
+    name, condition = quote_name(view.name), measures.condition
     rows = f"FROM {name}"
     meets = f"({condition}\n)"  # the line ends here, because the condition may end with a comment
     where = f" WHERE {meets}" if condition else ""
-    columns = ", ".join(f"{sql} AS {quoted(number.column)}" for number, sql in measures.numbers.items())
+    columns = ", ".join(f"{sql} AS {quote_name(number.column)}" for number, sql in measures.numbers.items())
     yield numbers_view(view.name, condition), f"SELECT {columns} {rows}{where}"
     for column in measures.values:
-        value = quoted(column)
+        value = quote_name(column)
         filled = f"{value} IS NOT NULL" + (f" AND {meets}" if condition else "")
         yield (
             values_view(view.name, condition, column),
@@ -157,7 +157,7 @@ def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str,
         if not is_unique_by_key(view, duplicates.columns):
             yield repeated_view(view.name, condition, duplicates), _repeated_select(rows, meets, condition, duplicates)
     if measures.rules:
-        flags = ", ".join(f"{rule.fails} AS {quoted(rule.flag)}" for rule in measures.rules.values())
+        flags = ", ".join(f"{rule.fails} AS {quote_name(rule.flag)}" for rule in measures.rules.values())
         fails = " OR ".join(f"({rule.fails})" for rule in measures.rules.values())
         also = f"{meets} AND " if condition else ""
         yield failing_view(view.name, condition), f"SELECT *, {flags} {rows} WHERE {also}({fails})"
@@ -166,7 +166,7 @@ def select_statements(view: Relation, measures: Measures) -> Iterator[tuple[str,
 
 
 def _repeated_select(rows: str, meets: str, condition: str, duplicates: Duplicates) -> str:
-    names = [quoted(column) for column in duplicates.columns]
+    names = [quote_name(column) for column in duplicates.columns]
     picked = ", ".join(f"{name} AS {repeated_column(place)}" for place, name in enumerate(names))
     judged = [] if duplicates.ignored is Ignored.NONE else [f"NOT {duplicates.ignored.condition(duplicates.columns)}"]
     conditions = [*judged, *([meets] if condition else [])]
@@ -188,10 +188,10 @@ def measure_statements(suites: Sequence[Suite], catalog: Catalog) -> Iterator[tu
 
     Raises: QualitySuiteError if a relation does not exist or an expectation is not valid.
     """
-    relations = {relation.name: relation for relation in catalog.live()}
+    relations = {relation.name: relation for relation in catalog.live_relations()}
     for suite in suites:
         view = relation_of(suite, relations)
         require_valid(suite, view)
         for measures in find_measures(suite, view).parts.values():
             for name, select in select_statements(view, measures):
-                yield suite.file, f"CREATE MATERIALIZED VIEW {quoted(name)} AS {select}"
+                yield suite.file, f"CREATE MATERIALIZED VIEW {quote_name(name)} AS {select}"

@@ -14,7 +14,7 @@ from itertools import zip_longest
 import msgspec
 
 from tussock.jobs.settings.row_values import HINT, prints_rows
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import published_sight
@@ -249,7 +249,7 @@ def write_record(objects: ObjectStore, record: QualityRecord) -> None:
 def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
     """Return the record of `epoch`; None if the gate has not run."""
     try:
-        return decoded(objects.get(record_name(epoch)), QualityRecord)
+        return decode_json(objects.get(record_name(epoch)), QualityRecord)
     except ObjectNotFoundError:
         return None
 

@@ -151,7 +151,8 @@ def read_suites(quality: QualitySettings | None) -> list[Suite]:
     if quality is None:
         return []
     return [
-        read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file) for file in quality.suites()
+        read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file)
+        for file in quality.list_suites()
     ]
 
 
@@ -167,7 +168,9 @@ def relation_of(suite: Suite, relations: Mapping[str, Relation]) -> Relation:
     found = relations.get(suite.view)
     if found is None or found.kind not in (RelationKind.VIEW, RelationKind.TABLE):
         names = sorted(
-            r.name for r in relations.values() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and not r.internal
+            r.name
+            for r in relations.values()
+            if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and not r.is_internal
         )
         near = get_close_matches(suite.view, names, n=1)
         expected = f"{near[0]!r}, the nearest name" if near else f"one of {', '.join(names)}"

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from tussock.jobs.catalog.definition import output_of
-from tussock.jobs.logical.misspelt import misspelling
+from tussock.jobs.logical.misspelt import find_misspelling
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.reading.duck_syntax import duck_parser
 from tussock.jobs.reading.duck_zones import require_same_rules
@@ -90,43 +90,43 @@ def duck_rows(
     Cost: a scan of each relation per mention, until no more rows are needed. No file and no network is accessible.
     """
     failed: list[TussockError] = []
-    with stored.seeing(epoch) as (version, sight), _connection(time_zone) as connection:
-        with _errors(failed):
+    with stored.open_sight(epoch) as (version, sight), _open_connection(time_zone) as connection:
+        with _raising_errors(failed):
             try:
                 statements = connection.extract_statements(sql)
             except duckdb.ParserException:
-                live = version.catalog.live()
+                live = version.catalog.live_relations()
                 _require_syntax(sql, {name.lower() for r in live for name in (r.name, *(c.name for c in r.columns))})
                 raise
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise DuckQueryError("found another statement, or several")
             names = connection.get_table_names(sql)
-        visible = {r.name for r in sight.relations(version.catalog)}
-        read = [r for r in sight.relations(version.catalog) if r.name in {name.lower() for name in names}]
+        visible = {r.name for r in sight.visible_relations(version.catalog)}
+        read = [r for r in sight.visible_relations(version.catalog) if r.name in {name.lower() for name in names}]
         if _CONVERTS.search(sql) or any(_INSTANT.search(c.type) for r in read for c in r.columns):
-            require_same_rules(version.catalog.zone(time_zone))
+            require_same_rules(version.catalog.resolve_zone(time_zone))
         for name in sorted(n for n in names if n.lower() in visible):
-            relation = stored.found(version, sight, name)
+            relation = stored.find_visible(version, sight, name)
             if output_of(relation) is None:
                 raise NoStoredRowsError(relation.name, relation.kind)
             connection.register(name, ScannedRows(objects, version, relation, sight.epoch_of(relation.name), failed))
-        with _errors(failed):
+        with _raising_errors(failed):
             try:
                 found = connection.sql(sql).to_arrow_reader()
             except duckdb.CatalogException:
                 for name in sorted(n for n in names if n.lower() not in visible):
-                    stored.found(version, sight, name)  # names near ones, or the statement that waits
+                    stored.find_visible(version, sight, name)  # names near ones, or the statement that waits
                 raise
-        yield pa.RecordBatchReader.from_batches(found.schema, _batches(found, failed))
+        yield pa.RecordBatchReader.from_batches(found.schema, _yield_batches(found, failed))
 
 
-def _batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:
-    with _errors(failed):
+def _yield_batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:
+    with _raising_errors(failed):
         yield from rows
 
 
 @contextmanager
-def _errors(failed: Sequence[TussockError]) -> Iterator[None]:
+def _raising_errors(failed: Sequence[TussockError]) -> Iterator[None]:
     """Raise the error of a scan, if one has failed, or else DuckDB's. Its streams raise OSError."""
     try:
         yield
@@ -142,12 +142,12 @@ def _require_syntax(sql: str, names: Collection[str]) -> None:
         if (failed := fails(sql)) is None:
             return
         source = SourceText(sql)
-        if (found := misspelling(source, failed, fails, keywords, names)) is not None:
-            raise found.error(source)
+        if (found := find_misspelling(source, failed, fails, keywords, names)) is not None:
+            raise found.to_error(source)
 
 
 @contextmanager
-def _connection(time_zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_connection(time_zone: str) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(":memory:") as connection:
         folder = str(local_folder() or "").replace("'", "''")
         for setting in (

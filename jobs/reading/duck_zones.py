@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from tussock.jobs.kernels.duck import quote
+from tussock.jobs.kernels.duck import quote_string
 from tussock.statestore.errors import InputError
 from tussock.statestore.zones import RuledZone, digest_of, is_utc, name_of, rules_of, table_of
 
@@ -35,12 +35,12 @@ class DuckZoneError(InputError):
 
 def require_same_rules(zone: RuledZone) -> None:
     """Raise DuckZoneError if DuckDB converts by other rules than recorded, from 1900 to 2100."""
-    if not is_utc(zone) and digest_of(zone) and (since := _difference(zone)) is not None:
+    if not is_utc(zone) and digest_of(zone) and (since := _first_difference(zone)) is not None:
         raise DuckZoneError(name_of(zone), duckdb.__version__, since)
 
 
 @lru_cache(maxsize=64)
-def _difference(zone: RuledZone) -> str | None:
+def _first_difference(zone: RuledZone) -> str | None:
     """The first probed day on which the rules differ; None if there is none. Empty if DuckDB does not know the zone.
 
     Cost: about 40 ms. It compares the times around each recorded change, and every fifth day.
@@ -50,7 +50,7 @@ def _difference(zone: RuledZone) -> str | None:
     probes = np.unique(np.concatenate([at - 1, at, np.arange(_FIRST_S, _END_S, _STEP_S)]))
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.register("probes", pa.table({"second": probes}))
-        there = f"timezone({quote(name_of(zone))}, make_timestamptz(second * 1000000))"
+        there = f"timezone({quote_string(name_of(zone))}, make_timestamptz(second * 1000000))"
         try:
             rows = connection.sql(f"SELECT epoch_us({there}) // 1000000 - second AS o FROM probes").to_arrow_table()
         except duckdb.NotImplementedException:

@@ -28,11 +28,11 @@ class EpochsOf:
         Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for
         a source.
         """
-        relation = self.stored.found(self.stored.version_of(self.version, seen.epoch), seen, name)
+        relation = self.stored.find_visible(self.stored.version_of(self.version, seen.epoch), seen, name)
         if relation.kind is not RelationKind.PLAIN_VIEW:
             stored_table(relation)
         return relation
 
-    def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
+    def changes_of(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
         """Return the relation and the last epoch of its changes. Raises as `StoredRows.changes`."""
-        return self.stored.changed(self.version, name, since, self.sight if until is None else until)
+        return self.stored.changes_of(self.version, name, since, self.sight if until is None else until)

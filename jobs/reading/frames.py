@@ -13,14 +13,14 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.reading.query import with_lengths
 from tussock.jobs.reading.reader import NoStoredRowsError, relation_frame, typed_frame
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.spark.session import sql_session
 from tussock.jobs.sql.binder import Binder
-from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.plain_view import plain_view_of, register_view
 from tussock.jobs.sql.sandbox import items, table_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -86,27 +86,29 @@ class Frames:
 
     def table(self, name: str, epoch: int | None) -> DataFrame:
         """See Session.table."""
-        sight = self._published() if epoch is None else Sight(epoch)
+        sight = self._pin_published() if epoch is None else Sight(epoch)
         if sight.epoch not in self._versions:
-            self._versions[sight.epoch] = self._pins.enter_context(self._meta.reading(sight.epoch))
-        relation = self._stored.found(self._versions[sight.epoch], sight, name)
-        return self._frame(relation, sight, epoch is not None)
+            self._versions[sight.epoch] = self._pins.enter_context(self._meta.open_for_reading(sight.epoch))
+        relation = self._stored.find_visible(self._versions[sight.epoch], sight, name)
+        return self._frame_of(relation, sight, epoch is not None)
 
-    def _published(self) -> Sight:
+    def _pin_published(self) -> Sight:
         """Return the published sight, on a pinned version."""
-        latest = self._meta.latest()
+        latest = self._meta.read_latest()
         if latest.published in self._versions and self._versions[latest.published].held == latest.held:
             return published_sight(latest)
-        version, sight = self._pins.enter_context(self._stored.seeing())
+        version, sight = self._pins.enter_context(self._stored.open_sight())
         self._versions[sight.epoch] = version
         return sight
 
-    def _frame(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
+    def _frame_of(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
         if relation.kind is RelationKind.PLAIN_VIEW:
             return self._of_query(relation, sight, fixed)
         epoch = sight.epoch_of(relation.name)
         if (relation.id, epoch, fixed) not in self._made:
-            self._made[relation.id, epoch, fixed] = self._rows(relation, self._versions[sight.epoch], epoch, fixed)
+            self._made[relation.id, epoch, fixed] = self._rows_frame(
+                relation, self._versions[sight.epoch], epoch, fixed
+            )
         return self._made[relation.id, epoch, fixed]
 
     def _of_query(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
@@ -115,24 +117,24 @@ class Frames:
         Their leaves stay, so views can be created from it.
         """
         view = plain_view_of(relation)
-        there = sight.relations(self._versions[sight.epoch].catalog)
+        there = sight.visible_relations(self._versions[sight.epoch].catalog)
         used = [r for r in there if r.name in view.uses and r.kind is not RelationKind.FUNCTION]
         for other in used:
-            self._frame(other, sight, fixed).createOrReplaceTempView(quoted(other.name))
-        register(self.session, view)
-        frame = self.session.table(quoted(view.name))
+            self._frame_of(other, sight, fixed).createOrReplaceTempView(quote_name(other.name))
+        register_view(self.session, view)
+        frame = self.session.table(quote_name(view.name))
         for name in (view.name, *(r.name for r in used)):  # the frame keeps the plans of these views
-            self.session.catalog.dropTempView(quoted(name))
+            self.session.catalog.dropTempView(quote_name(name))
         return frame
 
-    def _rows(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:
+    def _rows_frame(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:
         if relation.kind is RelationKind.SOURCE:
             rows = _no_rows(self.session, relation)
         else:
             rows = with_lengths(
                 relation_frame(self.session, self._meta.objects.uri, version, relation, epoch), relation
             )
-        required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()
+        required = table_of(relation).required_columns if relation.kind is RelationKind.TABLE else ()
         jvm = self.session._jvm
         assert jvm is not None, "a classic Spark session always has its JVM"
         schema = getattr(jvm, "org.apache.spark.sql.types.StructType")()
@@ -148,7 +150,7 @@ class Frames:
         """Return the view of a DataFrame's query. Raises as Session.create_view."""
         analyzed = dataframe._jdf.queryExecution().analyzed()
         read = self._read_by(analyzed)
-        live = {r.name: r for r in catalog.live()}
+        live = {r.name: r for r in catalog.live_relations()}
         for leaf in read.values():
             relation = live.get(leaf.relation.name)
             if leaf.fixed:
@@ -176,8 +178,8 @@ def _no_rows(spark: SparkSession, source: Relation) -> DataFrame:
     """
     name = source.name
 
-    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def refuse_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise NoStoredRowsError(name)
         yield from batches
 
-    return typed_frame(spark.range(0, 1, 1, 1), refuse, source.columns)
+    return typed_frame(spark.range(0, 1, 1, 1), refuse_rows, source.columns)

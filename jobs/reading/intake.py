@@ -39,7 +39,7 @@ class Intakes(NamedTuple):
     whole: bool
 
 
-def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int = MOST_EPOCHS) -> Intakes:
+def read_intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int = MOST_EPOCHS) -> Intakes:
     """Return the input of the epochs after `since`, up to `until`.
 
     Cost: two GETs per epoch, for at most `most` epochs.
@@ -47,7 +47,7 @@ def intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most: int
     sources = {r.id: (r.name, reader_of(source)) for r in catalog.relations if (source := source_of(r)) is not None}
     found: list[SourceIntake] = []
     for _ in range(most):
-        if until <= since or (sealed := meta.sealed(until)) is None:
+        if until <= since or (sealed := meta.read_manifest(until)) is None:
             return Intakes(tuple(found), until <= since)
         barrier = meta.barrier_after(sealed.prev_epoch)
         pinned: Mapping[int, msgspec.Raw] = {} if barrier is None or barrier.epoch != until else barrier.splits

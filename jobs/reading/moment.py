@@ -46,16 +46,16 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=tzinfo_of(time_zone))
     at_ms = int(aware.timestamp() * 1000)
     if at_ms > now_ms:
-        raise BadMomentError(str(moment), f"it is in the future; now is {utc(now_ms)}", "a moment in the past")
+        raise BadMomentError(str(moment), f"it is in the future; now is {utc_text(now_ms)}", "a moment in the past")
     try:
         return min(epoch_as_of(version, at_ms), version.published)
     except EpochExpiredError as err:
-        oldest = utc(epoch_ms(version.epochs[0]))
+        oldest = utc_text(epoch_ms(version.epochs[0]))
         raise BadMomentError(
             str(moment), "no epoch that old is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)"
         ) from err
 
 
-def utc(unix_ms: int) -> str:
+def utc_text(unix_ms: int) -> str:
     """Format Unix ms for messages: in UTC, with the offset."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.catalog.definition import output_of
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.logical.errors import SqlError
-from tussock.jobs.logical.expression_tree import conjuncts
+from tussock.jobs.logical.expression_tree import split_conjuncts
 from tussock.jobs.logical.nodes import Call, Column, Expr, Filter, Literal, Plan, Project, Scan, Sort, SortKey, TopN
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.reading.reader import ALL, ViewPart, stored_table
@@ -61,7 +61,7 @@ def ordered_parts(
             analyzed, optimized = execution.analyzed(), execution.optimizedPlan()
             once = _read_once(sandbox, analyzed) & _read_once(sandbox, optimized)
             found = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
-            parts = {name: found.part(name, names[name], vnodes) for name in names if name in once}
+            parts = {name: found.part_of_view(name, names[name], vnodes) for name in names if name in once}
     except SqlError:  # Spark raises the same error, with its place, when it runs the query
         return {}
     return {name: part for name, part in parts.items() if part is not None}
@@ -86,9 +86,9 @@ class _Reading:
     optimized: JavaObject
     clock: bool  # it reads the clock, which moves on until it runs
 
-    def part(self, name: str, relation: Relation, vnodes: int) -> ViewPart | None:
+    def part_of_view(self, name: str, relation: Relation, vnodes: int) -> ViewPart | None:
         """Return the part of a view that the query reads; None: all rows, in any order."""
-        path = self._path(self.optimized, name)
+        path = self._path_to(self.optimized, name)
         if path is None:
             return None
         above = next((i for i in range(len(path) - 1, 0, -1) if path[i - 1].productPrefix() not in _KEEPING), 0)
@@ -102,17 +102,17 @@ class _Reading:
                 bound = walk.bind(node).plan
             except SqlError:  # an unsupported expression above the relevant nodes
                 continue
-            if (rows := _Rows.of(bound, TableLayout(stored_table(relation), vnodes))) is not None:
+            if (rows := _Rows.part_of_plan(bound, TableLayout(stored_table(relation), vnodes))) is not None:
                 return replace(rows, in_order=whole is not None or rows.limit is not None)
         return whole
 
-    def _path(self, node: JavaObject, name: str) -> list[JavaObject] | None:
+    def _path_to(self, node: JavaObject, name: str) -> list[JavaObject] | None:
         """Return the nodes from one down to the leaf of a relation."""
         if node.productPrefix() == "LogicalRDD":
             relation = self.sandbox.relation_of(node)
             return [node] if relation is not None and relation.name == name else None
         for child in items(node.children()):
-            if (below := self._path(child, name)) is not None:
+            if (below := self._path_to(child, name)) is not None:
                 return [node, *below]
         return None
 
@@ -136,7 +136,7 @@ class _Rows:
     exact: bool = True  # every row in the ranges passes all conditions
 
     @staticmethod
-    def of(plan: Plan, layout: TableLayout) -> ViewPart | None:
+    def part_of_plan(plan: Plan, layout: TableLayout) -> ViewPart | None:
         """Return the part that a plan reads of its only relation; None: all rows."""
         nodes = [plan]
         while len(nodes[-1].inputs) == 1:
@@ -147,79 +147,79 @@ class _Rows:
         for node in reversed(nodes):
             match node:
                 case Filter(condition=condition):
-                    for one in conjuncts(condition):
-                        rows.exact = rows._take(one, at) and rows.exact
+                    for one in split_conjuncts(condition):
+                        rows.exact = rows._take_condition(one, at) and rows.exact
                 case Project(exprs=exprs):
                     at = {i: at[e.index] for i, e in enumerate(exprs) if isinstance(e, Column) and e.index in at}
                 case Sort():
                     pass
                 case TopN(order=order, limit=limit, offset=offset):
-                    return rows._part(order, at, None if limit is None else offset + limit)
+                    return rows._part_within(order, at, None if limit is None else offset + limit)
                 case _:
                     break
-        return rows._part(None, at, None)
+        return rows._part_within(None, at, None)
 
-    def _take(self, condition: Expr, at: Mapping[int, int]) -> bool:
+    def _take_condition(self, condition: Expr, at: Mapping[int, int]) -> bool:
         """Apply a condition to the ranges. Returns False if the ranges cannot express all of it."""
         match condition:
             case Call(node="IsNotNull", args=(Column(index),)) if index in at:
-                self._range(at[index]).known = True
+                self._range_of(at[index]).known = True
                 return True
             case Call(node="IsNull", args=(Column(index, kind),)) if index in at:
-                return self._equal(at[index], Literal(None, kind))
+                return self._take_equality(at[index], Literal(None, kind))
             case Call(node="EqualNullSafe" | "EqualTo", args=(Column(index, kind), Literal(_, type=of) as value)) if (
                 index in at and of == kind
             ):
-                return self._equal(at[index], value)
+                return self._take_equality(at[index], value)
             case Call(node=node, args=(Literal() as value, Column() as column)) if node in _TURNED:
-                return self._take(Call(_TURNED[node], "boolean", (column, value)), at)
+                return self._take_condition(Call(_TURNED[node], "boolean", (column, value)), at)
             case Call(
                 node="GreaterThan" | "GreaterThanOrEqual" as node,
                 args=(Column(index, kind), Literal(_, type=of) as value),
             ) if index in at and of == kind:
-                low = self._range(at[index])
+                low = self._range_of(at[index])
                 new, low.low = low.low is None, low.low or (value, node.endswith("Equal"))
                 return new
             case Call(
                 node="LessThan" | "LessThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)
             ) if index in at and of == kind:
-                high = self._range(at[index])
+                high = self._range_of(at[index])
                 new, high.high = high.high is None, high.high or (value, node.endswith("Equal"))
                 return new
             case _:
                 return False
 
-    def _range(self, column: int) -> _Range:
+    def _range_of(self, column: int) -> _Range:
         return self.ranges.setdefault(column, _Range())
 
-    def _equal(self, column: int, value: Literal) -> bool:
-        found = self._range(column)
+    def _take_equality(self, column: int, value: Literal) -> bool:
+        found = self._range_of(column)
         new, found.equal = found.equal is None, found.equal or value
         return new
 
-    def _part(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> ViewPart | None:
+    def _part_within(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> ViewPart | None:
         """Return the part inside the bounds, limited to `most` rows if `order` follows the key; None: all rows."""
         key = self.layout.schema.key
-        fixed = [k.column for k in self._leading(key)]
-        bounds, covered = self._bounds(fixed)
+        fixed = [k.column for k in self._leading_fixed(key)]
+        bounds, covered = self._key_bounds(fixed)
         if not covered or order is None or most is None:
             return None if bounds is None else ViewPart(bounds)
         wanted = [
             (at.get(k.expr.index), k.descending, k.nulls_last) if isinstance(k.expr, Column) else None for k in order
         ]
-        reverse = _reverse(wanted, [k for k in key if k.column not in fixed], fixed)
+        reverse = _is_reverse(wanted, [k for k in key if k.column not in fixed], fixed)
         if reverse is None:
             return None if bounds is None else ViewPart(bounds)
         return ViewPart(KeyBounds() if bounds is None else bounds, most, reverse)
 
-    def _leading(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
+    def _leading_fixed(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
         """Yield the first columns of the key that are fixed to one value."""
         for part in key:
             if (found := self.ranges.get(part.column)) is None or found.equal is None:
                 return
             yield part
 
-    def _bounds(self, fixed: Sequence[int]) -> tuple[KeyBounds | None, bool]:
+    def _key_bounds(self, fixed: Sequence[int]) -> tuple[KeyBounds | None, bool]:
         """Return the key bounds of the rows (None: unbounded), and whether all rows inside pass the conditions."""
         following = self.layout.schema.key[len(fixed) : len(fixed) + 1]
         ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
@@ -228,15 +228,15 @@ class _Rows:
         # "Not NULL" alone excludes few rows.
         if not fixed and (ranged is None or not (ranged.low or ranged.high or covered)):
             return None, covered
-        values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
+        values = [_to_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
         low, high = (
-            None if edge is None else Edge(_array(edge[0]), edge[1])
+            None if edge is None else Edge(_to_array(edge[0]), edge[1])
             for edge in ((ranged.low, ranged.high) if ranged else (None, None))
         )
         return key_bounds(self.layout, values, low, high, known=ranged is not None), covered
 
 
-def _reverse(
+def _is_reverse(
     wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequence[KeyColumn], fixed: Sequence[int]
 ) -> bool | None:
     """Return True if an order (column, descending, nulls last) reverses the key, False if it follows it, else None."""
@@ -255,8 +255,8 @@ def _reverse(
     return False if turns <= {(False, False)} else True if turns == {(True, True)} else None
 
 
-def _array(value: Literal) -> pa.Array:
+def _to_array(value: Literal) -> pa.Array:
     """Return a constant as an array of one value, computed by the kernel as in a view."""
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
-    found: pa.Array = thread_kernel().project(one_row, [value], [value.type]).column(0).combine_chunks()
+    found: pa.Array = thread_kernel().project_columns(one_row, [value], [value.type]).column(0).combine_chunks()
     return found

@@ -112,7 +112,7 @@ class PendingTables:
         self._barrier = 0  # and the open barrier after it
         self._replayed: dict[int, _Replayed] = {}  # by relation id
 
-    def read(self, waiting: WaitingLog, pinned: HummockVersion, names: Collection[str]) -> PendingRows:
+    def read_tables(self, waiting: WaitingLog, pinned: HummockVersion, names: Collection[str]) -> PendingRows:
         """The rows of the tables with these names.
 
         Args:
@@ -129,19 +129,22 @@ class PendingTables:
             self._epoch, self._barrier, self._replayed = pinned.epoch, waiting.barrier, {}
         store = HummockStore(self._meta.objects, pinned, process_cache())
         sealed: dict[int, pa.Table] = {}
-        for relation in waiting.catalog.live():
+        for relation in waiting.catalog.live_relations():
             entries = waiting.changes.get(relation.id, ())
             if entries and relation.name in names and relation.kind is RelationKind.TABLE:
-                table = self._after(relation, entries, store, waiting)
+                table = self._table_after(relation, entries, store, waiting)
                 if (batch := table.sealed_so_far()) is not None:
                     sealed[batch.table_id] = batch.rows
         epoch = waiting.epoch
         version = msgspec.structs.replace(
-            pinned, epoch=epoch, epochs=(*pinned.epochs, epoch), catalog=_seen(pinned.catalog, waiting.catalog)
+            pinned,
+            epoch=epoch,
+            epochs=(*pinned.epochs, epoch),
+            catalog=_visible_catalog(pinned.catalog, waiting.catalog),
         )
         return PendingRows(version, RowsInFlight.of(epoch, sealed))
 
-    def _after(
+    def _table_after(
         self, relation: Relation, entries: Sequence[Entry], store: HummockStore, waiting: WaitingLog
     ) -> StateTable:
         """The table after the entries."""
@@ -149,7 +152,7 @@ class PendingTables:
         (schema,) = relation.state_tables
         known = self._replayed.pop(relation.id, None)
         if known is not None and known.relation == relation and known.entries == list(entries[: len(known.entries)]):
-            table, done = known.table.over(store), len(known.entries)
+            table, done = known.table.with_store(store), len(known.entries)
         else:
             table, done = StateTable(schema, store, version.epoch, len(version.mapping.units)), 0
         definition = definition_of(relation)
@@ -157,19 +160,19 @@ class PendingTables:
         node = definition.fragments[0].operators[0].node
         assert isinstance(node, TableReplay)
         vnodes = range(len(version.mapping.units))
-        actor = Actor(thread_kernel(), vnodes, len(vnodes), entries[done:], self._payload)
+        actor = Actor(thread_kernel(), vnodes, len(vnodes), entries[done:], self._read_payload)
         try:
-            node.executor([table], actor).apply()
+            node.make_executor([table], actor).apply()
         except StatementRowError as err:
-            raise _failing(err, relation, waiting) from err
+            raise _error_of_entry(err, relation, waiting) from err
         self._replayed[relation.id] = _Replayed(relation, list(entries), table)
         return table
 
-    def _payload(self, name: str) -> pa.Table:
+    def _read_payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(self._meta.objects, name)).read_all()
 
 
-def _failing(err: StatementRowError, table: Relation, waiting: WaitingLog) -> WaitingStatementFailsError:
+def _error_of_entry(err: StatementRowError, table: Relation, waiting: WaitingLog) -> WaitingStatementFailsError:
     """The error of an entry, with names of columns. The open transaction comes after the end of the log."""
     names = [NamedColumn(c.name) for c in table.columns]
     entry = int(err.statement.rpartition(" ")[2])
@@ -180,7 +183,7 @@ def _failing(err: StatementRowError, table: Relation, waiting: WaitingLog) -> Wa
     return WaitingStatementFailsError(table.name, err.statement, err.key, reason, entry, take_log)
 
 
-def _seen(committed: Catalog, pending: Catalog) -> Catalog:
+def _visible_catalog(committed: Catalog, pending: Catalog) -> Catalog:
     """The pending catalog, in which every view has its committed form. Views without stored rows are left out."""
     stored = {r.id: r for r in committed.relations}
     seen = (stored.get(r.id) if r.kind is RelationKind.VIEW and r.dropped is None else r for r in pending.relations)

@@ -32,7 +32,7 @@ class PlainSelect:
     limit: int | None
 
     @contextmanager
-    def rows(self, stored: StoredRows, epoch: int | Sight | None) -> Iterator[pa.RecordBatchReader]:
+    def open_rows(self, stored: StoredRows, epoch: int | Sight | None) -> Iterator[pa.RecordBatchReader]:
         """Yield the answer, batch by batch. Warns and raises as `StoredRows.reader`."""
         with stored.reader(self.relation, self.columns, epoch) as rows:
             if self.counts:
@@ -40,8 +40,8 @@ class PlainSelect:
                 rows = pa.RecordBatchReader.from_batches(total.schema, [total])
             elif self.columns is not None:  # Spark names them as written
                 schema = pa.schema([f.with_name(n) for f, n in zip(rows.schema, self.columns, strict=True)])
-                rows = pa.RecordBatchReader.from_batches(schema, _renamed(rows, schema))
-            yield rows if self.limit is None else limited(rows, self.limit)
+                rows = pa.RecordBatchReader.from_batches(schema, _rename_columns(rows, schema))
+            yield rows if self.limit is None else limit_rows(rows, self.limit)
 
 
 def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
@@ -58,7 +58,7 @@ def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
     limit: int | None = None
     if len(after) == 3 and words[-2] == "LIMIT" and after[2].text.isascii() and after[2].text.isdigit():
         limit, after = int(after[2].text), after[:1]
-    relation = _relation(catalog, after)
+    relation = _find_relation(catalog, after)
     if relation is None:
         return None
     chosen = words[1:begin]
@@ -66,30 +66,30 @@ def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
         return None if limit == 0 else PlainSelect(relation.name, None, True, None)
     if chosen == ["*"]:
         return PlainSelect(relation.name, None, False, limit)
-    columns = _columns(relation, tokens[1:begin])
+    columns = _listed_columns(relation, tokens[1:begin])
     return None if columns is None else PlainSelect(relation.name, columns, False, limit)
 
 
-def limited(rows: pa.RecordBatchReader, limit: int) -> pa.RecordBatchReader:
+def limit_rows(rows: pa.RecordBatchReader, limit: int) -> pa.RecordBatchReader:
     """The first rows of a reader. Reads no batch after them."""
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def limit_batches() -> Iterator[pa.RecordBatch]:
         left = limit
         while left > 0 and (batch := next(iter(rows), None)) is not None:
             yield batch.slice(0, left)
             left -= batch.num_rows
 
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+    return pa.RecordBatchReader.from_batches(rows.schema, limit_batches())
 
 
-def _relation(catalog: Catalog, tokens: list[Token]) -> Relation | None:
+def _find_relation(catalog: Catalog, tokens: list[Token]) -> Relation | None:
     if len(tokens) != 1 or tokens[0].kind != "word":
         return None
     stored = (RelationKind.TABLE, RelationKind.VIEW)
-    return next((r for r in catalog.live() if r.name == tokens[0].text.lower() and r.kind in stored), None)
+    return next((r for r in catalog.live_relations() if r.name == tokens[0].text.lower() and r.kind in stored), None)
 
 
-def _columns(relation: Relation, tokens: list[Token]) -> tuple[str, ...] | None:
+def _listed_columns(relation: Relation, tokens: list[Token]) -> tuple[str, ...] | None:
     """The columns of a list of names, as written. None if it contains something else."""
     names = [t.text for t in tokens[::2]]
     known = {c.name.lower() for c in relation.columns} - {w.lower() for w in _NOT_COLUMNS}
@@ -99,6 +99,6 @@ def _columns(relation: Relation, tokens: list[Token]) -> tuple[str, ...] | None:
     return tuple(names) if separated and len({n.lower() for n in names}) == len(names) else None
 
 
-def _renamed(rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rename_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tussock.jobs.catalog.definition import functions_of, output_of
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.reading.read import warn_of_age
@@ -21,7 +21,7 @@ from tussock.jobs.reading.reader import (
     relation_frame,
 )
 from tussock.jobs.spark.session import sql_session
-from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.plain_view import plain_view_of, register_view
 from tussock.jobs.sql.sandbox import table_of
 from tussock.jobs.sql.time_travel import CHANGE_COLUMNS
 from tussock.statestore.errors import InputError
@@ -92,12 +92,12 @@ def query_frame(
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {
-            r.name for r in version.catalog.at(sight.epoch)
+            r.name for r in version.catalog.relations_at(sight.epoch)
         }:
             raise NoStoredRowsError(missing) from err
         routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
         if err.getCondition() == "UNRESOLVED_ROUTINE" and any(
-            f.name == routine for f in functions_of(version.catalog.live())
+            f.name == routine for f in functions_of(version.catalog.live_relations())
         ):
             raise FunctionInQueryError(routine) from err
         raise
@@ -123,7 +123,7 @@ def query_session(
     for other in at:
         own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
         _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(
-            quoted(other.name)
+            quote_name(other.name)
         )
     _make_known(session, store_uri, version, sight, relations, parts, in_flight)
     return session
@@ -139,9 +139,9 @@ def _frame_at(
         bounds = zip(CHANGE_COLUMNS[1:], (other.since, other.epoch), strict=True)
         return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
     known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
-    frame = session.table(quoted(relation.name))
+    frame = session.table(quote_name(relation.name))
     for name in known:  # the frame keeps their plans; these names belong to another epoch
-        session.catalog.dropTempView(quoted(name))
+        session.catalog.dropTempView(quote_name(name))
     return frame
 
 
@@ -162,14 +162,14 @@ def _make_known(
     for relation in relations_read(version, sight, relations):
         warn_of_age(relation, sight)
         if relation.kind is RelationKind.PLAIN_VIEW:
-            register(session, plain_view_of(relation))
+            register_view(session, plain_view_of(relation))
         elif output_of(relation) is not None:
             part, epoch = parts.get(relation.name), sight.epoch_of(relation.name)
             if part is None:
                 frame = relation_frame(session, store_uri, version, relation, epoch, in_flight=in_flight)
             else:
                 frame = ordered_frame(session, store_uri, version, relation, epoch, part)
-            with_lengths(frame, relation).createOrReplaceTempView(quoted(relation.name))
+            with_lengths(frame, relation).createOrReplaceTempView(quote_name(relation.name))
         else:
             continue
         known.append(relation.name)
@@ -178,7 +178,7 @@ def _make_known(
 
 def relations_read(version: HummockVersion, sight: Sight, names: Collection[str]) -> list[Relation]:
     """Return the visible relations of these names, and the ones that plain views among them read, inputs first."""
-    there, wanted = sight.relations(version.catalog), set(names)
+    there, wanted = sight.visible_relations(version.catalog), set(names)
     for relation in reversed(there):  # readers always come after their inputs
         if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
             wanted.update(plain_view_of(relation).uses)

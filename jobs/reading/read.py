@@ -3,7 +3,7 @@
 import warnings
 
 from tussock.jobs.catalog.definition import UnknownRelationError
-from tussock.jobs.reading.moment import utc
+from tussock.jobs.reading.moment import utc_text
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.epoch import epoch_ms
@@ -27,7 +27,7 @@ class NotThereYetError(InputError):
     def __str__(self) -> str:
         if self.since is not None:
             where = f"in epoch {self.epoch}" if self.epoch else "before the store's first epoch"
-            at = utc(epoch_ms(self.since))
+            at = utc_text(epoch_ms(self.since))
             hidden = "" if self.published else ". That epoch is not published yet; `tussock epoch` publishes it"
             return (
                 f"{self.name!r} does not exist {where}: it was created in epoch {self.since} ({at}); read that epoch "
@@ -117,7 +117,7 @@ def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
 
     Raises UnknownRelationError, NeverPassedError.
     """
-    there = sight.relations(version.catalog)
+    there = sight.visible_relations(version.catalog)
     for relation in there:
         if relation.name == name.lower():
             return relation
@@ -127,7 +127,7 @@ def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
 
 def refuse_unseen(version: HummockVersion, sight: Sight, name: str) -> None:
     """Raise NeverPassedError if a relation exists, but is not yet visible to readers."""
-    if name.lower() in sight.held and any(r.name == name.lower() for r in version.catalog.at(sight.epoch)):
+    if name.lower() in sight.held and any(r.name == name.lower() for r in version.catalog.relations_at(sight.epoch)):
         raise NeverPassedError(name.lower(), sight.epoch)
 
 

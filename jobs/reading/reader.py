@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.catalog.definition import output_of
-from tussock.jobs.chunks.chunk import WEIGHT, decode, encode
+from tussock.jobs.chunks.chunk import WEIGHT, decode_tables, encode_table
 from tussock.jobs.chunks.failure import carried_by_spark
-from tussock.jobs.executors.base import net, numbered_columns
+from tussock.jobs.executors.base import net_chunk, numbered_columns
 from tussock.jobs.logical.months import carried_name, columns_of_carried
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.plan.fragments import Output
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -89,9 +89,9 @@ class RowsInFlight:
     @staticmethod
     def of(epoch: int, sealed: Mapping[int, pa.Table]) -> "RowsInFlight":
         """Return the rows in a form that workers can receive."""
-        return RowsInFlight(epoch, {table: tuple(map(bytes, encode(rows))) for table, rows in sealed.items()})
+        return RowsInFlight(epoch, {table: tuple(map(bytes, encode_table(rows))) for table, rows in sealed.items()})
 
-    def only(self, table_id: int) -> "RowsInFlight":
+    def only_table(self, table_id: int) -> "RowsInFlight":
         """Return the changes of one state table."""
         return RowsInFlight(self.epoch, {t: chunks for t, chunks in self.sealed.items() if t == table_id})
 
@@ -102,11 +102,13 @@ class RowsInFlight:
 
     def buffer(self) -> SharedBuffer:
         """Return the changes for a HummockStore."""
-        return SharedBuffer({table: [(self.epoch, partial(_sealed, table, c))] for table, c in self.sealed.items()})
+        return SharedBuffer(
+            {table: [(self.epoch, partial(_decode_sealed, table, c))] for table, c in self.sealed.items()}
+        )
 
 
-def _sealed(table_id: int, chunks: Sequence[bytes]) -> SealedBatch | None:
-    rows = decode(chunks)
+def _decode_sealed(table_id: int, chunks: Sequence[bytes]) -> SealedBatch | None:
+    rows = decode_tables(chunks)
     return None if rows is None else SealedBatch(table_id, rows)
 
 
@@ -164,9 +166,9 @@ def scan_relation(
         version: any version that contains `epoch` (committed at or after it, floor not above it).
         in_flight: changes to include, if `epoch` is in flight.
 
-    Requires: the version's SSTs stay during the scan: the version came from `MetaStore.reading` or `pinned_version`, or
-    it is the base of an open barrier. Otherwise compaction and vacuum may remove them, which raises MissingSstError; a
-    wrong row is never returned.
+    Requires: the version's SSTs stay during the scan: the version came from `MetaStore.open_for_reading` or
+    `pinned_version`, or it is the base of an open barrier. Otherwise compaction and vacuum may remove them, which
+    raises MissingSstError; a wrong row is never returned.
     """
     table = open_table(objects, version, stored_table(relation), epoch, in_flight.buffer())
     names = [c.name for c in relation.columns]
@@ -215,7 +217,7 @@ def scan_changed(
     """
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
-    for rows in table.written(since, columns=tuple(range(len(names))), vnodes=vnodes):
+    for rows in table.read_written(since, columns=tuple(range(len(names))), vnodes=vnodes):
         yield rows.rename_columns(names)
 
 
@@ -265,7 +267,7 @@ def scan_changes(
     table = open_table(objects, version, stored_table(relation), until)
     places = tuple(range(len(relation.columns))) if columns is None else tuple(columns)
     names = [relation.columns[i].name for i in places]
-    for changed in table.changes(since, columns=places, vnodes=vnodes):
+    for changed in table.read_changes(since, columns=places, vnodes=vnodes):
         change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
         yield changed.rows.rename_columns(names).append_column(CHANGE, change)
 
@@ -289,7 +291,7 @@ def net_of_changes(changes: pa.Table) -> pa.Table:
     Cost: one grouping of the rows.
     """
     weights = pc.if_else(pc.equal(changes[CHANGE], "insert"), pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
-    left = net(changes.drop_columns([CHANGE]).append_column(WEIGHT, weights))
+    left = net_chunk(changes.drop_columns([CHANGE]).append_column(WEIGHT, weights))
     times = left[WEIGHT].to_numpy()
     rows = left.take(pa.array(np.repeat(np.arange(left.num_rows), np.abs(times))))
     change = pc.if_else(pc.greater(rows[WEIGHT], 0), "insert", "delete")
@@ -317,15 +319,15 @@ def relation_frame(
         in_flight: changes to include, if `epoch` is in flight.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; keep
-    `MetaStore.reading` open.
+    `MetaStore.open_for_reading` open.
     """
     stored = stored_table(relation)
     columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     if since is not None:
-        return _frame(spark, store_uri, version, relation, columns, partial(_changed, relation, since, epoch))
-    changes = in_flight.only(stored.table_id)
-    scan = partial(_rows, relation, epoch, hidden, changes)
-    return _frame(spark, store_uri, version, relation, columns, scan, more_bytes=changes.nbytes)
+        return _scan_frame(spark, store_uri, version, relation, columns, partial(_scan_changed, relation, since, epoch))
+    changes = in_flight.only_table(stored.table_id)
+    scan = partial(_scan_rows, relation, epoch, hidden, changes)
+    return _scan_frame(spark, store_uri, version, relation, columns, scan, more_bytes=changes.nbytes)
 
 
 def ordered_frame(
@@ -336,7 +338,7 @@ def ordered_frame(
     Otherwise as `relation_frame`.
     """
     vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
-    return _frame(
+    return _scan_frame(
         spark, store_uri, version, relation, relation.columns, partial(_in_order, relation, epoch, part), vnodes
     )
 
@@ -349,16 +351,16 @@ def changes_frame(
     If the visible columns do not contain the key, equal rows may lie in different vnodes, so the rows are shuffled.
     """
     columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
-    scan = partial(_changes, relation, since, until)
+    scan = partial(_scan_changes, relation, since, until)
     at, groups = part_of(version, {stored_table(relation).table_id}), _vnodes_by_unit(version)
     if (few := _few_rows(store_uri, at, columns, scan, groups)) is not None:
         return _frame_of_few(spark, few if has_whole_key(relation) else net_of_changes(few), columns)
     read = _carried_frame(spark, store_uri, at, relation, columns, scan, groups)
     if not has_whole_key(relation):
         by = [c.name for c in relation.columns if not _UNHASHED.search(c.type)]
-        shuffled = read.repartition(*map(quoted, by)) if by else read.repartition(1)
+        shuffled = read.repartition(*map(quote_name, by)) if by else read.repartition(1)
         read = shuffled.mapInArrow(_net_partition, _carried_schema(columns))
-    return _typed(read, columns)
+    return _with_types(read, columns)
 
 
 def _net_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -370,7 +372,7 @@ def _net_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 _Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table]]
 
 
-def _rows(
+def _scan_rows(
     relation: Relation,
     epoch: int,
     hidden: bool,
@@ -382,7 +384,7 @@ def _rows(
     return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes, in_flight)
 
 
-def _changed(
+def _scan_changed(
     relation: Relation, since: int, epoch: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
 ) -> Iterator[pa.Table]:
     return scan_changed(objects, version, relation, since, epoch, vnodes)
@@ -394,13 +396,13 @@ def _in_order(
     return scan_ordered(objects, version, relation, epoch, part, vnodes)
 
 
-def _changes(
+def _scan_changes(
     relation: Relation, since: int, until: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
 ) -> Iterator[pa.Table]:
     return scan_changes(objects, version, relation, since, until, None, vnodes)
 
 
-def _frame(
+def _scan_frame(
     spark: "SparkSession",
     store_uri: str,
     version: HummockVersion,
@@ -420,7 +422,7 @@ def _frame(
     groups = _vnodes_by_unit(version) if vnodes is None else vnodes
     if (few := _few_rows(store_uri, at, columns, scan, groups, more_bytes)) is not None:
         return _frame_of_few(spark, few, columns)
-    return _typed(_carried_frame(spark, store_uri, at, relation, columns, scan, groups), columns)
+    return _with_types(_carried_frame(spark, store_uri, at, relation, columns, scan, groups), columns)
 
 
 def _few_rows(
@@ -455,7 +457,7 @@ def _frame_of_few(spark: "SparkSession", rows: pa.Table, columns: Sequence[Colum
     """One partition, which Spark aggregates, sorts and joins without a shuffle."""
     from tussock.jobs.spark.collected import frame_of_carried
 
-    return _typed(frame_of_carried(spark, carried_rows(rows), _carried_schema(columns)).coalesce(1), columns)
+    return _with_types(frame_of_carried(spark, carried_rows(rows), _carried_schema(columns)).coalesce(1), columns)
 
 
 def _carried_frame(
@@ -472,7 +474,7 @@ def _carried_frame(
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)
-        part = decoded(pinned.value, VersionPart)
+        part = decode_json(pinned.value, VersionPart)
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 with carried_by_spark(relation.name):
@@ -491,13 +493,13 @@ def typed_frame(
 
     `rows_of` returns intervals of months in their carried form.
     """
-    return _typed(frame.mapInArrow(rows_of, _carried_schema(columns)), columns)
+    return _with_types(frame.mapInArrow(rows_of, _carried_schema(columns)), columns)
 
 
 def _carried_schema(columns: Sequence[ColumnSpec]) -> str:
-    return ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns)
+    return ", ".join(f"{quote_name(c.name)} {carried_name(c.type)}" for c in columns)
 
 
-def _typed(carried: "DataFrame", columns: Sequence[ColumnSpec]) -> "DataFrame":
+def _with_types(carried: "DataFrame", columns: Sequence[ColumnSpec]) -> "DataFrame":
     texts = columns_of_carried([(c.name, c.type) for c in columns])
     return carried if texts is None else carried.selectExpr(*texts)

@@ -7,12 +7,12 @@ from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 
 
-def rejected(objects: ObjectStore, version: HummockVersion) -> dict[str, int]:
+def count_rejects(objects: ObjectStore, version: HummockVersion) -> dict[str, int]:
     """Return the number of rejects at the version's epoch, by source. Sources without a table of rejects are omitted.
 
     Cost: a scan of one narrow column of each table.
     """
-    known = {r.id for r in version.catalog.at(version.epoch)}
+    known = {r.id for r in version.catalog.relations_at(version.epoch)}
     found = {
         source: table for source, table in fed_by_source(version.catalog, Port.REJECTS).items() if table.id in known
     }

@@ -30,7 +30,7 @@ from tussock.statestore.meta.sight import Sight, published_sight, sight_until
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.months import given_rows, given_schema
-from tussock.statestore.nested import unsliced
+from tussock.statestore.nested import copy_sliced
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 
@@ -56,7 +56,7 @@ class StoredRows:
         Cost: a scan of the whole relation. Blocks contain all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:
-            rows = unsliced(batches.read_all())
+            rows = copy_sliced(batches.read_all())
         # One chunk per column, because Spark's createDataFrame fails on none.
         return rows if rows.num_rows else rows.schema.empty_table()
 
@@ -68,19 +68,19 @@ class StoredRows:
 
         Batches must be read inside the block.
         """
-        with self.seeing(epoch) as (version, sight):
-            found = self.found(version, sight, relation)
+        with self.open_sight(epoch) as (version, sight):
+            found = self.find_visible(version, sight, relation)
             yield rows_at(self._meta.objects, version, found, sight.epoch_of(found.name), columns)
 
     @contextmanager
-    def seeing(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
+    def open_sight(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
         """Yield the sight at an epoch, at a moment (`seen_at`), or as published, and the version to read it on.
 
         Raises EpochNotCommittedError, EpochExpiredError.
         """
         if epoch is not None:
             sight = epoch if isinstance(epoch, Sight) else Sight(epoch)
-            with self._meta.reading(sight.epoch) as version:
+            with self._meta.open_for_reading(sight.epoch) as version:
                 yield version, sight
             return
         while True:
@@ -106,34 +106,34 @@ class StoredRows:
         all its rows instead.
         Cost: the rows written in between, not of the relation.
         """
-        with self.changing(relation, since, until) as (version, found, last):
+        with self.open_changes(relation, since, until) as (version, found, last):
             return changes_between(self._meta.objects, version, found, since, last, columns)
 
     @contextmanager
-    def changing(
+    def open_changes(
         self, relation: str, since: int, until: int | Sight | None
     ) -> Iterator[tuple[HummockVersion, Relation, int]]:
         """Yield the relation, the last epoch of its changes since `since`, and the version to read them on.
 
         Raises as `changes`.
         """
-        with self._meta.reading(since) as version:
+        with self._meta.open_for_reading(since) as version:
             # A pin keeps the rows of `since`, but not the changes after it.
-            if since < (floor := self._meta.latest().min_readable_epoch):
+            if since < (floor := self._meta.read_latest().min_readable_epoch):
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
-            found, last = self.changed(version, relation, since, sight)
+            found, last = self.changes_of(version, relation, since, sight)
             yield version, found, last
 
-    def changed(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
+    def changes_of(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
         """Return the relation and the last epoch of its requested changes. Raises as `changes`."""
         last = until.epoch_of(relation.lower())
         check_readable(version, since)
         check_readable(version, last)
         if last < since:
             raise BackwardsError(since, last)
-        self.found(version, Sight(since), relation)
-        found = self.found(version, until, relation)
+        self.find_visible(version, Sight(since), relation)
+        found = self.find_visible(version, until, relation)
         if found.created > since:
             raise NotThereYetError(found.name, since, found.created)
         stored_table(found)
@@ -160,19 +160,19 @@ class StoredRows:
 
         Raises BadMomentError.
         """
-        version = self._meta.latest()
+        version = self._meta.read_latest()
         return sight_until(
-            version, epoch_at(version, moment, version.catalog.zone(self._meta.settings.time_zone), clock_ms())
+            version, epoch_at(version, moment, version.catalog.resolve_zone(self._meta.settings.time_zone), clock_ms())
         )
 
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
         """Raise NotThereYetError for a relation that a later epoch contains or will contain."""
-        known = {r.name: r for r in self._pending.at(version).live()}
+        known = {r.name: r for r in self._pending.read_catalog(version).live_relations()}
         if (later := known.get(name.lower())) is not None:
             since = later.created if later.created <= version.epoch else None
             raise NotThereYetError(later.name, epoch, since, later.created <= version.published) from unknown
 
-    def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
+    def find_visible(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
         """Return the visible relation of this name. Warns PausedViewWarning, HeldViewWarning.
 
         Raises UnknownRelationError, NotThereYetError, NeverPassedError.
@@ -200,15 +200,15 @@ def rows_at(
 
     Raises NoStoredRowsError, UnknownColumnError.
     """
-    places, schema = _selected(relation, columns)
+    places, schema = _select_columns(relation, columns)
     table = open_table(objects, version, stored_table(relation), epoch, in_flight.buffer())
     scan = table.scan_in_order if stored_output(relation).is_ordered else table.scan
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def scan_batches() -> Iterator[pa.RecordBatch]:
         for part in scan(columns=places):
             yield from given_rows(part.rename_columns(schema.names)).to_batches()
 
-    return pa.RecordBatchReader.from_batches(given_schema(schema), batches())
+    return pa.RecordBatchReader.from_batches(given_schema(schema), scan_batches())
 
 
 def changes_between(
@@ -224,13 +224,13 @@ def changes_between(
     Requires: the relation exists at `since`; the version's SSTs stay meanwhile. Raises NoStoredRowsError,
     UnknownColumnError, EpochExpiredError.
     """
-    places, schema = _selected(relation, columns)
+    places, schema = _select_columns(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
     found = pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
-    return unsliced(given_rows(found if has_whole_key(relation, places) else net_of_changes(found)))
+    return copy_sliced(given_rows(found if has_whole_key(relation, places) else net_of_changes(found)))
 
 
-def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:
+def _select_columns(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:
     """Return the indices and the schema of the named columns. Raises UnknownColumnError."""
     known = {c.name.lower(): i for i, c in enumerate(relation.columns)}
     wanted = [c.name for c in relation.columns] if columns is None else list(columns)

@@ -77,10 +77,10 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if others:
         given = pa.table([columns[i] for i in others], [f"c{i}" for i in others])
         selected = (f"{'to_json' if is_nested(columns[i].type) else ''}(c{i})::VARCHAR AS c{i}" for i in others)
-        found = thread_kernel().compute(", ".join(selected), given)
+        found = thread_kernel().compute_columns(", ".join(selected), given)
         for i in others:
             texts = found[f"c{i}"].combine_chunks()
-            columns[i] = _finite(texts) if is_nested(columns[i].type) else texts
+            columns[i] = _quote_non_finite(texts) if is_nested(columns[i].type) else texts
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -93,23 +93,24 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     from tussock.jobs.kernels.kernel import thread_kernel
 
     for batch in rows:
-        fields = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in batch.schema.names)
-        lines = thread_kernel().compute(
+        fields = ", ".join(f"{_quote_name(name)} := {_quote_name(name)}" for name in batch.schema.names)
+        lines = thread_kernel().compute_columns(
             f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch])
         )["line"]
-        out.write("".join(f"{line}\n" for line in _finite(lines.combine_chunks()).to_pylist()).encode())
+        out.write("".join(f"{line}\n" for line in _quote_non_finite(lines.combine_chunks()).to_pylist()).encode())
 
 
-def _finite(texts: pa.Array) -> pa.Array:
+def _quote_non_finite(texts: pa.Array) -> pa.Array:
     """(n,) JSON texts of DuckDB, which writes NaN, Infinity and -Infinity without quotes, with these in quotes."""
     if not pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
         return texts
 
-    def quoted(found: re.Match[str]) -> str:
+    def quote_match(found: re.Match[str]) -> str:
         return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
     return pa.array(
-        [None if text is None else _STRING_OR_NOT_FINITE.sub(quoted, text) for text in texts.to_pylist()], texts.type
+        [None if text is None else _STRING_OR_NOT_FINITE.sub(quote_match, text) for text in texts.to_pylist()],
+        texts.type,
     )
 
 
@@ -125,7 +126,7 @@ def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[byte
             raise NoFormError(field.name, str(field.type), "Parquet")
     count = 0
     schema = rows.schema.with_metadata({**(rows.schema.metadata or {}), **metadata}) if metadata else rows.schema
-    with _whole(path) as hidden, parquet.ParquetWriter(hidden, schema) as writer:
+    with _whole_file(path) as hidden, parquet.ParquetWriter(hidden, schema) as writer:
         for batch in rows:
             writer.write_batch(batch)
             count += batch.num_rows
@@ -133,7 +134,7 @@ def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[byte
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def _whole_file(path: Path) -> Iterator[Path]:
     """Yield a hidden file of this process, which becomes `path` after the block, and is deleted if the block fails.
 
     A pipe or a device such as /dev/null receives a copy, because a file must not replace it. A link stays a link.
@@ -157,5 +158,5 @@ def _whole(path: Path) -> Iterator[Path]:
         hidden.unlink(missing_ok=True)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -47,7 +47,7 @@ class How(StrEnum):
     WINDOW = "WINDOW"
 
     @property
-    def direct(self) -> bool:
+    def is_direct(self) -> bool:
         """Whether the view's value is computed from the column's value."""
         return self in (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)
 
@@ -73,9 +73,9 @@ class Traced:
     rows: Origins = field(default=_NONE)
 
 
-def traced(plan: Plan) -> Traced:
+def trace_plan(plan: Plan) -> Traced:
     """The origins of a bound plan's columns and rows. Cost: a walk over the plan."""
-    inputs = [traced(input) for input in plan.inputs]
+    inputs = [trace_plan(input) for input in plan.inputs]
     rows = reduce(frozenset.union, (one.rows for one in inputs), _NONE)
     match plan:
         case Scan(relation, columns):
@@ -85,84 +85,91 @@ def traced(plan: Plan) -> Traced:
         case SingleRow() | Sort():  # an order does not select rows
             return inputs[0]
         case Project(_, exprs):
-            return Traced(_made(exprs, inputs[0].columns), rows)
+            return Traced(_trace_exprs(exprs, inputs[0].columns), rows)
         case Expand(_, projections):
-            made = [_made(projection, inputs[0].columns) for projection in projections]
-            return Traced(tuple(_union(of) for of in zip(*made, strict=True)), rows)
+            made = [_trace_exprs(projection, inputs[0].columns) for projection in projections]
+            return Traced(tuple(_unite_origins(of) for of in zip(*made, strict=True)), rows)
         case Generate(_, _, argument):
-            new = _value(argument, inputs[0].columns)
+            new = _trace_value(argument, inputs[0].columns)
             return Traced(
-                (*(inputs[0].columns[i] for i in plan.passed), *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows
+                (
+                    *(inputs[0].columns[i] for i in plan.passed_columns),
+                    *(_with_step(new, How.TRANSFORMATION) for _ in plan.made),
+                ),
+                rows,
             )
         case Filter() | TemporalFilter():
-            return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.FILTER))
+            return Traced(inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.FILTER))
         case TopN():
-            return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.SORT))
+            return Traced(inputs[0].columns, rows | _deciding_origins(plan.expressions, inputs[0].columns, How.SORT))
         case Union():
-            return Traced(tuple(_union(of) for of in zip(*(one.columns for one in inputs), strict=True)), rows)
+            return Traced(tuple(_unite_origins(of) for of in zip(*(one.columns for one in inputs), strict=True)), rows)
         case Join():
-            return _joined(plan, *inputs)
+            return _trace_join(plan, *inputs)
         case Aggregate(_, keys, calls):
             below = inputs[0].columns
             return Traced(
-                (*_made(keys, below), *(_called(call, below) for call in calls)),
-                rows | _deciding(keys, below, How.GROUP_BY),
+                (*_trace_exprs(keys, below), *(_trace_call(call, below) for call in calls)),
+                rows | _deciding_origins(keys, below, How.GROUP_BY),
             )
         case Window(_, partition, order, calls):
             below = inputs[0].columns
-            over = _deciding((*partition, *(key.expr for key in order)), below, How.WINDOW)
-            values = (_as(_union(_value(e, below) for e in call.expressions), How.TRANSFORMATION) for call in calls)
+            over = _deciding_origins((*partition, *(key.expr for key in order)), below, How.WINDOW)
+            values = (
+                _with_step(_unite_origins(_trace_value(e, below) for e in call.expressions), How.TRANSFORMATION)
+                for call in calls
+            )
             return Traced((*below, *(value | over for value in values)), rows)
         case _:
             assert_never(plan)
 
 
-def _joined(join: Join, left: Traced, right: Traced) -> Traced:
+def _trace_join(join: Join, left: Traced, right: Traced) -> Traced:
     both = (*left.columns, *right.columns)
     sides = [
         (join.left_keys, left.columns),
         (join.right_keys, right.columns),
         ((join.condition,) if join.condition else (), both),
     ]
-    by = _union(_deciding(exprs, columns, How.JOIN) for exprs, columns in sides)
+    by = _unite_origins(_deciding_origins(exprs, columns, How.JOIN) for exprs, columns in sides)
     rows = left.rows | right.rows
     if join.kind is JoinKind.EXISTENCE:  # every left row is returned; whether it has a match is a column
         return Traced((*left.columns, by | right.rows), left.rows)
     return Traced(both if join.kind.emits_pairs else left.columns, rows | by)
 
 
-def _called(call: AggCall, below: Sequence[Origins]) -> Origins:
-    found = _as(_union(_value(arg, below) for arg in call.args), How.AGGREGATION)
-    found |= _deciding([key.expr for key in call.order], below, How.SORT)
-    return found | _deciding([] if call.filter is None else [call.filter], below, How.FILTER)
+def _trace_call(call: AggCall, below: Sequence[Origins]) -> Origins:
+    found = _with_step(_unite_origins(_trace_value(arg, below) for arg in call.args), How.AGGREGATION)
+    found |= _deciding_origins([key.expr for key in call.order], below, How.SORT)
+    return found | _deciding_origins([] if call.filter is None else [call.filter], below, How.FILTER)
 
 
-def _made(exprs: Iterable[Expr], below: Sequence[Origins]) -> tuple[Origins, ...]:
-    return tuple(_value(expr, below) for expr in exprs)
+def _trace_exprs(exprs: Iterable[Expr], below: Sequence[Origins]) -> tuple[Origins, ...]:
+    return tuple(_trace_value(expr, below) for expr in exprs)
 
 
-def _value(expr: Expr, below: Sequence[Origins]) -> Origins:
+def _trace_value(expr: Expr, below: Sequence[Origins]) -> Origins:
     """The origins of an expression's value."""
     if isinstance(expr, Column):
         return below[expr.index]
-    return _as(_union(below[column] for column in columns_of(expr)), How.TRANSFORMATION)
+    return _with_step(_unite_origins(below[column] for column in columns_of(expr)), How.TRANSFORMATION)
 
 
-def _as(origins: Origins, how: How) -> Origins:
+def _with_step(origins: Origins, how: How) -> Origins:
     """These origins after a further step. An expression over an aggregate counts as an aggregate."""
     return frozenset(
         ColumnOrigin(o.relation, o.column, how)
-        if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION)
+        if o.how.is_direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION)
         else o
         for o in origins
     )
 
 
-def _deciding(exprs: Iterable[Expr], below: Sequence[Origins], how: How) -> Origins:
+def _deciding_origins(exprs: Iterable[Expr], below: Sequence[Origins], how: How) -> Origins:
     """The origins of columns whose values select or combine rows."""
-    read = _union(below[column] for expr in exprs for column in columns_of(expr))
-    return frozenset(ColumnOrigin(o.relation, o.column, how if o.how.direct else o.how) for o in read)
+    read = _unite_origins(below[column] for expr in exprs for column in columns_of(expr))
+    return frozenset(ColumnOrigin(o.relation, o.column, how if o.how.is_direct else o.how) for o in read)
 
 
-def _union(origins: Iterable[Origins]) -> Origins:
+def _unite_origins(origins: Iterable[Origins]) -> Origins:
     return reduce(frozenset.union, origins, _NONE)

@@ -37,7 +37,7 @@ class Lineage:
         self._names = {r.id: tuple(c.name for c in r.columns) for r in relations}
         self._known: dict[int, tuple[NamedColumn, ...]] = {}
 
-    def output(self, fragment: int) -> tuple[NamedColumn, ...]:
+    def output_columns(self, fragment: int) -> tuple[NamedColumn, ...]:
         """The columns of a fragment's output."""
         if fragment not in self._known:
             scheduled = self._fragments[fragment]
@@ -47,23 +47,23 @@ class Lineage:
                 hidden = (NamedColumn(c.column) for c in source.hidden)
                 found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
             else:
-                results = self.results(scheduled)
-                found = results[-1] if results else self.inputs(scheduled)[0]
+                results = self.operator_columns(scheduled)
+                found = results[-1] if results else self.input_columns(scheduled)[0]
             self._known[fragment] = found
         return self._known[fragment]
 
-    def inputs(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+    def input_columns(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
         """The columns of each input of a fragment."""
-        return [self._read(feed) for feed in scheduled.feeds]
+        return [self._columns_read(feed) for feed in scheduled.feeds]
 
-    def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
+    def columns_of_feed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer passes to an input."""
         if feed.want.port is not Port.ROWS:
             return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
-        return tuple(self.output(feed.producer)[c] for c in feed.want.columns)
+        return tuple(self.output_columns(feed.producer)[c] for c in feed.want.columns)
 
-    def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:
-        handed = self.handed(feed)
+    def _columns_read(self, feed: Feed) -> tuple[NamedColumn, ...]:
+        handed = self.columns_of_feed(feed)
         if not feed.want.project:
             return handed
         return tuple(
@@ -73,27 +73,33 @@ class Lineage:
             for e in feed.want.project
         )
 
-    def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+    def operator_columns(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
         """The output columns of each operator of a fragment."""
         results: list[tuple[NamedColumn, ...]] = []
-        for operator in _operators(scheduled):
-            results.append(self._through(operator, self._given(scheduled, operator, results), scheduled.relation_id))
+        for operator in _operators_of(scheduled):
+            results.append(
+                self._trace_operator(
+                    operator, self._operator_inputs(scheduled, operator, results), scheduled.relation_id
+                )
+            )
         return results
 
     def read_by(self, scheduled: Scheduled, operator: int) -> tuple[NamedColumn, ...]:
         """The columns that an operator reads. For a join, left columns come first."""
-        return self._given(scheduled, _operators(scheduled)[operator], self.results(scheduled))
+        return self._operator_inputs(scheduled, _operators_of(scheduled)[operator], self.operator_columns(scheduled))
 
-    def _given(
+    def _operator_inputs(
         self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]
     ) -> tuple[NamedColumn, ...]:
-        inputs = self.inputs(scheduled)
+        inputs = self.input_columns(scheduled)
         return tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
 
-    def _through(self, operator: Operator, given: Sequence[NamedColumn], relation: int) -> tuple[NamedColumn, ...]:
+    def _trace_operator(
+        self, operator: Operator, given: Sequence[NamedColumn], relation: int
+    ) -> tuple[NamedColumn, ...]:
         own = self._names[relation]
         columns: list[NamedColumn] = []
-        for origin in operator.node.lineage():
+        for origin in operator.node.column_origins():
             match origin:
                 case Passed(column):
                     columns.append(given[column])
@@ -109,14 +115,14 @@ class Lineage:
 def in_names(text: str, columns: Sequence[NamedColumn]) -> str:
     """An expression's text with `c{i}` replaced by the content of column i."""
 
-    def name(match: re.Match[str]) -> str:
+    def name_of_match(match: re.Match[str]) -> str:
         if match[1] is None or int(match[1]) >= len(columns):
             return match[0]
         column = columns[int(match[1])]
         return f"({column.name})" if column.computed and " " in column.name else column.name or match[0]
 
-    return _COLUMN.sub(name, text)
+    return _COLUMN.sub(name_of_match, text)
 
 
-def _operators(scheduled: Scheduled) -> Sequence[Operator]:
+def _operators_of(scheduled: Scheduled) -> Sequence[Operator]:
     return () if scheduled.fragment is None else scheduled.fragment.operators

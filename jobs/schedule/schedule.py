@@ -103,7 +103,7 @@ class Source:
     hidden: tuple[HiddenColumn, ...] = ()
 
     @property
-    def read(self) -> tuple[int, ...]:
+    def read_columns(self) -> tuple[int, ...]:
         """`columns` and `hidden`."""
         return (*self.columns, *self.hidden)
 
@@ -129,7 +129,7 @@ class Scheduled:
     must_run: bool  # even without input: new global aggregates, snapshots, deletes, rows that follow the moment
 
     @property
-    def shown(self) -> str:
+    def shown_name(self) -> str:
         """The relation's name in texts and counters."""
         return name_in_build(self.relation) if self.build else self.relation
 
@@ -143,7 +143,7 @@ class Schedule:
 
     levels: tuple[tuple[Scheduled, ...], ...]
 
-    def fragments(self) -> Iterable[Scheduled]:
+    def all_fragments(self) -> Iterable[Scheduled]:
         """All fragments, level by level."""
         for level in self.levels:
             yield from level
@@ -159,7 +159,7 @@ class _Entry:
     level: int = 0
 
 
-def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Schedule:
+def make_schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Schedule:
     """The schedule of `epoch` for all live relations of the catalog as of that epoch, except paused views.
 
     Args:
@@ -167,9 +167,9 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
 
     Cost: proportional to the fragments. Cached for a catalog that has not changed since the epoch before.
     """
-    if before is catalog and not any(r.created >= epoch or (r.paused or 0) > epoch for r in catalog.stored()):
-        return _standing(_Standing(catalog))
-    return _schedule(catalog, epoch, before)
+    if before is catalog and not any(r.created >= epoch or (r.paused or 0) > epoch for r in catalog.stored_relations()):
+        return _standing_schedule(_Standing(catalog))
+    return _make_schedule(catalog, epoch, before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,16 +186,16 @@ class _Standing:
 
 
 @lru_cache(maxsize=4)
-def _standing(of: _Standing) -> Schedule:
+def _standing_schedule(of: _Standing) -> Schedule:
     """The schedule of every epoch that does not change the catalog."""
-    latest = max((max(r.created, r.paused or 0) for r in of.catalog.stored()), default=0)
-    return _schedule(of.catalog, latest + 1, of.catalog)
+    latest = max((max(r.created, r.paused or 0) for r in of.catalog.stored_relations()), default=0)
+    return _make_schedule(of.catalog, latest + 1, of.catalog)
 
 
-def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
+def _make_schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
     relations = tuple(
         r
-        for r in catalog.live()
+        for r in catalog.live_relations()
         if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
     )
     built = tuple(r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW)
@@ -225,7 +225,7 @@ def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
             entries.append(_Entry(relation, build, None, fragment, producers))
         output[relation.id] = len(entries) - 1
     _set_levels(entries)
-    return _assemble(entries, _Reading(catalog, epoch, before))
+    return _assemble_schedule(entries, _Reading(catalog, epoch, before))
 
 
 class _Reading:
@@ -240,7 +240,7 @@ class _Reading:
         """Whether this is the relation's first epoch."""
         return relation.created == self.epoch and relation.id not in self._before
 
-    def part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> SnapshotPart | None:
+    def snapshot_part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> SnapshotPart | None:
         """The part that the reader reads of a relation. None: all of its changes and nothing else."""
         now, before = self._now.get(reader.id), self._before.get(reader.id)
         if now is not None or before is not None:
@@ -297,7 +297,7 @@ def _set_levels(entries: list[_Entry]) -> None:
     for index, entry in enumerate(entries):  # leaves run just before their first reader
         if entry.inputs:
             continue
-        chained = _chained(index, readers)
+        chained = _chain_of(index, readers)
         reading = [
             entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != Dispatch.FORWARD
         ]
@@ -306,14 +306,14 @@ def _set_levels(entries: list[_Entry]) -> None:
             entries[c].level = least
 
 
-def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int]:
+def _chain_of(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int]:
     found = [leaf]
     for at in found:
         found += [r for r, i in readers.get(at, ()) if i.dispatch == Dispatch.FORWARD]
     return found
 
 
-def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
+def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
     exchanges: dict[int, dict[Want, Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
     parts: dict[int, set[SnapshotPart]] = {}  # by producer
@@ -322,8 +322,8 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
         for producer, i, replaced in entry.inputs:
             above = entries[producer]
             own = i.port is Port.ROWS  # other ports send only new rows, no snapshot
-            part = reading.part(entry.relation, above.relation, replaced) if own else None
-            columns = _stored(i.columns, above.source) if own else i.columns
+            part = reading.snapshot_part(entry.relation, above.relation, replaced) if own else None
+            columns = _stored_positions(i.columns, above.source) if own else i.columns
             if part is not None:
                 parts.setdefault(producer, set()).add(part)
             if replaced is not None:
@@ -365,11 +365,11 @@ def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
     return Schedule(tuple(tuple(level) for level in levels))
 
 
-def _stored(columns: tuple[int, ...], source: Source | None) -> tuple[int, ...]:
+def _stored_positions(columns: tuple[int, ...], source: Source | None) -> tuple[int, ...]:
     """Column positions in the producer's output. A source's leaf returns the needed columns and the row id."""
     if source is None:
         return columns
-    return tuple(len(source.read) if c == ROW_ID else source.read.index(c) for c in columns)
+    return tuple(len(source.read_columns) if c == ROW_ID else source.read_columns.index(c) for c in columns)
 
 
 def _stored_table(relation: Relation) -> TableSchema:

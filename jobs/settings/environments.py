@@ -54,12 +54,12 @@ def chosen_environment(file: str, known: tuple[str, ...], asked: str | None) -> 
     raise UnknownEnvironmentError(file, name, known, option=asked is not None)
 
 
-def overlaid(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def overlay_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `settings` with the values of an environment. Tables merge key by key; all other values are replaced."""
     merged = dict(settings)
     for key, value in changes.items():
         before = merged.get(key)
-        merged[key] = overlaid(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        merged[key] = overlay_settings(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return merged
 
 

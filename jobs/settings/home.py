@@ -82,7 +82,7 @@ def home_of(objects: ObjectStore) -> Home:
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None:
-        objects.put_if_absent(NAME, encode_document(Home(_drawn(), *place)))
+        objects.put_if_absent(NAME, encode_document(Home(_draw_identity(), *place)))
         known = recorded_home(objects)
         assert known is not None
     if not known.is_at(place):
@@ -90,7 +90,9 @@ def home_of(objects: ObjectStore) -> Home:
     if known.address == place.address:
         is_as_recorded = known.mark == place.mark  # different if the store was restored in place
     else:  # a renamed folder: record the new address, so that later copies are recognized
-        is_as_recorded = not place.address.startswith("file://") or _path(known.address) == _path(place.address)
+        is_as_recorded = not place.address.startswith("file://") or _path_without_host(
+            known.address
+        ) == _path_without_host(place.address)
     if not is_as_recorded:
         objects.put(NAME, encode_document(msgspec.structs.replace(known, address=place.address, mark=place.mark)))
     return known
@@ -110,12 +112,12 @@ def moved_here(objects: ObjectStore) -> Home:
     place, known = place_of(objects), recorded_home(objects)
     if known is None or known.is_at(place):
         return home_of(objects)
-    return _recorded(objects, Home(_drawn(), *place, before=(*known.before, known.id)))
+    return _record_home(objects, Home(_draw_identity(), *place, before=(*known.before, known.id)))
 
 
 def cloned_here(objects: ObjectStore) -> Home:
     """Record this place and a new identity that is unrelated to the old one."""
-    return _recorded(objects, Home(_drawn(), *place_of(objects)))
+    return _record_home(objects, Home(_draw_identity(), *place_of(objects)))
 
 
 def place_of(objects: ObjectStore) -> StorePlace:
@@ -135,7 +137,7 @@ def folder_of(objects: ObjectStore) -> str | None:
     return os.path.realpath(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def _path(address: str) -> str:
+def _path_without_host(address: str) -> str:
     """Return the path without the host: a shared folder has another address on each host."""
     return address.partition("://")[2].partition("/")[2]
 
@@ -158,10 +160,10 @@ def _address_in_bucket(uri: str) -> str:
     return f"{where} at {endpoint}{local}" if endpoint else where
 
 
-def _drawn() -> str:
+def _draw_identity() -> str:
     return secrets.token_hex(16)
 
 
-def _recorded(objects: ObjectStore, home: Home) -> Home:
+def _record_home(objects: ObjectStore, home: Home) -> Home:
     objects.put(NAME, encode_document(home))
     return home

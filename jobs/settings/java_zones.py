@@ -77,12 +77,12 @@ def java_zones() -> JavaZones | None:
 def _zones_in(file: Path, changed_ns: int) -> JavaZones:
     """Read a file `tzdb.dat`. Raises JavaZonesError, OSError."""
     data = _Bytes(file.read_bytes())
-    if data.number("b") != 1 or data.text() != "TZDB":
+    if data.read_number("b") != 1 or data.read_text() != "TZDB":
         raise JavaZonesError(str(file))
-    versions = [data.text() for _ in range(data.number("h"))]
-    names = [data.text() for _ in range(data.number("h"))]
-    rules = [data.take(data.number("h")) for _ in range(data.number("h"))]
-    found = [(data.number("h"), data.number("h")) for _ in range(data.number("h"))]
+    versions = [data.read_text() for _ in range(data.read_number("h"))]
+    names = [data.read_text() for _ in range(data.read_number("h"))]
+    rules = [data.read_bytes(data.read_number("h")) for _ in range(data.read_number("h"))]
+    found = [(data.read_number("h"), data.read_number("h")) for _ in range(data.read_number("h"))]
     return JavaZones(versions[0], {names[name]: rules[which] for name, which in found})
 
 
@@ -92,8 +92,8 @@ def serialized_rules(stream: bytes) -> bytes:
         raise JavaZonesError("not a stream of serialized objects")
     data = _Bytes(stream[stream.index(_END_OF_CLASS) + len(_END_OF_CLASS) :])
     found = b""
-    while (kind := data.number("B")) in (_BLOCK, _LONG_BLOCK):
-        found += data.take(data.number("B" if kind == _BLOCK else "i"))
+    while (kind := data.read_number("B")) in (_BLOCK, _LONG_BLOCK):
+        found += data.read_bytes(data.read_number("B" if kind == _BLOCK else "i"))
     return found
 
 
@@ -101,11 +101,11 @@ def rules_in(data: bytes, name: str, origin: str) -> ZoneRules:
     """Parse the rules of a zone. Raises JavaZonesError."""
     found = _Bytes(data)
     try:
-        if found.number("b") != _ZONE_RULES:
+        if found.read_number("b") != _ZONE_RULES:
             raise JavaZonesError(name)
-        found.changes()  # of the standard offset alone
-        first, changes = found.changes()
-        yearly = tuple(found.yearly_change() for _ in range(found.number("b")))
+        found.read_changes()  # of the standard offset alone
+        first, changes = found.read_changes()
+        yearly = tuple(found.yearly_change() for _ in range(found.read_number("b")))
     except (struct.error, IndexError) as err:
         raise JavaZonesError(name) from err
     return zone_rules(name, origin, first, changes, yearly)
@@ -115,37 +115,37 @@ class _Bytes:
     def __init__(self, data: bytes) -> None:
         self._data = BytesIO(data)
 
-    def take(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         return self._data.read(count)
 
-    def number(self, code: str) -> int:
-        return int(struct.unpack(f">{code}", self.take(struct.calcsize(f">{code}")))[0])
+    def read_number(self, code: str) -> int:
+        return int(struct.unpack(f">{code}", self.read_bytes(struct.calcsize(f">{code}")))[0])
 
-    def text(self) -> str:
-        return self.take(self.number("H")).decode()
+    def read_text(self) -> str:
+        return self.read_bytes(self.read_number("H")).decode()
 
-    def changes(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def read_changes(self) -> tuple[int, tuple[tuple[int, int], ...]]:
         """The first offset, and changes with their offsets."""
-        at = [self._change() for _ in range(self.number("i"))]
-        first, *offsets = [self._offset() for _ in range(len(at) + 1)]
+        at = [self._read_change() for _ in range(self.read_number("i"))]
+        first, *offsets = [self._read_offset() for _ in range(len(at) + 1)]
         return first, tuple(zip(at, offsets, strict=True))
 
-    def _change(self) -> int:
-        high = self.number("B")
+    def _read_change(self) -> int:
+        high = self.read_number("B")
         if high == 255:
-            return self.number("q")
-        return ((high << 16) + self.number("H")) * _QUARTER_S + _FIRST_CHANGE_S
+            return self.read_number("q")
+        return ((high << 16) + self.read_number("H")) * _QUARTER_S + _FIRST_CHANGE_S
 
-    def _offset(self) -> int:
-        quarters = self.number("b")
-        return self.number("i") if quarters == 127 else quarters * _QUARTER_S
+    def _read_offset(self) -> int:
+        quarters = self.read_number("b")
+        return self.read_number("i") if quarters == 127 else quarters * _QUARTER_S
 
     def yearly_change(self) -> YearlyChange:
         """A change of each year: one packed number, and others if they do not fit it."""
-        packed = self.number("I")
+        packed = self.read_number("I")
         hour, standard, before, after = packed >> 14 & 31, packed >> 4 & 255, packed >> 2 & 3, packed & 3
-        seconds = self.number("i") if hour == 31 else hour * 3600
-        offset = self.number("i") if standard == 255 else (standard - 128) * _QUARTER_S
-        offsets = [self.number("i") if half == 3 else offset + half * 1800 for half in (before, after)]
+        seconds = self.read_number("i") if hour == 31 else hour * 3600
+        offset = self.read_number("i") if standard == 255 else (standard - 128) * _QUARTER_S
+        offsets = [self.read_number("i") if half == 3 else offset + half * 1800 for half in (before, after)]
         month, day, weekday = packed >> 28, (packed >> 22 & 63) - 32, packed >> 19 & 7
         return YearlyChange(month, day, weekday, seconds, _COUNTED[packed >> 12 & 3], offset, *offsets)

@@ -46,28 +46,28 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     etag: str
     until: int
 
-    def signed(self, secret: bytes) -> str:
+    def sign(self, secret: bytes) -> str:
         """Return the ticket with its signature."""
-        place = _encoded(msgspec.json.encode(self))
-        return f"{place}.{_signature(secret, place)}"
+        place = _to_base64(msgspec.json.encode(self))
+        return f"{place}.{_sign_place(secret, place)}"
 
     @classmethod
-    def opened(cls, text: str, secret: bytes) -> "Ticket":
+    def verify_text(cls, text: str, secret: bytes) -> "Ticket":
         """Return the ticket of a signed text. Raises PermissionError if it expired, or the secret did not sign it."""
         place, _, signature = text.partition(".")
-        if not hmac.compare_digest(signature.encode(), _signature(secret, place).encode()):
+        if not hmac.compare_digest(signature.encode(), _sign_place(secret, place).encode()):
             raise PermissionError("this address is not one of the driver's")
-        ticket = _ticket.decode(_decoded(place))
+        ticket = _ticket.decode(_from_base64(place))
         if time.time() > ticket.until:
             raise PermissionError("this address has expired; the next read of the driver makes a new one")
         return ticket
 
-    def describes(self, size: int, etag: str) -> bool:
+    def matches_object(self, size: int, etag: str) -> bool:
         """Return whether an object with this size and ETag has the content that may be read."""
         return self.size in (-1, size) and self.etag in ("", etag)
 
     @property
-    def shown(self) -> str:
+    def address(self) -> str:
         """The object as users name it: `s3://bucket/key`."""
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, self.name) if part)
 
@@ -83,23 +83,23 @@ def suffix_of(name: str) -> str:
 
 def with_object_names(text: str) -> str:
     """Replace the addresses in a text of Spark by the names of the objects: `s3://bucket/key`."""
-    return _ADDRESS.sub(_shown, text)
+    return _ADDRESS.sub(_address_in, text)
 
 
-def _shown(found: re.Match[str]) -> str:
+def _address_in(found: re.Match[str]) -> str:
     try:
-        return _ticket.decode(_decoded(found[1])).shown
+        return _ticket.decode(_from_base64(found[1])).address
     except (ValueError, msgspec.MsgspecError):  # an address of another server
         return found[0]
 
 
-def _signature(secret: bytes, place: str) -> str:
-    return _encoded(hmac.digest(secret, place.encode(), hashlib.sha256)[:16])
+def _sign_place(secret: bytes, place: str) -> str:
+    return _to_base64(hmac.digest(secret, place.encode(), hashlib.sha256)[:16])
 
 
-def _encoded(data: bytes) -> str:
+def _to_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _decoded(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

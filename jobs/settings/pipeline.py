@@ -125,7 +125,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
-from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlaid
+from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlay_settings
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import in_commands
 from tussock.jobs.settings.tables import (
@@ -159,10 +159,10 @@ from tussock.jobs.settings.values import (
     Text,
     Texts,
     converted_value,
-    described,
-    shown,
+    describe_key,
+    describe_value,
 )
-from tussock.jobs.settings.variables import VARIABLE_NAME, substituted, substituted_in_sql, variables_in
+from tussock.jobs.settings.variables import VARIABLE_NAME, substitute_variables, substituted_in_sql, variables_in
 from tussock.statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
@@ -249,27 +249,30 @@ class Pipeline:
         """The name in a printed command: `shop`, or `shop --env prod` in an environment."""
         return in_commands(self.name, self.environment)
 
-    def scripts(self) -> tuple[tuple[Path, str], ...]:
+    def read_scripts(self) -> tuple[tuple[Path, str], ...]:
         """Return the SQL files and their texts in order, with all `${…}` substituted.
 
         Raises:
             PipelineError: a file is missing or no text in UTF-8, or uses a variable without a value.
         """
-        return self._substituted((path, _listed_text(path, self.folder)) for path in self.sql)
+        return self._substitute_variables((path, _listed_text(path, self.folder)) for path in self.sql)
 
-    def assertions(self) -> tuple[tuple[Path, str], ...]:
-        """Return the files of the assertions and their texts, like `scripts`. Raises UserFileError, PipelineError."""
-        files = () if self.quality is None else self.quality.assertions()
-        return self._substituted((path, text_of(path)) for path in files)
+    def read_assertions(self) -> tuple[tuple[Path, str], ...]:
+        """Return the files of the assertions and their texts, like `read_scripts`.
 
-    def _substituted(self, texts: Iterable[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
+        Raises UserFileError, PipelineError.
+        """
+        files = () if self.quality is None else self.quality.list_assertions()
+        return self._substitute_variables((path, text_of(path)) for path in files)
+
+    def _substitute_variables(self, texts: Iterable[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
         values = os.environ | self.own_variables | ({"data": self.data} if self.data else {})
         return tuple((path, substituted_in_sql(text, values, str(path))) for path, text in texts)
 
-    def variables(self) -> dict[str, str]:
+    def find_variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
-        Omits the variables of [spark] and [notify], which may be secrets. Raises as `scripts`.
+        Omits the variables of [spark] and [notify], which may be secrets. Raises as `read_scripts`.
         """
         texts = [_listed_text(path, self.folder) for path in self.sql]
         values = os.environ | self.own_variables
@@ -404,20 +407,20 @@ def known_keys() -> dict[str, KnownKey]:
     a_date = "a date, or a date with a time"
     kinds: dict[type, str] = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.AnyType: a_date}
 
-    def add(table: inspect.StructType, above: str) -> None:
+    def add_keys(table: inspect.StructType, above: str) -> None:
         for key in table.fields:
-            kind, expected = described(key.type)
+            kind, expected = describe_key(key.type)
             if isinstance(kind, inspect.StructType):
-                add(kind, f"{above}{key.name}.")
+                add_keys(kind, f"{above}{key.name}.")
             else:
                 default = None if key.default is msgspec.NODEFAULT else key.default
                 found[f"{above}{key.name}"] = KnownKey(expected or kinds[type(kind)], key.required, default)
 
-    add(cast(inspect.StructType, inspect.type_info(_Document)), "")
+    add_keys(cast(inspect.StructType, inspect.type_info(_Document)), "")
     for name, values in _VALUES_BY_NAME.items():
-        kind, expected = described(inspect.type_info(values))
+        kind, expected = describe_key(inspect.type_info(values))
         if isinstance(kind, inspect.StructType):
-            add(kind, f"{name}.*.")
+            add_keys(kind, f"{name}.*.")
         else:
             found[f"{name}.*"] = KnownKey(expected, required=False, default=None)
     return found
@@ -426,15 +429,15 @@ def known_keys() -> dict[str, KnownKey]:
 def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> Pipeline:
     """Check the file in each of its environments, and return the pipeline in the chosen one."""
     file = str(folder / FILE)
-    tables = _environments(file, values.get("env", {}))
+    tables = _check_environments(file, values.get("env", {}))
     if not tables:
         converted_value(values, _Document, file)  # before the choice, since the table of environments may be mistyped
     for name in tables:
         with _placed_in(name, values):
-            converted_value(overlaid(values, tables[name]), _Document, file)
+            converted_value(overlay_settings(values, tables[name]), _Document, file)
     if chosen := chosen_environment(file, tuple(tables), asked):
         with _placed_in(chosen, values):
-            return _pipeline_of(overlaid(values, tables[chosen]), folder, chosen)
+            return _pipeline_of(overlay_settings(values, tables[chosen]), folder, chosen)
     required = (key.name for key in _fields_of(_Document) if key.required)
     if tables and (missing := next((key for key in required if key not in values), None)) is not None:
         raise PipelineError(
@@ -446,16 +449,16 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
     return _pipeline_of(values, folder, "")
 
 
-def _environments(file: str, tables: Any) -> dict[str, dict[str, Any]]:
+def _check_environments(file: str, tables: Any) -> dict[str, dict[str, Any]]:
     """Check the names of environments and that they contain tables. Their values are not checked."""
     if not isinstance(tables, dict):
-        raise PipelineError(file, "env", shown(tables), "a table with a table per environment")
+        raise PipelineError(file, "env", describe_value(tables), "a table with a table per environment")
     for name, table in tables.items():
         key = f"env.{name}"
         if NAME.fullmatch(name) is None:
             raise PipelineError(file, key, repr(name), "a lower-case letter, then lower-case letters, digits and _")
         if not isinstance(table, dict):
-            raise PipelineError(file, key, shown(table), "a table with the settings of an environment")
+            raise PipelineError(file, key, describe_value(table), "a table with the settings of an environment")
         if (same := next((key for key in SAME_EVERYWHERE if key in table), None)) is not None:
             raise PipelineError(file, f"{key}.{same}", "a value", "none: it is the same in all environments")
     return tables
@@ -478,28 +481,28 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     file, home = str(folder / FILE), folder.parent.parent
     document: _Document = converted_value(values, _Document, file)
     error = partial(PipelineError, file)
-    variables = {name: _variable(file, name, value) for name, value in document.variables.items()}
+    variables = {name: _substitute_variable(file, name, value) for name, value in document.variables.items()}
     values_of_names = os.environ | variables
 
     used: dict[str, str] = {}
 
-    def text(key: str, value: str) -> str:
+    def substitute_text(key: str, value: str) -> str:
         if not key.startswith(("spark.", "notify.")):
             used.update(variables_in(value, values_of_names))
-        return substituted(value, values_of_names, file, key)
+        return substitute_variables(value, values_of_names, file, key)
 
-    name = text("name", document.name)
+    name = substitute_text("name", document.name)
     if NAME.fullmatch(name) is None:
         raise error("name", repr(name), "a lower-case letter, then lower-case letters, digits and _")
     if name != folder.name:
         raise error("name", repr(name), f"{folder.name!r}, the folder's name")
-    data = None if document.data is None else _place(text("data", document.data), home)
+    data = None if document.data is None else _absolute_place(substitute_text("data", document.data), home)
     if data is not None and re.search(r"['\\]", data):  # SQL files contain it between quotes
         raise error("data", repr(data), "a path without quotes and backslashes")
     epoch, quality = document.epoch, document.quality or _Quality()
     suites, docs = (
-        text("quality.folder", quality.folder),
-        text("quality.docs", quality.docs or f".airflow/data_docs/{name}"),
+        substitute_text("quality.folder", quality.folder),
+        substitute_text("quality.docs", quality.docs or f".airflow/data_docs/{name}"),
     )
     if epoch.vnodes & (epoch.vnodes - 1):
         raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
@@ -511,15 +514,15 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     return Pipeline(
         name=name,
         folder=folder,
-        description=text("description", document.description),
-        store=_place(text("store", document.store), home),
+        description=substitute_text("description", document.description),
+        store=_absolute_place(substitute_text("store", document.store), home),
         data=data,
-        sql=tuple(_script(file, folder, data, script) for script in document.sql),
+        sql=tuple(_script_path(file, folder, data, script) for script in document.sql),
         time_zone=document.time_zone.key,
         schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
         epoch=epoch,
         spark={
-            k: text(f"spark.{k}", converted_value(v, _VALUES_BY_NAME["spark"], file, f"spark.{k}"))
+            k: substitute_text(f"spark.{k}", converted_value(v, _VALUES_BY_NAME["spark"], file, f"spark.{k}"))
             for k, v in document.spark.items()
         },
         deploy=document.deploy,
@@ -536,8 +539,9 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         airflow=document.airflow,
         pages=document.pages,
         notify={
-            of: _notifier(
-                converted_value(table, _VALUES_BY_NAME["notify"], file, f"notify.{of}"), partial(text, f"notify.{of}")
+            of: _substitute_notifier(
+                converted_value(table, _VALUES_BY_NAME["notify"], file, f"notify.{of}"),
+                partial(substitute_text, f"notify.{of}"),
             )
             for of, table in document.notify.items()
         },
@@ -546,39 +550,39 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         verify=document.verify,
         quality=None
         if document.quality is None
-        else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
-        publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),
+        else QualitySettings(_path_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
+        publish=None if document.publish is None else _publish_settings(document.publish, substitute_text, home, error),
         environment=environment,
         own_variables=variables,
         used_variables=used,
     )
 
 
-def _variable(file: str, name: str, value: Any) -> str:
+def _substitute_variable(file: str, name: str, value: Any) -> str:
     """Return the value of an entry of `[variables]`. It may contain environment variables."""
     key = f"variables.{name}"
     if name == "data" or VARIABLE_NAME.fullmatch(name) is None:
         raise PipelineError(
             file, key, repr(name), "a letter or _, then letters, digits and _; not `data`, a key of its own"
         )
-    return substituted(converted_value(value, _VALUES_BY_NAME["variables"], file, key), os.environ, file, key)
+    return substitute_variables(converted_value(value, _VALUES_BY_NAME["variables"], file, key), os.environ, file, key)
 
 
-def _notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
+def _substitute_notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
     """Substitute the variables in the arguments of a notifier."""
 
-    def filled(value: Any) -> Any:
+    def fill_value(value: Any) -> Any:
         match value:
             case str():
                 return text(value)
             case list():
-                return [filled(item) for item in value]
+                return [fill_value(item) for item in value]
             case dict():
-                return {key: filled(item) for key, item in value.items()}
+                return {key: fill_value(item) for key, item in value.items()}
             case _:
                 return value
 
-    return msgspec.structs.replace(table, arguments=filled(table.arguments))
+    return msgspec.structs.replace(table, arguments=fill_value(table.arguments))
 
 
 def _publish_settings(
@@ -595,12 +599,12 @@ def _publish_settings(
         raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
     if table.keep > _MAX_KEPT_TABLES:  # Delta deletes older log entries
         raise error("publish.keep", f"{table.keep // 86_400_000} days", f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
-    return msgspec.structs.replace(table, to=_place(to, home))
+    return msgspec.structs.replace(table, to=_absolute_place(to, home))
 
 
 def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | None:
-    start = _moment(table.start, zone, file, "schedule.start")
-    end = None if table.end is None else _moment(table.end, zone, file, "schedule.end")
+    start = _parse_moment(table.start, zone, file, "schedule.start")
+    end = None if table.end is None else _parse_moment(table.end, zone, file, "schedule.end")
     if end is not None and end < start:
         raise PipelineError(file, "schedule.end", end.isoformat(), f"not before start, {start.isoformat()}")
     if not table.cron:
@@ -608,28 +612,28 @@ def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | 
     return RunSchedule(str(table.cron), start, end, table.catchup, table.partitions)
 
 
-def _moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
+def _parse_moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
     if not isinstance(value, date):  # datetime is a subclass of date
-        raise PipelineError(file, key, shown(value), "a date, e.g. 2013-01-01, or a date with a time")
+        raise PipelineError(file, key, describe_value(value), "a date, e.g. 2013-01-01, or a date with a time")
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
-def _place(text: str, home: Path) -> str:
+def _absolute_place(text: str, home: Path) -> str:
     """Make a relative path absolute; leave addresses unchanged."""
     return text if "://" in text else str(home / text)
 
 
-def _script(file: str, folder: Path, data: str | None, text: str) -> Path:
+def _script_path(file: str, folder: Path, data: str | None, text: str) -> Path:
     """Return the path of a SQL file in the pipeline's folder, or below a local data root."""
     if not text.startswith("${data}/"):
-        return _inside(file, "sql", folder, text)
+        return _path_inside(file, "sql", folder, text)
     if data is None or "://" in data:
         raise PipelineError(file, "sql", repr(text), f"`data` to be a local folder; it is {data!r}")
-    return _inside(file, "sql", Path(data), text.removeprefix("${data}/"))
+    return _path_inside(file, "sql", Path(data), text.removeprefix("${data}/"))
 
 
-def _inside(file: str, key: str, folder: Path, text: str) -> Path:
+def _path_inside(file: str, key: str, folder: Path, text: str) -> Path:
     """Return a path in the pipeline's folder. Raises PipelineError if it leads out of the folder."""
     path = Path(text)
     if path.is_absolute() or ".." in path.parts:

@@ -2,8 +2,8 @@
 
 A message is made deep in the engine, which does not know how its reader addresses the store. It contains commands such
 as `` `tussock barrier abandon --skip-file '/a b.csv'` ``. Every place that shows messages passes them through
-`addressed`, which adds `--pipeline shop` or `--store URI`. Stored messages, such as the reason of a hold, keep no
-address, so that a store can move.
+`address_commands`, which adds `--pipeline shop` or `--store URI`. Stored messages, such as the reason of a hold, keep
+no address, so that a store can move.
 """
 
 import re
@@ -32,7 +32,7 @@ def in_commands(pipeline: str, environment: str) -> str:
     return f"{pipeline} --env {environment}" if environment else pipeline
 
 
-def addressed(text: str, *, pipeline: str = "", store: str = "") -> str:
+def address_commands(text: str, *, pipeline: str = "", store: str = "") -> str:
     """Return a message whose commands name the pipeline, or else the store. Commands that name one are unchanged.
 
     `pipeline`: as of `in_commands`.
@@ -41,7 +41,7 @@ def addressed(text: str, *, pipeline: str = "", store: str = "") -> str:
         return text
     where = f" --pipeline {pipeline}" if pipeline else f" --store {shlex.quote(store)}"
 
-    def whole(found: re.Match[str]) -> str:
+    def complete_command(found: re.Match[str]) -> str:
         command = found[1]
         first = command.split(maxsplit=1)[0]
         if pipeline and _PLACEHOLDER.search(command):
@@ -56,4 +56,4 @@ def addressed(text: str, *, pipeline: str = "", store: str = "") -> str:
             return f"`tussock {first} {pipeline}{command[len(known) :]}`"
         return f"`tussock {command}{where}`"
 
-    return _COMMAND.sub(whole, text)
+    return _COMMAND.sub(complete_command, text)

@@ -142,7 +142,7 @@ def without_secrets(text: str) -> str:
 
     Cost: linear in the text.
     """
-    text = _OWN_SHAPE.sub(_keep, _without_variables(with_object_names(text)))
+    text = _OWN_SHAPE.sub(_hide_credential, _without_variables(with_object_names(text)))
     lower = text.lower()
     for places in _PLACES:
         if any(word in lower for word in places.words):
@@ -175,7 +175,7 @@ def _names_no_value(rest: str) -> bool:
     return bool(parts) and _NOT_A_VALUE.fullmatch(parts[-1].lower()) is not None
 
 
-def _keep(match: re.Match[str]) -> str:
+def _hide_credential(match: re.Match[str]) -> str:
     """Keep the part that makes the credential known: a name, or the first line of a key."""
     return (match["keep"] or "") + HIDDEN + ((match.groupdict().get("end")) or "")
 
@@ -311,7 +311,7 @@ class _Places:
 
 _PLACES = (
     _Places(("@",), _ADDRESS, _hide_in_address),
-    _Places(("?", "&", ";"), _PARAMETER, _keep),
+    _Places(("?", "&", ";"), _PARAMETER, _hide_credential),
     _Places(("?", "&"), _QUERY_KEY, _hide_random),
     _Places(("authorization", "cookie"), _HEADER, _hide_in_header),
     _Places(("bearer", "basic"), _SCHEME, _hide_unless_word),

@@ -24,7 +24,7 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
     groups: dict[str, list[str]] = {}
     for subject, reason in reasons.items():
         groups.setdefault(reason, []).append(subject)
-    parts = [_sentences(reason) for reason in groups]
+    parts = [_split_sentences(reason) for reason in groups]
     shared = 0
     if len(parts) > 1:
         fewest = min(map(len, parts)) - 1  # each keeps its finding
@@ -36,7 +36,7 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
     return SharedReasons(found, " ".join(ending))
 
 
-def _sentences(text: str) -> list[str]:
+def _split_sentences(text: str) -> list[str]:
     """Split a text between sentences, but not inside a quoted value, such as "St. John"."""
     found, start = [], 0
     for match in _QUOTE_OR_BORDER.finditer(text):

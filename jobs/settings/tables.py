@@ -19,7 +19,7 @@ from tussock.jobs.settings.values import (
     Span,
     Text,
     Texts,
-    whole,
+    whole_number,
 )
 
 EPOCH_BYTES = 256 << 20  # default for max_bytes: decoded bytes of source rows per epoch
@@ -50,14 +50,16 @@ class OnError(StrEnum):
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The size of epochs (units, vnodes, source bytes, epochs in flight), their runner, and their error handling."""
 
-    units: Annotated[int, whole(1, 32768)] | None = (
+    units: Annotated[int, whole_number(1, 32768)] | None = (
         None  # None: as many as the store has; NEW_STORE_UNITS for a new store
     )
-    vnodes: Annotated[int, whole(1, 32768)] = 256
-    max_bytes: Annotated[int, whole(1, 2**63 - 1)] | None = EPOCH_BYTES  # None (not expressible in the file): no limit
-    in_flight: Annotated[int, whole(1, 64)] = 3
+    vnodes: Annotated[int, whole_number(1, 32768)] = 256
+    max_bytes: Annotated[int, whole_number(1, 2**63 - 1)] | None = (
+        EPOCH_BYTES  # None (not expressible in the file): no limit
+    )
+    in_flight: Annotated[int, whole_number(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
-    workers: Annotated[int, whole(1, 64)] | None = None  # None: one per core
+    workers: Annotated[int, whole_number(1, 64)] | None = None  # None: one per core
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
     limit: Annotated[Span, SPAN] = Span(86_400_000)  # ms; Airflow stops a task of the DAGs after this time
 
@@ -102,11 +104,11 @@ class AirflowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tags: Texts | None = None
     pool: Text | None = None
     queue: Text | None = None
-    priority: Annotated[int, whole(1, 2**31 - 1)] | None = None
-    retries: Annotated[int, whole(0, 1000)] = 2
+    priority: Annotated[int, whole_number(1, 2**31 - 1)] | None = None
+    retries: Annotated[int, whole_number(0, 1000)] = 2
     retry_delay: Annotated[Span, SPAN] = Span(15_000)
     run_limit: Annotated[Span, SPAN] | None = None
-    max_active_runs: Annotated[int, whole(1, 1000)] = 1
+    max_active_runs: Annotated[int, whole_number(1, 1000)] = 1
     default_args: Annotated[dict[str, Any], TABLE] = {}
 
 
@@ -146,7 +148,7 @@ class ArrivalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     deadline: Annotated[Span, SPAN] = Span(0)  # ms after the interval's end
     reject_limit: Annotated[float, Meta(ge=0, description="a share below 1, or a number of records")] | None = None
-    min_rows: Annotated[int, whole(0, 2**63 - 1)] | None = None
+    min_rows: Annotated[int, whole_number(0, 2**63 - 1)] | None = None
     severity: Annotated[str, Meta(pattern="^(error|warning)$", description='"error" or "warning"')] = "error"
 
     @property
@@ -161,7 +163,7 @@ class UpkeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     schedule: Annotated[CronOrNone, CRON_OR_NONE] = CronOrNone("@hourly")
     keep: Annotated[Span, SPAN] = Span(Retention().keep_ms)
-    keep_epochs: Annotated[int, whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
+    keep_epochs: Annotated[int, whole_number(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
 
     @property
     def retention(self) -> Retention:
@@ -173,7 +175,7 @@ class VerifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schedule of verification (empty: only when triggered), and the percentage of keys that it compares."""
 
     schedule: Annotated[CronOrNone, CRON_OR_NONE] = CronOrNone("")
-    percent: Annotated[int, whole(1, 100)] = 100
+    percent: Annotated[int, whole_number(1, 100)] = 100
 
 
 class GateScope(StrEnum):
@@ -191,18 +193,18 @@ class QualitySettings:
     docs: Path
     scope: GateScope = GateScope.PIPELINE
 
-    def suites(self) -> tuple[Path, ...]:
+    def list_suites(self) -> tuple[Path, ...]:
         """Return the suite files in name order. Each is named after its view. Cost: one directory listing.
 
         Raises PipelineError if the folder cannot be read.
         """
-        return self._files(".json")
+        return self._list_files(".json")
 
-    def assertions(self) -> tuple[Path, ...]:
-        """Return the files of the assertions in name order. Cost and errors as `suites`."""
-        return self._files(".sql")
+    def list_assertions(self) -> tuple[Path, ...]:
+        """Return the files of the assertions in name order. Cost and errors as `list_suites`."""
+        return self._list_files(".sql")
 
-    def _files(self, ending: str) -> tuple[Path, ...]:
+    def _list_files(self, ending: str) -> tuple[Path, ...]:
         try:
             return tuple(sorted(path for path in self.folder.iterdir() if path.suffix == ending))
         except OSError as err:  # `glob` would return no files, and epochs would be published without checks

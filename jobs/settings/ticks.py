@@ -28,40 +28,40 @@ class Ticks:
 
         self._cron, self._zone = croniter(cron), ZoneInfo(time_zone)
 
-    def following(self, time: datetime) -> datetime:
+    def tick_after(self, time: datetime) -> datetime:
         """Return the tick after a tick."""
-        local = self._local(time)
+        local = self._to_local(time)
         tick: datetime = self._cron.get_next(datetime, start_time=local)
         if self._cron.expanded[_HOURS] == ["*"]:
             return time.astimezone(UTC) + (tick - local)
         return self._time_of(tick)
 
-    def latest(self, time: datetime, most: int) -> list[datetime]:
+    def latest_ticks(self, time: datetime, most: int) -> list[datetime]:
         """Return the last `most` ticks that are not after a time, oldest first."""
-        return [*self._around(time, most)][:-1][-most:]
+        return [*self._ticks_around(time, most)][:-1][-most:]
 
-    def first(self, time: datetime) -> datetime:
+    def first_tick(self, time: datetime) -> datetime:
         """Return the first tick that is not before a time."""
-        *_, last, after = self._around(time, 1)
+        *_, last, after = self._ticks_around(time, 1)
         return last if last == time.astimezone(UTC) else after
 
-    def _around(self, time: datetime, most: int) -> Iterator[datetime]:
+    def _ticks_around(self, time: datetime, most: int) -> Iterator[datetime]:
         """Yield ticks in order: at least `most` before a time, and those up to the first one after it.
 
         Near a change of clocks, a step back may find another tick than a step forward. So all results are steps forward
         from a tick that lies some steps further back.
         """
         time = time.astimezone(UTC)
-        self._cron.set_current(self._local(time), force=True)
+        self._cron.set_current(self._to_local(time), force=True)
         for _ in range(most + _SPARE):
             begin = self._cron.get_prev(datetime)
         tick = self._time_of(begin)
         while tick <= time:
             yield tick
-            tick = self.following(tick)
+            tick = self.tick_after(tick)
         yield tick
 
-    def _local(self, time: datetime) -> datetime:
+    def _to_local(self, time: datetime) -> datetime:
         return time.astimezone(self._zone).replace(tzinfo=None, fold=0)
 
     def _time_of(self, local: datetime) -> datetime:

@@ -28,7 +28,7 @@ class UserFileError(InputError):
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def errors_of_reading(path: Path) -> Iterator[None]:
     """Turn an error of reading a file into UserFileError. The text of the file must be UTF-8."""
     try:
         yield
@@ -41,7 +41,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def errors_of_writing(path: Path) -> Iterator[None]:
     """Turn an error of writing a file or folder into UserFileError."""
     try:
         yield
@@ -60,11 +60,11 @@ def is_file(text: str) -> bool:
 
 def text_of(path: Path) -> str:
     """Return the text of a file. Raises UserFileError."""
-    with reading(path):
+    with errors_of_reading(path):
         return path.read_text(encoding="utf-8")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text. Raises UserFileError."""
-    with writing(path):
+    with errors_of_writing(path):
         path.write_text(text, encoding="utf-8")

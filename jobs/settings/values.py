@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
-from tussock.statestore.decoding import converted
+from tussock.statestore.decoding import convert_value
 from tussock.statestore.errors import InputError
 
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
@@ -42,7 +42,7 @@ class PipelineError(InputError):
         return f"{self.file}: {self.key}: found {self.found}, expected {self.expected}."
 
 
-def whole(least: int, most: int) -> Meta:
+def whole_number(least: int, most: int) -> Meta:
     return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
 
 
@@ -69,7 +69,7 @@ Texts = Annotated[
 YES = Meta(description="true or false")
 
 
-def _read(kind: type, value: Any) -> Any:
+def _convert_value(kind: type, value: Any) -> Any:
     """Convert a value to one of this module's own types, or to a time zone, for msgspec. Raises ValueError."""
     if kind is CronOrNone and value == "none":
         return CronOrNone()
@@ -98,17 +98,17 @@ def _is_cron(text: str) -> bool:
 def converted_value(value: Any, kind: Any, file: str, key: str = "") -> Any:
     """Convert `value` to `kind`. Raises PipelineError with the key, the value, and the description of its type."""
     try:
-        return converted(value, kind, dec_hook=_read)
+        return convert_value(value, kind, dec_hook=_convert_value)
     except msgspec.ValidationError as err:
         place = _PLACE.search(str(err))
-    (type_, expected), keys = described(inspect.type_info(kind)), [key] if key else []
+    (type_, expected), keys = describe_key(inspect.type_info(kind)), [key] if key else []
     for name in place[1].split(".") if place else ():
-        type_, expected = next(described(field.type) for field in type_.fields if field.name == name)
+        type_, expected = next(describe_key(field.type) for field in type_.fields if field.name == name)
         value, keys = value[name], [*keys, name]
     if isinstance(type_, inspect.StructType) and isinstance(value, dict):
         name, found, expected = _wrong_key(type_, value)
         raise PipelineError(file, ".".join([*keys, name]), found, expected)
-    raise PipelineError(file, ".".join(keys), shown(value), expected)
+    raise PipelineError(file, ".".join(keys), describe_value(value), expected)
 
 
 def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -125,7 +125,7 @@ def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[st
     return missing, "nothing", "a value: the key is required"
 
 
-def described(kind: inspect.Type) -> tuple[Any, str]:
+def describe_key(kind: inspect.Type) -> tuple[Any, str]:
     """Return the type of a key, without None, and its description."""
     if isinstance(kind, inspect.UnionType):
         kind = next(t for t in kind.types if not isinstance(t, inspect.NoneType))
@@ -134,6 +134,6 @@ def described(kind: inspect.Type) -> tuple[Any, str]:
     )
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     kind = _KINDS.get(type(value), type(value).__name__)
     return f"{kind} {value.isoformat() if isinstance(value, date) else repr(value)}"

@@ -10,7 +10,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def substituted(
+def substitute_variables(
     text: str, variables: Mapping[str, str], file: str, key: str, written: Callable[[str], str] = str
 ) -> str:
     def value_of(match: re.Match[str]) -> str:
@@ -36,14 +36,14 @@ def substituted_in_sql(text: str, variables: Mapping[str, str], file: str) -> st
     try:
         tokens = tokens_of(SourceText(text))
     except InputError:  # an unterminated string; the parser of the script reports its place
-        return substituted(text, variables, file, "the script")
+        return substitute_variables(text, variables, file, "the script")
     filled, at = "", 0
     for token in tokens:
         if token.kind == "string" and token.text[0] in "'\"":
-            filled += substituted(text[at : token.start], variables, file, "the script")
-            filled += substituted(token.text, variables, file, "the script", within_string)
+            filled += substitute_variables(text[at : token.start], variables, file, "the script")
+            filled += substitute_variables(token.text, variables, file, "the script", within_string)
             at = token.end
-    return filled + substituted(text[at:], variables, file, "the script")
+    return filled + substitute_variables(text[at:], variables, file, "the script")
 
 
 def variables_in(text: str, values: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class ZoneRulesDifferError(InputError):
     spans: str  # the times at which the rules differ
 
     @classmethod
-    def between(cls, recorded: ZoneRules, found: ZoneRules) -> "ZoneRulesDifferError":
+    def of_rules(cls, recorded: ZoneRules, found: ZoneRules) -> "ZoneRulesDifferError":
         """The error for two rules that differ."""
         return cls(recorded.name, found.origin, recorded.origin, spans_text(recorded, found))
 
@@ -48,12 +48,12 @@ def spans_text(one: ZoneRules, other: ZoneRules) -> str:
     """The times at which two rules differ, such as `from 2026-11-01 09:00 UTC on`."""
     spans = different_spans(one, other)
     texts = [
-        f"from {_text(start)} to {_text(end)}" if end is not None else f"from {_text(start)} on"
+        f"from {_time_text(start)} to {_time_text(end)}" if end is not None else f"from {_time_text(start)} on"
         for start, end in spans[:_SHOWN]
     ]
     more = f" and {len(spans) - _SHOWN} later spans" if len(spans) > _SHOWN else ""
     return f"{', '.join(texts)}{more}"
 
 
-def _text(second: int | None) -> str:
+def _time_text(second: int | None) -> str:
     return "the earliest times" if second is None else f"{_EPOCH + timedelta(seconds=second):%Y-%m-%d %H:%M} UTC"

@@ -7,7 +7,7 @@ file: it reports them as its import error, and Airflow creates no DAG from a fil
 from importlib.util import find_spec
 from pathlib import Path
 
-from tussock.jobs.settings.user_files import reading, write_text
+from tussock.jobs.settings.user_files import errors_of_reading, write_text
 from tussock.statestore.errors import InputError
 
 _MARK = "Written by `tussock airflow-files`"
@@ -83,7 +83,7 @@ def write_airflow_files(folder: Path) -> tuple[Path, ...]:
         raise NoDagFolderError(str(folder))
     paths = tuple(folder / name for name in _FILES)
     for path in paths:
-        with reading(path):
+        with errors_of_reading(path):
             if path.exists() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
                 raise ForeignFileError(str(path))
     for path, text in zip(paths, _FILES.values(), strict=True):

@@ -12,7 +12,7 @@ from tussock.jobs.shell.command import (
     compact,
     compact_arguments,
     number_of,
-    opened,
+    open_chosen,
     vacuum,
     vacuum_arguments,
 )
@@ -37,13 +37,15 @@ class StoreDamagedError(DamagedError):
         )
 
 
-def _scrub(chosen: argparse.Namespace) -> None:
+def _run_scrub(chosen: argparse.Namespace) -> None:
     """Raises StoreDamagedError after the report, which sets the exit code."""
-    from tussock.statestore.hummock.scrub import scrub
+    from tussock.statestore.hummock.scrub import scrub_store
 
-    report = scrub(chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads)
+    report = scrub_store(
+        chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads
+    )
     print(show_scrub(report))
-    if not report.whole:
+    if not report.is_whole:
         raise StoreDamagedError(len(report.meta) + len(report.ssts))
 
 
@@ -58,12 +60,16 @@ def show_scrub(report: "ScrubReport") -> str:
         lines += [f"  {lost}" for lost in sst.lost[:_SHOWN]]
         lines += [f"  and {len(sst.lost) - _SHOWN} more ranges"] if len(sst.lost) > _SHOWN else []
     if report.version is not None:
-        names = {t.table_id: f"{r.name} ({t.name})" for r in report.version.catalog.stored() for t in r.state_tables}
+        names = {
+            t.table_id: f"{r.name} ({t.name})"
+            for r in report.version.catalog.stored_relations()
+            for t in r.state_tables
+        }
         hurt = report.hurt_tables()
         for table_id, ranges in hurt.items():
             lines.append(
-                f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys can "
-                "be read"
+                f"table {table_id}, {names.get(table_id, 'of no relation')}: {_describe_lost(ranges)}; all other keys "
+                "can be read"
             )
         held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
         lines.append(
@@ -72,33 +78,33 @@ def show_scrub(report: "ScrubReport") -> str:
         )
     lines.append(
         f"read {report.objects:,} objects, {report.bytes:,} bytes: "
-        f"{'no damage' if report.whole else 'damage as listed'}"
+        f"{'no damage' if report.is_whole else 'damage as listed'}"
     )
     return "\n".join(lines)
 
 
 def _pin_add(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.upkeep import pin
+    from tussock.jobs.operations.upkeep import pin_epoch
 
-    print(show_pin(pin(opened(chosen), chosen.epoch, duration_ms(chosen.span))))
+    print(show_pin(pin_epoch(open_chosen(chosen), chosen.epoch, duration_ms(chosen.span))))
 
 
 def _pin_list(chosen: argparse.Namespace) -> None:
-    pins = chosen_meta(chosen).pins()
+    pins = chosen_meta(chosen).all_pins()
     print("\n".join(map(show_pin, pins)) if pins else "no pins")
 
 
 def _pin_remove(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.upkeep import unpin
+    from tussock.jobs.operations.upkeep import remove_pins
 
-    print(f"removed {unpin(opened(chosen), chosen.holder)} pins of {chosen.holder}")
+    print(f"removed {remove_pins(open_chosen(chosen), chosen.holder)} pins of {chosen.holder}")
 
 
 def show_pin(pin: "Pin") -> str:
     """Format a pin as one line."""
     from tussock.statestore.meta.epoch import epoch_ms
 
-    began, ends = _moment(epoch_ms(pin.epoch)), _moment(pin.expires_ms)
+    began, ends = _time_text(epoch_ms(pin.epoch)), _time_text(pin.expires_ms)
     return f"epoch {pin.epoch} of {began}, on version {pin.version}, until {ends}, held by {pin.holder}"
 
 
@@ -133,21 +139,21 @@ def _store_clone(chosen: argparse.Namespace) -> None:
     print(f"this store belongs at {home.address}, identity {home.id}; it publishes to its own folder")
 
 
-def _lost(ranges: "tuple[LostRange, ...]") -> str:
+def _describe_lost(ranges: "tuple[LostRange, ...]") -> str:
     rows = sum(lost.rows for lost in ranges)
     return f"{len(ranges)} range{'s' if len(ranges) > 1 else ''} of keys cannot be read, {rows:,} rows at most"
 
 
-def _moment(unix_ms: int) -> str:
+def _time_text(unix_ms: int) -> str:
     return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") + " UTC"
 
 
-def _compact(chosen: argparse.Namespace) -> None:
-    compact(opened(chosen), chosen)
+def _run_compact(chosen: argparse.Namespace) -> None:
+    compact(open_chosen(chosen), chosen)
 
 
-def _vacuum(chosen: argparse.Namespace) -> None:
-    vacuum(opened(chosen), chosen)
+def _run_vacuum(chosen: argparse.Namespace) -> None:
+    vacuum(open_chosen(chosen), chosen)
 
 
 def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,14 +177,14 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("holder", metavar="HOLDER", help="a holder that `tussock pin list` prints")
 
 
-def _rebalance(chosen: argparse.Namespace) -> None:
+def _run_rebalance(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import rebalance
     from tussock.jobs.texts.rebalance import rebalance_text
 
-    at = opened(chosen)
+    at = open_chosen(chosen)
     if not chosen.plan:
         rebalance.require_units_of_file(at, chosen.units)
-    planned = rebalance.plan(at, chosen.units, chosen.target, chosen.approved)
+    planned = rebalance.plan_moves(at, chosen.units, chosen.target, chosen.approved)
     print(rebalance_text(planned.rebalance, planned.cause))
     if chosen.plan and (objection := rebalance.move_objection(at, chosen.units)) is not None:
         print(f"without --plan, this command refuses: {objection}")
@@ -188,7 +194,7 @@ def _rebalance(chosen: argparse.Namespace) -> None:
     if chosen.plan:
         print("nothing was changed")
         return
-    version = rebalance.move(at, planned.rebalance)
+    version = rebalance.commit_mapping(at, planned.rebalance)
     print(f"version {version.id} has mapping {version.mapping.id}; new barriers use it")
 
 
@@ -260,7 +266,7 @@ COMMANDS = (
             "tussock rebalance --store ./demo --units 8",
             "tussock rebalance --pipeline flights --target 1.5",
         ),
-        _rebalance,
+        _run_rebalance,
         _rebalance_arguments,
     ),
     Command(
@@ -270,7 +276,7 @@ COMMANDS = (
         "versions that no reader can request, and the rows of dropped tables. Safe at any time, alongside epochs, "
         "readers, vacuums and other compactors.",
         ("tussock compact --store ./demo --dry-run", "tussock compact --store ./demo"),
-        _compact,
+        _run_compact,
         compact_arguments,
     ),
     Command(
@@ -280,7 +286,7 @@ COMMANDS = (
         "Removes objects that no reader can need and no writer can commit. Safe at any time, alongside epochs, "
         "compactions, readers and other vacuums.",
         ("tussock vacuum --store ./demo --dry-run", "tussock vacuum --store ./demo --keep 7d --keep-epochs 10"),
-        _vacuum,
+        _run_vacuum,
         vacuum_arguments,
     ),
     Command(
@@ -289,7 +295,7 @@ COMMANDS = (
         "Checks every byte of the log, its snapshots, and all SSTs in use. Lists the lost tables and key ranges, and "
         "the tables that can still be read. Changes nothing. Exits with code 1 if there is damage.",
         ("tussock scrub --store ./demo",),
-        _scrub,
+        _run_scrub,
         _scrub_arguments,
     ),
     Command(

@@ -78,10 +78,10 @@ class _Parser(argparse.ArgumentParser):
             add(self)
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and add is not None:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meaning(unknown[0])}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggest_argument(unknown[0])}")
         return found, unknown
 
-    def _meaning(self, unknown: str) -> str:
+    def _suggest_argument(self, unknown: str) -> str:
         """Return a sentence with the argument that an unknown one stands for; empty if none is similar."""
         options = self._option_string_actions
         if unknown.startswith("-"):
@@ -152,13 +152,13 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
 def _without_pandas(run: Run) -> Run:
     """Return `run` for a process in which pyarrow does not import pandas, which takes longer than most commands."""
 
-    def started(chosen: argparse.Namespace) -> int | None:
+    def run_without_pandas(chosen: argparse.Namespace) -> int | None:
         from tussock.jobs.settings.arrow import leave_pandas
 
         leave_pandas()
         return run(chosen)
 
-    return started
+    return run_without_pandas
 
 
 def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
@@ -221,7 +221,7 @@ def chosen_store(chosen: argparse.Namespace) -> str:
     return store_address(address)
 
 
-def opened(chosen: argparse.Namespace) -> "PipelineStore":
+def open_chosen(chosen: argparse.Namespace) -> "PipelineStore":
     """Open the chosen store, with its pipeline if one is named. Raises NotInitialisedError, and as `chosen_store`."""
     from tussock.jobs.operations.store import open_pipeline, open_store
 
@@ -231,15 +231,15 @@ def opened(chosen: argparse.Namespace) -> "PipelineStore":
 
 def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
     """Return the meta store of the chosen store, for commands that only read."""
-    return opened(chosen).meta
+    return open_chosen(chosen).meta
 
 
 def to_run(chosen: argparse.Namespace, message: str) -> str:
     """Return a message whose commands address the store as the command line does, so that they work as printed."""
-    from tussock.jobs.settings.printed_commands import addressed, in_commands
+    from tussock.jobs.settings.printed_commands import address_commands, in_commands
 
     pipeline, environment, store = (getattr(chosen, name, None) or "" for name in ("pipeline", "env", "store"))
-    return addressed(message, pipeline=pipeline and in_commands(pipeline, environment), store=store)
+    return address_commands(message, pipeline=pipeline and in_commands(pipeline, environment), store=store)
 
 
 @contextmanager
@@ -278,12 +278,12 @@ def say(line: str) -> None:
 def number_of(things: str, least: int = 1) -> Callable[[str], int]:
     """The type of an option that is a number of things. It raises argparse.ArgumentTypeError."""
 
-    def number(text: str) -> int:
+    def parse_number(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r} is not a number of {things}: expected {least} or more")
         return int(text)
 
-    return number
+    return parse_number
 
 
 def publish_arguments(parser: argparse.ArgumentParser) -> None:
@@ -338,27 +338,27 @@ def compact(at: "PipelineStore", chosen: argparse.Namespace, *, on_spark: bool =
     from tussock.jobs.texts.upkeep import amplification_text, compacted_text, due_text
 
     if chosen.dry_run:
-        print(due_text(compaction.due(at)))
+        print(due_text(compaction.due_picks(at)))
     else:
         print(compacted_text(compaction.compact(at, full=chosen.full, on_spark=on_spark, progress=say)))
-    print(amplification_text(upkeep.shape(at)))
+    print(amplification_text(upkeep.measure_levels(at)))
 
 
 def vacuum(at: "PipelineStore", chosen: argparse.Namespace) -> None:
     """Run `tussock vacuum` or its Spark job."""
-    from tussock.jobs.operations.upkeep import clean
+    from tussock.jobs.operations.upkeep import clean_store
     from tussock.jobs.texts.upkeep import cleaning_text
 
-    done = clean(
+    done = clean_store(
         at,
-        _retention(at, chosen),
+        _chosen_retention(at, chosen),
         dry_run=chosen.dry_run,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(cleaning_text(done, names=chosen.dry_run))
 
 
-def _retention(at: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
+def _chosen_retention(at: "PipelineStore", chosen: argparse.Namespace) -> "Retention":
     """Return the pipeline's retention, overridden by the options that are given."""
     from tussock.jobs.settings.retention import Retention, duration_ms
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.shell.command import Command, chosen_meta, number_of, opened, to_run
+from tussock.jobs.shell.command import Command, chosen_meta, number_of, open_chosen, to_run
 
 if TYPE_CHECKING:
     from tussock.jobs.facts.epochs import EpochFacts
@@ -25,39 +25,39 @@ _COUNTS = (
 )  # printed with thousands separators
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+def _format_table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """Format rows as aligned text, with columns of integers aligned to the right."""
-    from tussock.jobs.texts.table import aligned
+    from tussock.jobs.texts.table import align_cells
 
     right = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(names))]
     shown = [
         [f"{cell:,}" if name in _COUNTS else str(cell) for cell, name in zip(row, names, strict=True)] for row in rows
     ]
-    return aligned([names, *shown], right)
+    return align_cells([names, *shown], right)
 
 
-def _epochs(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.epochs import epochs
+def _print_epochs(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.facts.epochs import list_epochs
 
-    found = epochs(chosen_meta(chosen), chosen.last)
+    found = list_epochs(chosen_meta(chosen), chosen.last)
     if not found:
         print("no epoch is committed")
         return
     names = ("epoch", "at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "change")
-    lines = _table(names, [_epoch(epoch) for epoch in found]).splitlines()
+    lines = _format_table(names, [_epoch_cells(epoch) for epoch in found]).splitlines()
     for epoch, line in zip((None, *found), lines, strict=True):
         print(line)
         for rows in epoch.rows if epoch is not None and chosen.rows else ():
             print(f"    {rows.relation}  {rows.rows_in:,} in  {rows.rows_out:,} out")
 
 
-def _epoch(epoch: "EpochFacts") -> tuple[Cell, ...]:
+def _epoch_cells(epoch: "EpochFacts") -> tuple[Cell, ...]:
     seconds = epoch.seconds
     steps = ("", "", "") if seconds is None else tuple(f"{s:.2f}" for s in (seconds.plan, seconds.run, seconds.flush))
-    notes = [*([] if epoch.published else ["not published"]), *_changes(epoch.mutation), *epoch.skipped]
+    notes = [*([] if epoch.published else ["not published"]), *_mutation_lines(epoch.mutation), *epoch.skipped]
     return (
         epoch.epoch,
-        _moment(epoch.at),
+        _moment_text(epoch.at),
         epoch.rows_in,
         epoch.rows_out,
         *steps,
@@ -67,7 +67,7 @@ def _epoch(epoch: "EpochFacts") -> tuple[Cell, ...]:
     )
 
 
-def _changes(mutation: "Mutation | None") -> Iterator[str]:
+def _mutation_lines(mutation: "Mutation | None") -> Iterator[str]:
     from tussock.statestore.meta.barrier import MutationKind
 
     if mutation is not None and mutation.kind is MutationKind.UPDATE:
@@ -87,38 +87,44 @@ def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", action="store_true", help="also the rows in and out of each relation")
 
 
-def _versions(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.versions import versions
+def _print_versions(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.facts.versions import list_versions
 
     names = ("version", "epoch", "at (UTC)", "published", "SSTs", "bytes", "log end")
-    found = versions(chosen_meta(chosen), chosen.last)
-    print(_table(names, [(v.version, v.epoch, _moment(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in found]))
-
-
-def _ssts(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.tables import ssts
-
-    names = ("level", "bytes", "rows", "object", "tables")
-    found = ssts(chosen_meta(chosen).latest())
+    found = list_versions(chosen_meta(chosen), chosen.last)
     print(
-        _table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found]) if found else "no SSTs"
+        _format_table(
+            names, [(v.version, v.epoch, _moment_text(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in found]
+        )
     )
 
 
-def _levels(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.upkeep import shape
+def _print_ssts(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.facts.tables import list_ssts
+
+    names = ("level", "bytes", "rows", "object", "tables")
+    found = list_ssts(chosen_meta(chosen).read_latest())
+    print(
+        _format_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found])
+        if found
+        else "no SSTs"
+    )
+
+
+def _print_levels(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.operations.upkeep import measure_levels
     from tussock.jobs.texts.upkeep import amplification_text
 
-    print(amplification_text(shape(opened(chosen))))
+    print(amplification_text(measure_levels(open_chosen(chosen))))
 
 
-def _bytes(chosen: argparse.Namespace) -> None:
+def _print_bytes(chosen: argparse.Namespace) -> None:
     import msgspec
 
-    from tussock.jobs.facts.size import size
+    from tussock.jobs.facts.size import measure_size
     from tussock.jobs.texts.size import size_text
 
-    found = size(chosen_meta(chosen))
+    found = measure_size(chosen_meta(chosen))
     print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else size_text(found, chosen.most))
 
 
@@ -129,16 +135,16 @@ def _bytes_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _rows(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.tables import table_rows, tables
+def _print_rows(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.facts.tables import list_tables, table_rows
     from tussock.jobs.texts.table import text_table
 
     meta = chosen_meta(chosen)
     if chosen.table is None:
         names = ("table", "relation", "role", "rows", "bytes", "columns")
-        found = tables(meta.latest())
+        found = list_tables(meta.read_latest())
         rows = [(t.table_id, t.relation, t.role, t.rows, t.bytes, ", ".join(t.columns)) for t in found]
-        print(_table(names, rows) if rows else "no state tables")
+        print(_format_table(names, rows) if rows else "no state tables")
         return
     stored = table_rows(meta, chosen.table, chosen.limit, chosen.epoch)
     print(text_table(stored) if stored.num_rows else "no rows")
@@ -150,14 +156,14 @@ def _rows_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epoch", type=int, metavar="E", help="as of this epoch instead of the committed one")
 
 
-def _sources(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.sources import sources
+def _print_sources(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.facts.sources import list_sources
     from tussock.jobs.sources.rejects import rejects_name
 
-    found = sources(chosen_meta(chosen))
+    found = list_sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
     rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
-    print(_table(names, rows) if rows else "no sources")
+    print(_format_table(names, rows) if rows else "no sources")
     for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
         print(to_run(chosen, f"the waiting files are unknown: {trouble}"))
     for source in found:
@@ -170,16 +176,16 @@ def _sources(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.facts.barrier import barrier as open_barrier
+    from tussock.jobs.facts.barrier import open_barrier_facts as open_barrier
     from tussock.statestore.meta.barrier import MutationKind
 
     meta = chosen_meta(chosen)
     barrier = open_barrier(meta)
     if barrier is None:
-        print(f"no open barrier; the store is at epoch {meta.latest().epoch}")
+        print(f"no open barrier; the store is at epoch {meta.read_latest().epoch}")
         return
     print(
-        f"barrier {barrier.epoch} of {_moment(barrier.at)} UTC after epoch {barrier.prev_epoch}, attempt "
+        f"barrier {barrier.epoch} of {_moment_text(barrier.at)} UTC after epoch {barrier.prev_epoch}, attempt "
         f"{barrier.attempt}, injected by {barrier.writer}"
     )
     if barrier.sealed:
@@ -205,7 +211,7 @@ def _barrier_abandon(chosen: argparse.Namespace) -> None:
         tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file)
     )
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
-    barrier = go_around(opened(chosen), change)
+    barrier = go_around(open_chosen(chosen), change)
     print(
         f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch "
         "again."
@@ -235,7 +241,7 @@ def _abandon_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _moment(at: datetime | None) -> str:
+def _moment_text(at: datetime | None) -> str:
     return "-" if at is None else at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
@@ -253,7 +259,7 @@ COMMANDS = (
         "driver that sealed the epoch: planning, running the levels, and flushing if the driver did it. Epochs outside "
         "of the retention are not listed.",
         ("tussock inspect epochs --store ./demo --last 5", "tussock inspect epochs --pipeline flights --rows"),
-        _epochs,
+        _print_epochs,
         _epochs_arguments,
     ),
     Command(
@@ -262,7 +268,7 @@ COMMANDS = (
         "Each commit creates a version. Prints its epoch, its published epoch, its SSTs and the end of the processed "
         "log.",
         ("tussock inspect versions --store ./demo --last 5",),
-        _versions,
+        _print_versions,
         _last_argument,
     ),
     Command(
@@ -270,7 +276,7 @@ COMMANDS = (
         "list the SSTs of the newest version by level",
         "Prints their sizes, their row counts, and the state tables whose rows they contain.",
         ("tussock inspect ssts --store ./demo",),
-        _ssts,
+        _print_ssts,
     ),
     Command(
         "inspect levels",
@@ -278,7 +284,7 @@ COMMANDS = (
         "Prints the SSTs, rows and bytes of each level, the number of sorted runs that a read touches, and the bytes "
         "stored and written per byte of live data.",
         ("tussock inspect levels --store ./demo",),
-        _levels,
+        _print_levels,
     ),
     Command(
         "inspect bytes",
@@ -287,7 +293,7 @@ COMMANDS = (
         "versions need, copies of source files, documents. Then the same by state table. Reads the index of each SST, "
         "and a sample of its blocks.",
         ("tussock inspect bytes --store ./demo", "tussock inspect bytes --pipeline flights --json"),
-        _bytes,
+        _print_bytes,
         _bytes_arguments,
     ),
     Command(
@@ -296,7 +302,7 @@ COMMANDS = (
         "Without TABLE: lists the state tables by number, with the row counts of their SSTs, including old row "
         "versions. A relation's name selects the table that stores its rows.",
         ("tussock inspect rows --store ./demo", "tussock inspect rows --store ./demo 4 --limit 100"),
-        _rows,
+        _print_rows,
         _rows_arguments,
     ),
     Command(
@@ -304,7 +310,7 @@ COMMANDS = (
         "list the processed and the waiting files of each source",
         "Lists the files of every source, as the next epoch would.",
         ("tussock inspect sources --store ./demo",),
-        _sources,
+        _print_sources,
     ),
     Command(
         "barrier",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.settings.pipeline import FILE, NAME
-from tussock.jobs.settings.user_files import writing
+from tussock.jobs.settings.user_files import errors_of_writing
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,10 +60,12 @@ def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None" = Non
     folder = pipelines / name
     if folder.exists():
         raise PipelineThereError(str(folder))
-    texts = {path: text.replace("@name@", name).replace("@NAME@", name.upper()) for path, text in _texts(over).items()}
+    texts = {
+        path: text.replace("@name@", name).replace("@NAME@", name.upper()) for path, text in _file_texts(over).items()
+    }
     texts[Path(FILE)] = _with_aligned_comments(texts[Path(FILE)])  # names have other lengths than their places
-    with writing(folder):
-        _write(folder, texts)
+    with errors_of_writing(folder):
+        _write_files(folder, texts)
     return tuple(sorted(texts))
 
 
@@ -73,7 +75,7 @@ def _with_aligned_comments(text: str) -> str:
     return _COMMENTED.sub(lambda found: f"{found[1].ljust(width)}  {found[2]}", text)
 
 
-def _texts(over: "SourcePreview | None") -> dict[Path, str]:
+def _file_texts(over: "SourcePreview | None") -> dict[Path, str]:
     """Return the files of a new pipeline by their paths within its folder."""
     with as_file(_TEMPLATE) as template:
         found = {
@@ -84,7 +86,7 @@ def _texts(over: "SourcePreview | None") -> dict[Path, str]:
     return found if over is None else _texts_over(found[Path(FILE)], over)
 
 
-def _write(folder: Path, texts: Mapping[Path, str]) -> None:
+def _write_files(folder: Path, texts: Mapping[Path, str]) -> None:
     """Create the folder with its files completely or not at all. Raises OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     hidden = Path(mkdtemp(prefix=".new-", dir=folder.parent))
@@ -108,7 +110,7 @@ def _texts_over(settings: str, over: "SourcePreview") -> dict[Path, str]:
     from tussock.jobs.sources.preview import source_text
 
     source, view = over.source.name, counting_view(over.source.name)
-    root, path = _divided(over.source.options["path"])
+    root, path = _split_path(over.source.options["path"])
     placed = msgspec.structs.replace(over.source, options={**over.source.options, "path": path})
     lines = [
         line
@@ -129,7 +131,7 @@ def _texts_over(settings: str, over: "SourcePreview") -> dict[Path, str]:
     }
 
 
-def _divided(path: str) -> tuple[str, str]:
+def _split_path(path: str) -> tuple[str, str]:
     """A path as the value of `data` in pipeline.toml, and the path that contains `${data}`."""
     from tussock.jobs.sources.listing import without_query
 

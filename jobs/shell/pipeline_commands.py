@@ -15,7 +15,7 @@ from tussock.jobs.shell.command import (
     chosen_store,
     environment_argument,
     named_pipeline,
-    opened,
+    open_chosen,
     pipelines_folder,
     publish,
     publish_arguments,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
 
 
-def _new(chosen: argparse.Namespace) -> None:
+def _run_new(chosen: argparse.Namespace) -> None:
     from tussock.jobs.shell.new_pipeline import counting_view, make_pipeline
     from tussock.statestore.extras import missing_extra
 
@@ -76,7 +76,7 @@ def format_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _preview(chosen: argparse.Namespace) -> None:
+def _run_preview(chosen: argparse.Namespace) -> None:
     from tussock.jobs.sources.preview import preview_source
     from tussock.jobs.texts.preview import preview_text
 
@@ -134,7 +134,7 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
 _DEFAULT = "default: the pipeline's, else {}"
 
 
-def _init(chosen: argparse.Namespace) -> None:
+def _run_init(chosen: argparse.Namespace) -> None:
     from tussock.jobs.settings.pipeline import Pipeline
     from tussock.jobs.settings.process import create_store
     from tussock.statestore.objectstore.base import BadObjectNameError
@@ -160,7 +160,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     add("--time-zone", metavar="ZONE", help=f"time zone of all SQL, permanent ({_DEFAULT.format('UTC')})")
 
 
-def _plan(chosen: argparse.Namespace) -> int:
+def _run_plan(chosen: argparse.Namespace) -> int:
     from tussock.jobs.operations.deploy import plan
     from tussock.jobs.texts.deployment import deployment_text
 
@@ -168,7 +168,7 @@ def _plan(chosen: argparse.Namespace) -> int:
     deployment = plan(pipeline, chosen.prune, chosen.resume, say, chosen.zone_rules)
     print(deployment_text(deployment, pipeline.argument, chosen.full))
     if chosen.save is not None:
-        write_text(Path(chosen.save), deployment.approval.json())
+        write_text(Path(chosen.save), deployment.approval.to_json())
     return SOMETHING_TO_DO if deployment.pending else 0
 
 
@@ -182,7 +182,7 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", metavar="FILE", help="write the plan to FILE, for `tussock apply --approved FILE`")
 
 
-def _apply(chosen: argparse.Namespace) -> None:
+def _run_apply(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.deploy import apply
     from tussock.jobs.texts.deployment import deployment_text
 
@@ -212,10 +212,10 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zone-rules", action="store_true", help=zones)
 
 
-def _epoch(chosen: argparse.Namespace) -> None:
+def _run_epoch(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.epochs import (
         Where,
-        advance,
+        advance_store,
         interval_of,
         recorded_to_its_end,
         require_all_taken_in,
@@ -223,10 +223,10 @@ def _epoch(chosen: argparse.Namespace) -> None:
         wish_of,
     )
 
-    at = opened(chosen)
+    at = open_chosen(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     with recorded_to_its_end(at, "epoch"):
-        done = advance(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say)
+        done = advance_store(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say)
         checks = [
             lambda: require_all_taken_in(at, done.summaries, interval),
             lambda: require_arrived(at, done.summaries, interval),
@@ -246,30 +246,30 @@ def _release(
     """
     from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
-    from tussock.jobs.operations.publish import release
+    from tussock.jobs.operations.publish import publish_newest
     from tussock.jobs.quality.record import QualityGateError
 
     for summary in done.summaries:
         print(show_summary(summary, reasons=False))  # the error that follows contains them
     unchecked = f"tussock {chosen.command} --no-check" if chosen.no_check else ""
 
-    def undone(said: str) -> "Iterator[InputError]":
+    def undone_reasons(said: str) -> "Iterator[InputError]":
         """Yield the reasons why the command left something undone, besides those in a message."""
         for check in checks:
             try:
                 check()
             except PausedViewsError as err:
-                if (left := err.besides(said)) is not None:
+                if (left := err.without_views(said)) is not None:
                     yield left
             except InputError as err:
                 yield err
 
     try:
-        published = None if chosen.hold else release(at, say, unchecked=unchecked)
+        published = None if chosen.hold else publish_newest(at, say, unchecked=unchecked)
     except InputError as failed:
-        for err in undone(str(failed)):
+        for err in undone_reasons(str(failed)):
             failed.add_note(str(err))
-        version = at.meta.latest()
+        version = at.meta.read_latest()
         if version.published < version.epoch and not isinstance(failed, QualityGateError):
             failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
@@ -281,7 +281,7 @@ def _release(
             f"no new input; the store is at epoch {done.epoch}" if done.epoch else f"no input, no epoch yet: {queue}"
         )
         print(to_run(chosen, nothing))
-    if reasons := list(undone("")):
+    if reasons := list(undone_reasons("")):
         for err in reasons[1:]:
             reasons[0].add_note(str(err))
         raise reasons[0]
@@ -309,7 +309,7 @@ def _release_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     instead.add_argument("--no-check", action="store_true", help=no_check)
 
 
-def _restate(chosen: argparse.Namespace) -> None:
+def _run_restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations import restate
     from tussock.jobs.operations.epochs import interval_of, recorded_to_its_end, require_no_view_paused
     from tussock.jobs.sources.base import Restated
@@ -317,7 +317,7 @@ def _restate(chosen: argparse.Namespace) -> None:
     from tussock.jobs.sources.listing import absolute_path
     from tussock.jobs.texts.restatement import restatement_lines
 
-    at = opened(chosen)
+    at = open_chosen(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     if not chosen.file and (chosen.with_ or chosen.gone):
         raise CannotRestateError(
@@ -331,7 +331,7 @@ def _restate(chosen: argparse.Namespace) -> None:
         *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value),
     ]
     asked += ["--options"] if chosen.options else []
-    restating = restate.look(
+    restating = restate.preview_restatement(
         at,
         chosen.source,
         Restated(item, by, chosen.gone, interval, chosen.options),
@@ -346,7 +346,7 @@ def _restate(chosen: argparse.Namespace) -> None:
         print(f"{goes:,} rows would be removed and {comes:,} added; nothing was changed")
         return
     with recorded_to_its_end(at, f"restate {chosen.source}"):
-        done = restate.restate(at, restating, say)
+        done = restate.restate_source(at, restating, say)
         # A held source is no concern of this command, which takes no new files.
         _release(at, done, chosen, [lambda: require_no_view_paused(at, done.summaries)])
 
@@ -370,8 +370,8 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     _release_arguments(parser, "restate")
 
 
-def _publish(chosen: argparse.Namespace) -> None:
-    if not publish(opened(chosen), chosen) and not chosen.tidy:
+def _run_publish(chosen: argparse.Namespace) -> None:
+    if not publish(open_chosen(chosen), chosen) and not chosen.tidy:
         print("nothing to do: the tables are up to date")
 
 
@@ -394,7 +394,7 @@ COMMANDS = (
             "tussock read --pipeline shop daily_sales",
             "tussock new events --from 'data/events/*.json'",
         ),
-        _new,
+        _run_new,
         _new_arguments,
         names_store=False,
         uses_engine=False,
@@ -411,7 +411,7 @@ COMMANDS = (
             "tussock preview 's3://bucket/events/*.json' --name events",
             "tussock preview 's3://bucket/{start:%Y-%m-%d}.csv?endpoint=http://localhost:9000&path_style=true'",
         ),
-        _preview,
+        _run_preview,
         _preview_arguments,
         names_store=False,
     ),
@@ -437,7 +437,7 @@ COMMANDS = (
             "tussock init --store ./demo",
             "tussock init --store 's3://bucket/demo?endpoint=http://localhost:9000&path_style=true' --units 8",
         ),
-        _init,
+        _run_init,
         _init_arguments,
     ),
     Command(
@@ -449,7 +449,7 @@ COMMANDS = (
         "covers the texts of all statements, functions and suites, the settings, and each action. Estimates and "
         "epochs do not change it.",
         ("tussock plan flights", "tussock plan flights --prune", "tussock plan flights --full --save plan.json"),
-        _plan,
+        _run_plan,
         _plan_arguments,
         names_store=False,
     ),
@@ -462,7 +462,7 @@ COMMANDS = (
         "changed table or source is rejected, with the difference. INSERT, UPDATE, DELETE, MERGE, TRUNCATE and ALTER "
         "TABLE run once, and again when their text changes. A pipeline is a folder in pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights", "tussock apply flights --approved plan.json"),
-        _apply,
+        _run_apply,
         _apply_arguments,
         names_store=False,
     ),
@@ -478,7 +478,7 @@ COMMANDS = (
         "fails, readers keep seeing the previous rows, and the exit code is 1. The exit code is also 1 if a view was "
         'paused because of [epoch] on_error = "pause".',
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
-        _epoch,
+        _run_epoch,
         _epoch_arguments,
     ),
     Command(
@@ -494,7 +494,7 @@ COMMANDS = (
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --with data/2024-01-02-corrected.csv",
             "tussock restate trips --pipeline taxi --interval 2024-01-02 2024-01-03",
         ),
-        _restate,
+        _run_restate,
         _restate_arguments,
     ),
     Command(
@@ -504,7 +504,7 @@ COMMANDS = (
         "[publish] of pipeline.toml. `tussock epoch --pipeline` and the DAG run this step automatically; run it by "
         "hand after an interruption. You can stop it at any point and run it twice: no change is applied twice.",
         ("tussock publish flights", "tussock publish flights --tidy"),
-        _publish,
+        _run_publish,
         _publish_arguments,
         names_store=False,
     ),

@@ -22,8 +22,8 @@ from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.reading.duck_query import duck_rows
 from tussock.jobs.reading.stored_rows import StoredRows
-from tussock.jobs.statements.show import hidden_columns, show
-from tussock.jobs.texts.table import aligned, text_table
+from tussock.jobs.statements.show import answer_show, hidden_columns
+from tussock.jobs.texts.table import align_cells, text_table
 from tussock.statestore.errors import TussockError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.types import arrow_type
@@ -80,15 +80,15 @@ class Prompt:
             if not waiting.strip() and line.strip().startswith("\\"):
                 if line.strip() == "\\q":
                     return
-                self._guarded(self._command, line.strip())
+                self._run_guarded(self._run_command, line.strip())
                 continue
             waiting += line
             if not _is_complete(waiting):
                 continue
-            self._guarded(self._statement, waiting)
+            self._run_guarded(self._run_statement, waiting)
             waiting = ""
         if waiting.strip():
-            self._guarded(self._statement, waiting)
+            self._run_guarded(self._run_statement, waiting)
 
     def close(self) -> None:
         """Close the session, if a statement has opened it."""
@@ -102,13 +102,13 @@ class Prompt:
 
     def names(self) -> list[str]:
         """The names to complete: relations, their columns, also hidden ones, and the fields of structs."""
-        live = [r for r in pending_catalog(self.meta, self.meta.latest()).live() if not r.internal]
+        live = [r for r in pending_catalog(self.meta, self.meta.read_latest()).live_relations() if not r.is_internal]
         columns = [(c.name, c.type) for r in live for c in r.columns]
         columns += [column for r in live for column in hidden_columns(r).items()]
-        fields = (f"{name}.{field.name}" for name, kind in columns for field in _fields(kind))
+        fields = (f"{name}.{field.name}" for name, kind in columns for field in _struct_fields(kind))
         return sorted({*(r.name for r in live), *(name for name, _ in columns), *fields})
 
-    def _guarded(self, run: Callable[[str], None], text: str) -> None:
+    def _run_guarded(self, run: Callable[[str], None], text: str) -> None:
         started = time.perf_counter()
         try:
             run(text)
@@ -121,7 +121,7 @@ class Prompt:
         if self.timing:
             print(f"{(time.perf_counter() - started) * 1000:,.0f} ms", file=self.out)
 
-    def _command(self, text: str) -> None:
+    def _run_command(self, text: str) -> None:
         words = text.rstrip(";").split()
         match words:
             case ["\\?"]:
@@ -133,13 +133,15 @@ class Prompt:
                 self.timing = not self.timing
             case ["\\d", *name] if len(name) <= 1:
                 what = Show(Shown.COLUMNS, name[0]) if name else Show(Shown.RELATIONS)
-                shown = show(pending_catalog(self.meta, self.meta.latest()), what, hidden=True)
-                print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)), file=self.out)
+                shown = answer_show(pending_catalog(self.meta, self.meta.read_latest()), what, hidden=True)
+                print(
+                    align_cells([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)), file=self.out
+                )
             case _:
                 self.failed = True
                 print(f"error: there is no command {text}\n{HELP}", file=self.out)
 
-    def _statement(self, text: str) -> None:
+    def _run_statement(self, text: str) -> None:
         if all(token.text == ";" for token in tokens_of(SourceText(text))):
             return
         zone = store_zone(self.meta)
@@ -167,28 +169,28 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
     try:
         import readline
     except ImportError:  # not on every system: lines without history and completion
-        yield from _lines()
+        yield from _read_lines()
         return
     readline.set_history_length(_HISTORY_LINES)
     if history.exists():
         readline.read_history_file(history)
     found: list[str] = []
 
-    def completed(text: str, number: int) -> str | None:
+    def complete_text(text: str, number: int) -> str | None:
         if number == 0:
-            found[:] = completions(text, names())
+            found[:] = find_completions(text, names())
         return found[number] if number < len(found) else None
 
-    readline.set_completer(completed)
+    readline.set_completer(complete_text)
     readline.parse_and_bind("tab: complete")
     try:
-        yield from _lines()
+        yield from _read_lines()
     finally:
         history.parent.mkdir(parents=True, exist_ok=True)
         readline.write_history_file(history)
 
 
-def completions(text: str, names: Sequence[str]) -> list[str]:
+def find_completions(text: str, names: Sequence[str]) -> list[str]:
     """The names and words that begin with a text. After `alias.`, the names that begin with the rest."""
     if found := [n for n in chain(names, sorted(SELECT_BEGINS)) if n.lower().startswith(text.lower())]:
         return found
@@ -196,12 +198,12 @@ def completions(text: str, names: Sequence[str]) -> list[str]:
     return [f"{qualifier}.{n}" for n in names if n.lower().startswith(rest.lower())] if dot else []
 
 
-def _fields(kind: str) -> Iterable[pa.Field]:
+def _struct_fields(kind: str) -> Iterable[pa.Field]:
     """The fields of a struct type."""
     return list(arrow_type(kind)) if kind.startswith("struct<") else ()
 
 
-def _lines() -> Iterator[str]:
+def _read_lines() -> Iterator[str]:
     while True:
         try:
             yield input("tussock> ") + "\n"

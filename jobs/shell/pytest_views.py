@@ -39,7 +39,7 @@ class ViewTestsPlugin:
         for running in self._running.values():
             running.__exit__(None, None, None)
 
-    def running(self, folder: Path) -> "ViewTests":
+    def load_tests(self, folder: Path) -> "ViewTests":
         """The tests of the pipeline in a folder. Raises PipelineError."""
         from tussock.jobs.settings.pipeline import load_pipeline
         from tussock.jobs.viewtests.pipeline_tests import ViewTests
@@ -88,7 +88,7 @@ class ViewTestItem(pytest.Item):
         plugin = self.config.pluginmanager.get_plugin(_NAME)
         assert isinstance(plugin, ViewTestsPlugin)
         with jvm_errors_as_ours(), extras_named():
-            trial = plugin.running(self.path.parent.parent).run(self.test)
+            trial = plugin.load_tests(self.path.parent.parent).run(self.test)
         if trial.verdict is not TrialVerdict.PASSED:
             raise FailedViewTestError(trial.text)
 

@@ -1,4 +1,4 @@
-"""Commands that read a store: `tussock query`, `read`, `explain` and `show`."""
+"""Commands that read a store: `tussock query`, `read`, `answer_explain` and `show`."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tussock.jobs.settings.user_files import write_text, writing
+from tussock.jobs.settings.user_files import errors_of_writing, write_text
 from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of
 from tussock.statestore.errors import InputError
 
@@ -43,7 +43,7 @@ class UnfilteredChangesError(InputError):
         )
 
 
-def _sql(argument: str) -> str:
+def _sql_argument(argument: str) -> str:
     """Return an argument as SQL. Raises argparse.ArgumentTypeError: it is not UTF-8, which no parser can read."""
     try:
         argument.encode()
@@ -53,7 +53,7 @@ def _sql(argument: str) -> str:
     return argument
 
 
-def _query(chosen: argparse.Namespace) -> None:
+def _run_query(chosen: argparse.Namespace) -> None:
     from tussock.jobs.logical.script import is_select
     from tussock.jobs.reading.moment import moment_of
     from tussock.jobs.reading.plain_select import plain_select
@@ -64,12 +64,12 @@ def _query(chosen: argparse.Namespace) -> None:
     if chosen.duckdb and not chosen.pending:
         _write_answer_of_duckdb(chosen, meta, sql)
         return
-    if not chosen.pending and (plain := plain_select(meta.latest().catalog, sql)) is not None:
+    if not chosen.pending and (plain := plain_select(meta.read_latest().catalog, sql)) is not None:
         stored = StoredRows(meta)
-        with plain.rows(stored, _epoch(chosen, stored)) as rows:
-            _write(chosen, rows)
+        with plain.open_rows(stored, _chosen_epoch(chosen, stored)) as rows:
+            _write_rows(chosen, rows)
         return
-    with _session(chosen_store(chosen), brief=_keeps_little(meta), announced=is_select(sql)) as session:
+    with _open_session(chosen_store(chosen), brief=_keeps_little(meta), announced=is_select(sql)) as session:
         if chosen.epoch is not None or chosen.at is not None or chosen.pending:
             at = None if chosen.at is None else moment_of(chosen.at)
             _write_answer(chosen, session.query(sql, chosen.epoch, at=at, pending=chosen.pending))
@@ -88,12 +88,12 @@ def _write_answer_of_duckdb(chosen: argparse.Namespace, meta: "MetaStore", sql: 
     from tussock.jobs.reading.stored_rows import StoredRows
 
     stored = StoredRows(meta)
-    with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _epoch(chosen, stored)) as rows:
-        _write(chosen, rows)
+    with duck_rows(meta.objects, stored, sql, meta.settings.time_zone, _chosen_epoch(chosen, stored)) as rows:
+        _write_rows(chosen, rows)
 
 
 @contextmanager
-def _session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[Session]":
+def _open_session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[Session]":
     """Open a session.
 
     Args:
@@ -102,7 +102,7 @@ def _session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[S
     """
     from tussock.jobs.session import Session
 
-    def started() -> "SparkSession":
+    def start_spark() -> "SparkSession":
         from tussock.jobs.spark.session import spark_session
 
         if announced:
@@ -110,17 +110,17 @@ def _session(store: str, *, brief: bool, announced: bool = False) -> "Iterator[S
         return stack.enter_context(spark_session(brief=brief))
 
     with ExitStack() as stack:
-        yield stack.enter_context(Session(store, started, create=False))
+        yield stack.enter_context(Session(store, start_spark, create=False))
 
 
 def _keeps_little(meta: "MetaStore") -> bool:
     """Return whether any query of the store ends before optimised code of the JVM would have paid off."""
     from tussock.statestore.meta.pages import bytes_of
 
-    return sum(map(bytes_of, meta.latest().levels)) <= _LITTLE_BYTES
+    return sum(map(bytes_of, meta.read_latest().levels)) <= _LITTLE_BYTES
 
 
-def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | None":
+def _chosen_epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | None":
     """The epoch of the command line; None: the published one."""
     from tussock.jobs.reading.moment import moment_of
 
@@ -130,7 +130,7 @@ def _epoch(chosen: argparse.Namespace, stored: "StoredRows") -> "int | Sight | N
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "sql", metavar="SQL", type=_sql, help="statements separated by `;`, or - to read standard input"
+        "sql", metavar="SQL", type=_sql_argument, help="statements separated by `;`, or - to read standard input"
     )
     _pending_argument(_when_arguments(parser))
     parser.add_argument(
@@ -156,7 +156,7 @@ def _when_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclu
     return when
 
 
-def _read(chosen: argparse.Namespace) -> None:
+def _run_read(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.stored_rows import StoredRows
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
@@ -167,26 +167,28 @@ def _read(chosen: argparse.Namespace) -> None:
             raise UnfilteredChangesError
         _read_where(chosen, meta, columns)
     elif chosen.since is not None:
-        _write(chosen, stored.changes(chosen.relation, chosen.since, _epoch(chosen, stored), columns).to_reader())
+        _write_rows(
+            chosen, stored.changes(chosen.relation, chosen.since, _chosen_epoch(chosen, stored), columns).to_reader()
+        )
     else:
-        with stored.reader(chosen.relation, columns, _epoch(chosen, stored)) as rows:
-            _write(chosen, rows)
+        with stored.reader(chosen.relation, columns, _chosen_epoch(chosen, stored)) as rows:
+            _write_rows(chosen, rows)
 
 
 def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[str] | None") -> None:
     """Write the rows of a relation that satisfy a condition of the chosen dialect."""
-    from tussock.jobs.logical.quoting import quoted
+    from tussock.jobs.logical.quoting import quote_name
     from tussock.jobs.reading.duck_query import duck_name
     from tussock.jobs.reading.moment import moment_of
 
-    name = duck_name if chosen.duckdb else quoted
+    name = duck_name if chosen.duckdb else quote_name
     names = "*" if columns is None else ", ".join(map(name, columns))
     sql = f"SELECT {names} FROM {name(chosen.relation)} WHERE ({chosen.where}\n)"
     if chosen.duckdb:
         _write_answer_of_duckdb(chosen, meta, sql)
         return
     at = None if chosen.at is None else moment_of(chosen.at)
-    with _session(chosen_store(chosen), brief=_keeps_little(meta), announced=True) as session:
+    with _open_session(chosen_store(chosen), brief=_keeps_little(meta), announced=True) as session:
         _write_answer(chosen, session.query(sql, chosen.epoch, at=at))
 
 
@@ -194,20 +196,20 @@ def _write_answer(chosen: argparse.Namespace, rows: "pa.Table") -> None:
     """Write an answer of Spark. Its strings may contain any bytes, which no other reader of rows accepts."""
     from tussock.jobs.sources.text import with_shown_texts
 
-    _write(chosen, with_shown_texts(rows).to_reader())
+    _write_rows(chosen, with_shown_texts(rows).to_reader())
 
 
-def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
+def _write_rows(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Write rows in the format that the command line requests."""
     from tussock.jobs.catalog.store_zone import store_zone
-    from tussock.jobs.reading.plain_select import limited
+    from tussock.jobs.reading.plain_select import limit_rows
     from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
     from tussock.jobs.texts.table import text_table
 
     if chosen.limit is not None:
-        rows = limited(rows, chosen.limit)
+        rows = limit_rows(rows, chosen.limit)
     if chosen.parquet is not None:
-        with writing(Path(chosen.parquet)):
+        with errors_of_writing(Path(chosen.parquet)):
             count = write_parquet(rows, Path(chosen.parquet))
         stays_rows = not Path(chosen.parquet).is_file()  # such as /dev/stdout in a pipe
         print(f"{count:,} rows in {chosen.parquet}", file=sys.stderr if stays_rows else sys.stdout)
@@ -244,34 +246,36 @@ def _form_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--parquet", metavar="FILE", help="write one Parquet file")
 
 
-def _explain(chosen: argparse.Namespace) -> None:
+def _run_explain(chosen: argparse.Namespace) -> None:
     text = " ".join(chosen.what)
     if " " in text:
         if chosen.svg:
             raise UndrawnQueryError
-        with _session(chosen_store(chosen), brief=True) as session:
+        with _open_session(chosen_store(chosen), brief=True) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
-    from tussock.jobs.catalog.definition import find
+    from tussock.jobs.catalog.definition import find_relation
     from tussock.jobs.catalog.statement_log import pending_catalog
     from tussock.jobs.schedule.explain import explain_relations
     from tussock.statestore.meta.catalog import RelationKind
 
     meta = chosen_meta(chosen)
-    catalog = pending_catalog(meta, meta.latest())
+    catalog = pending_catalog(meta, meta.read_latest())
     wanted = (
-        [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW and not r.internal]
+        [find_relation(catalog, text)]
+        if text
+        else [r for r in catalog.live_relations() if r.kind is RelationKind.VIEW and not r.is_internal]
     )
     if not chosen.svg:
         print(explain_relations(catalog, wanted) if wanted else "no views")
         return
-    from tussock.jobs.facts.graph import fragments
+    from tussock.jobs.facts.graph import list_fragments
     from tussock.jobs.texts.plan_svg import plan_svg
 
     drawn = wanted if len(wanted) == 1 else [r for r in wanted if r.paused is None]
-    found = fragments(catalog, drawn)
+    found = list_fragments(catalog, drawn)
     write_text(Path(chosen.svg), plan_svg(found, [r.name for r in drawn]))
     print(f"wrote {chosen.svg}: {len(found)} fragments of {', '.join(r.name for r in drawn) or 'no views'}")
 
@@ -283,7 +287,7 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="draw the fragments of the views into this SVG file instead")
 
 
-def _shell(chosen: argparse.Namespace) -> int:
+def _run_shell(chosen: argparse.Namespace) -> int:
     from tussock.jobs.session import Session
     from tussock.jobs.shell.prompt import Prompt, typed_lines
 
@@ -308,23 +312,23 @@ def _shell_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _show(chosen: argparse.Namespace) -> None:
+def _run_show(chosen: argparse.Namespace) -> None:
     from tussock.jobs.catalog.statement_log import pending_catalog
     from tussock.jobs.logical.statements import Show, Shown
-    from tussock.jobs.reading.rejected import rejected
-    from tussock.jobs.statements.show import show
-    from tussock.jobs.texts.table import aligned
+    from tussock.jobs.reading.rejected import count_rejects
+    from tussock.jobs.statements.show import answer_show
+    from tussock.jobs.texts.table import align_cells
     from tussock.statestore.meta.sight import published_sight
 
     meta = chosen_meta(chosen)
-    version = meta.latest()
-    shown = show(
+    version = meta.read_latest()
+    shown = answer_show(
         pending_catalog(meta, version),
         Show(Shown(chosen.what)),
-        rejected(meta.objects, version),
+        count_rejects(meta.objects, version),
         published_sight(version).held,
     )
-    print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
+    print(align_cells([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -355,7 +359,7 @@ COMMANDS = (
             'tussock query --store ./demo --pending "SELECT count(*) FROM t"',
             'tussock query --store ./demo --duckdb --csv "SELECT v, count(*) FROM total GROUP BY ALL ORDER BY v"',
         ),
-        _query,
+        _run_query,
         _query_arguments,
     ),
     Command(
@@ -371,7 +375,7 @@ COMMANDS = (
             "tussock read --pipeline flights worst_routes --duckdb --where \"origin = 'JFK'\" --limit 5",
             "tussock read --pipeline flights worst_routes --since 117659255334633472 --json",
         ),
-        _read,
+        _run_read,
         _read_arguments,
     ),
     Command(
@@ -383,7 +387,7 @@ COMMANDS = (
         "and \\timing prints times. Without a terminal, the command runs the statements of standard input, and its "
         "exit code is 1 if one of them fails.",
         ("tussock shell --pipeline flights", "tussock shell --store ./demo --duckdb < queries.sql"),
-        _shell,
+        _run_shell,
         _shell_arguments,
     ),
     Command(
@@ -398,7 +402,7 @@ COMMANDS = (
             "tussock explain --pipeline flights --svg plan.svg",
             'tussock explain --store ./demo "SELECT k % 10 AS d, count(*) AS n FROM t GROUP BY k % 10"',
         ),
-        _explain,
+        _run_explain,
         _explain_arguments,
     ),
     Command(
@@ -406,7 +410,7 @@ COMMANDS = (
         "list sources, tables and views, or functions",
         "Prints each relation with its columns, including relations that wait for their first epoch.",
         ("tussock show --store ./demo views",),
-        _show,
+        _run_show,
         _show_arguments,
     ),
 )

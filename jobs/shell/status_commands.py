@@ -9,7 +9,7 @@ from tussock.jobs.shell.command import (
     chosen_pipeline,
     chosen_store,
     number_of,
-    opened,
+    open_chosen,
     pipelines_folder,
 )
 
@@ -17,8 +17,8 @@ EXIT_WRONG = 4
 """Exit code if the pipeline has a problem. The command itself succeeded."""
 
 
-def _status(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.facts.health import unopened
+def _run_status(chosen: argparse.Namespace) -> int:
+    from tussock.jobs.facts.health import trouble_of_unopened
     from tussock.jobs.facts.status import now_of, status_of
     from tussock.jobs.settings.process import clock_ms
     from tussock.jobs.settings.values import PipelineError
@@ -32,7 +32,7 @@ def _status(chosen: argparse.Namespace) -> int:
         return _all_pipelines(chosen)
     now = now_of(clock_ms())
     try:
-        at = opened(chosen)
+        at = open_chosen(chosen)
         found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
     except (
         PipelineError,
@@ -46,10 +46,10 @@ def _status(chosen: argparse.Namespace) -> int:
         pipeline = None if broken else chosen_pipeline(chosen)
         if pipeline is None and isinstance(err, NotInitialisedError | BadStoreError):
             raise
-        trouble = unopened(err, pipeline, "" if broken else chosen_store(chosen))
-        print(_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
+        trouble = trouble_of_unopened(err, pipeline, "" if broken else chosen_store(chosen))
+        print(_to_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
         return EXIT_WRONG if trouble.wrong else 0
-    print(_json(found) if chosen.json else status_text(found, chosen.most))
+    print(_to_json(found) if chosen.json else status_text(found, chosen.most))
     return EXIT_WRONG if found.wrong else 0
 
 
@@ -58,7 +58,7 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
 
     Raises WhichStoreError if there is none.
     """
-    from tussock.jobs.facts.health import HealthVerdict, verdict
+    from tussock.jobs.facts.health import HealthVerdict, health_verdict
     from tussock.jobs.operations.folder import definitions_in
     from tussock.jobs.operations.health import health_of
     from tussock.jobs.texts.status import overview_text
@@ -69,20 +69,25 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
         raise WhichStoreError(str(folder.absolute()))
     if chosen.json:
         print(
-            _json([{"pipeline": name, "health": verdict(troubles), "troubles": troubles} for name, troubles in found])
+            _to_json(
+                [
+                    {"pipeline": name, "health": health_verdict(troubles), "troubles": troubles}
+                    for name, troubles in found
+                ]
+            )
         )
     else:
         print(overview_text(found))
-    return EXIT_WRONG if any(verdict(troubles) is HealthVerdict.WRONG for _, troubles in found) else 0
+    return EXIT_WRONG if any(health_verdict(troubles) is HealthVerdict.WRONG for _, troubles in found) else 0
 
 
-def _json(found: object) -> str:
+def _to_json(found: object) -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "name",
@@ -128,7 +133,7 @@ COMMANDS = (
             "tussock status --store ./demo --json",
             "tussock status flights --everything",
         ),
-        _status,
-        _arguments,
+        _run_status,
+        _add_arguments,
     ),
 )

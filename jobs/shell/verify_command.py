@@ -3,20 +3,20 @@
 import argparse
 import sys
 
-from tussock.jobs.shell.command import Command, opened
+from tussock.jobs.shell.command import Command, open_chosen
 
 VIEWS_DIFFER = 4
 NOT_ALL_COMPARED = 5
 
 
-def _verify(chosen: argparse.Namespace) -> int:
+def _run_verify(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from tussock.jobs.operations.verify import verify
+    from tussock.jobs.operations.verify import verify_views
     from tussock.jobs.texts.verification import verification_text
 
-    at = opened(chosen)
-    found = verify(
+    at = open_chosen(chosen)
+    found = verify_views(
         at,
         *chosen.views,
         percent=chosen.sample,
@@ -56,7 +56,7 @@ COMMANDS = (
             "tussock verify --store ./demo by_shop --sample 10",
             "tussock verify --pipeline flights --repair",
         ),
-        _verify,
+        _run_verify,
         _verify_arguments,
     ),
 )

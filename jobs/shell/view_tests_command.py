@@ -4,28 +4,28 @@ import argparse
 import sys
 from pathlib import Path
 
-from tussock.jobs.settings.user_files import writing
+from tussock.jobs.settings.user_files import errors_of_writing
 from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
 
 
-def _test(chosen: argparse.Namespace) -> int:
-    from tussock.jobs.texts.view_tests import junit, trials_text
+def _run_tests(chosen: argparse.Namespace) -> int:
+    from tussock.jobs.texts.view_tests import junit_xml, trials_text
     from tussock.jobs.viewtests.pipeline_tests import ViewTests, run_tests
     from tussock.jobs.viewtests.trial import TrialVerdict
 
-    def progress(line: str) -> None:
+    def print_progress(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     pipeline = named_pipeline(chosen)
     if chosen.make is not None:
-        with ViewTests(pipeline, progress) as running:
+        with ViewTests(pipeline, print_progress) as running:
             print(f"wrote {running.first_test(chosen.make)}")
         return 0
-    found = run_tests(pipeline, chosen.select, progress)
+    found = run_tests(pipeline, chosen.select, print_progress)
     print(trials_text(found))
     if chosen.junit is not None:
-        with writing(chosen.junit):
-            chosen.junit.write_bytes(junit(found))
+        with errors_of_writing(chosen.junit):
+            chosen.junit.write_bytes(junit_xml(found))
     return int(any(trial.verdict is not TrialVerdict.PASSED for trial in found.trials))
 
 
@@ -49,7 +49,7 @@ COMMANDS = (
         "process. Spark only binds statements that have changed since the last run, and computes expressions that "
         "no kernel computes. Exits with code 1 if a test does not pass. Needs the extra `test`.",
         ("tussock test shop", "tussock test shop -k daily_sales --junit report.xml", "tussock test shop --make by_day"),
-        _test,
+        _run_tests,
         _test_arguments,
         names_store=False,
     ),

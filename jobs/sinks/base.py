@@ -78,12 +78,12 @@ class Sink(Protocol):
     place: str  # its location, for messages and manifests
     key: tuple[str, ...]  # by which `apply` finds rows; empty: it cannot
 
-    def held(self) -> SinkState | None:
+    def read_state(self) -> SinkState | None:
         """Return its current state; None if it was never written. Raises ForeignTableError."""
         ...
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """Advance it from the state that `held` returned to `epoch`. Returns its version.
+        """Advance it from the state that `read_state` returned to `epoch`. Returns its version.
 
         None if it does not support this difference; it then is unchanged. Raises BeatenError.
         """
@@ -99,7 +99,7 @@ class Sink(Protocol):
     def forget(self, has: Callable[[int], bool]) -> None:
         """Remove the states named after epochs for which `has` returns False.
 
-        Requires: `held` returns a state of an existing epoch.
+        Requires: `read_state` returns a state of an existing epoch.
         """
         ...
 

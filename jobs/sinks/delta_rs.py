@@ -18,7 +18,7 @@ from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translated
+from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translating_errors
 
 
 class DeltaRsSink:
@@ -28,36 +28,36 @@ class DeltaRsSink:
 
     def __init__(self, location: Location, outline: Outline) -> None:
         checked_columns(outline, (OPERATION,))
-        self.place = location.uri(folder_name(outline.name))
+        self.place = location.table_uri(folder_name(outline.name))
         self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
         self._outline = outline
         self._options = location.delta_options
         self._table: DeltaTable | None = None
 
-    def held(self) -> SinkState | None:
+    def read_state(self) -> SinkState | None:
         """See Sink."""
         self._table = open_table(self._url, self.place, self._options)
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink. Requires: `held` was the last call, and returned a state."""
+        """See Sink. Requires: `read_state` was the last call, and returned a state."""
         table = self._table
         assert table is not None
         if not (difference.only_new or self.key):
             return None
-        commit = _commit(app_of(replacements_of(table)), epoch)
-        with translated(self.place, "write"):
+        commit = _commit_properties(app_of(replacements_of(table)), epoch)
+        with translating_errors(self.place, "write"):
             if difference.only_new:
                 write_deltalake(table, difference.written, mode="append", commit_properties=commit)
             else:
-                self._merge(table, difference, commit)
-            return self._described(table)
+                self._merge_difference(table, difference, commit)
+            return self._set_properties(table)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
-        """See Sink. Requires: `held` was the last call."""
-        commit = _commit(next_app(self._table, epoch), epoch)
-        with translated(self.place, "write"):
+        """See Sink. Requires: `read_state` was the last call."""
+        commit = _commit_properties(next_app(self._table, epoch), epoch)
+        with translating_errors(self.place, "write"):
             schema = delta_schema(self._outline)
             content = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows.batches()))
             if self._table is None:
@@ -75,13 +75,13 @@ class DeltaRsSink:
                 write_deltalake(
                     self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=commit
                 )
-            return self._described(self._table)
+            return self._set_properties(self._table)
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink. Files of the last hour always stay, because a running publish may need them."""
-        if self.held() is None or (table := self._table) is None:
+        if self.read_state() is None or (table := self._table) is None:
             return "no table yet"
-        with translated(self.place, "tidy up"):
+        with translating_errors(self.place, "tidy up"):
             merged = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
             removed = table.vacuum(retention_hours=kept_hours(keep_ms), dry_run=False, enforce_retention_duration=False)
             table.cleanup_metadata()
@@ -90,9 +90,9 @@ class DeltaRsSink:
     def forget(self, has: Callable[[int], bool]) -> None:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
-    def _merge(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
-        same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
-        values = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
+    def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
+        same = " AND ".join(f"(t.{_quote_name(name)} IS NOT DISTINCT FROM s.{_quote_name(name)})" for name in self.key)
+        values = {_quote_name(column.name): f"s.{_quote_name(column.name)}" for column in self._outline.columns}
         merge = table.merge(
             merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit
         )
@@ -100,7 +100,7 @@ class DeltaRsSink:
             values, WRITTEN
         ).execute()
 
-    def _described(self, table: DeltaTable) -> str:
+    def _set_properties(self, table: DeltaTable) -> str:
         """Return the version of the state just written. Then set the table's properties if they differ."""
         version = str(table.version())
         wanted = properties_of(self._outline, self.engine)
@@ -111,12 +111,12 @@ class DeltaRsSink:
         return version
 
 
-def _commit(app: str, epoch: int) -> CommitProperties:
+def _commit_properties(app: str, epoch: int) -> CommitProperties:
     """Return commit properties that record the epoch, and allow a commit only on the state it was computed from."""
     return CommitProperties(
         app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)}
     )
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

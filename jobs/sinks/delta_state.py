@@ -19,7 +19,7 @@ def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -
 
     Cost: the log since its last checkpoint.
     """
-    with translated(place, "read the table"):
+    with translating_errors(place, "read the table"):
         try:
             return DeltaTable(url, storage_options=dict(options) if options else None)
         except TableNotFoundError:
@@ -67,7 +67,7 @@ def next_app(table: DeltaTable | None, epoch: int) -> str:
 
 
 @contextmanager
-def translated(place: str, what: str) -> Iterator[None]:
+def translating_errors(place: str, what: str) -> Iterator[None]:
     """Translate errors of the package. Surrounds every call that writes a table; see `one_call`."""
     try:
         with one_call(place, what):

@@ -26,10 +26,10 @@ def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:
     gone = changes.filter(pc.invert(came)).select(list(key))
     if written.num_rows == changes.num_rows or not key:
         return Difference(gone, written, only_new=written.num_rows == changes.num_rows)
-    return Difference(gone.take(pa.array(_without(gone, written.select(list(key))))), written, only_new=False)
+    return Difference(gone.take(pa.array(_positions_without(gone, written.select(list(key))))), written, only_new=False)
 
 
-def _without(gone: pa.Table, written: pa.Table) -> np.ndarray:
+def _positions_without(gone: pa.Table, written: pa.Table) -> np.ndarray:
     """Return the positions in `gone` of keys that are not in `written`. NULL equals NULL, and NaN equals NaN."""
     names = [f"c{i}" for i in range(gone.num_columns)]
     gone = gone.rename_columns(names).append_column("place", pa.array(np.arange(gone.num_rows)))

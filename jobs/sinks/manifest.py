@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 FOLDER = "_tussock/"
@@ -56,7 +56,7 @@ def read_manifest(objects: ObjectStore, epoch: int) -> PublishManifest | None:
     One GET.
     """
     try:
-        return decoded(objects.get(_name(epoch)), PublishManifest)
+        return decode_json(objects.get(_manifest_name(epoch)), PublishManifest)
     except ObjectNotFoundError:
         return None
 
@@ -68,9 +68,13 @@ def newest_manifest(
 
     Cost: one LIST of the epochs in the range, and one GET; more if the newest ones belong to other histories.
     """
-    found = [info.name for info in objects.list(FOLDER, start_after=_name(since - 1)) if info.name <= _name(until)]
+    found = [
+        info.name
+        for info in objects.list(FOLDER, start_after=_manifest_name(since - 1))
+        if info.name <= _manifest_name(until)
+    ]
     for name in reversed(found):
-        manifest = decoded(objects.get(name), PublishManifest)
+        manifest = decode_json(objects.get(name), PublishManifest)
         if not manifest.digest:
             return None  # older manifests have no digest either
         if manifest.digest == digest_of(int(manifest.epoch)):
@@ -84,7 +88,10 @@ def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: Publ
     Args:
         before: a manifest to replace, because other relations are held back now.
     """
-    name, data = _name(int(manifest.epoch)), msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    name, data = (
+        _manifest_name(int(manifest.epoch)),
+        msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n",
+    )
     if before is None:
         objects.put_if_absent(name, data)
     else:
@@ -93,14 +100,14 @@ def write_manifest(objects: ObjectStore, manifest: PublishManifest, before: Publ
 
 def forget_manifests(objects: ObjectStore, before: int) -> int:
     """Remove the manifests of epochs before `before`. Returns their number."""
-    names = [_name(epoch) for epoch in manifest_epochs(objects) if epoch < max(before, 0)]
+    names = [_manifest_name(epoch) for epoch in manifest_epochs(objects) if epoch < max(before, 0)]
     objects.delete(names)
     return len(names)
 
 
 def drop_manifests(objects: ObjectStore, has: Callable[[int], bool]) -> None:
     """Remove the manifests of epochs that the store does not have. Cost: one LIST, and one call of `has` for each."""
-    objects.delete([_name(epoch) for epoch in manifest_epochs(objects) if not has(epoch)])
+    objects.delete([_manifest_name(epoch) for epoch in manifest_epochs(objects) if not has(epoch)])
 
 
 def manifest_epochs(objects: ObjectStore) -> list[int]:
@@ -114,5 +121,5 @@ def manifest_epochs(objects: ObjectStore) -> list[int]:
     return found
 
 
-def _name(epoch: int) -> str:
+def _manifest_name(epoch: int) -> str:
     return f"{FOLDER}{max(epoch, 0):020}.json"

@@ -29,12 +29,12 @@ class ParquetSink:
 
     def __init__(self, location: Location, outline: Outline) -> None:
         self._location, self._outline, self._folder = location, outline, folder_name(outline.name)
-        self.place = location.uri(self._folder)
+        self.place = location.table_uri(self._folder)
         self._schema = pa.schema([(column.name, arrow_type(column.type)) for column in outline.columns])
 
-    def held(self) -> SinkState | None:
+    def read_state(self) -> SinkState | None:
         """See Sink. Cost: one LIST of the snapshots, and the footer of the last one."""
-        names = self._names()
+        names = self._list_names()
         if not names:
             return None
         found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
@@ -55,22 +55,22 @@ class ParquetSink:
         If two publishers write the file of one epoch, it does not matter which file stays: the rows are the same.
         """
         name = f"{self._folder}/{epoch:020}{_END}"
-        with self._location.arriving(name) as file:
+        with self._location.new_file(name) as file:
             write_parquet(rows.batches(), file, {_STORE: self._outline.store.encode()})
         return name.rpartition("/")[2]
 
     def forget(self, has: Callable[[int], bool]) -> None:
         """See Sink."""
-        self._location.objects.delete([name for name in self._names() if not has(_epoch_of(name))])
+        self._location.objects.delete([name for name in self._list_names() if not has(_epoch_of(name))])
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink. The newest snapshot stays, as do the ones that were the newest during the last `keep_ms`."""
-        names = self._names()
+        names = self._list_names()
         going = [name for name, after in pairwise(names) if epoch_ms(_epoch_of(after)) <= now_ms - keep_ms]
         self._location.objects.delete(going)
         return f"removed {len(going)} snapshots"
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         return [info.name for info in self._location.objects.list(f"{self._folder}/") if info.name.endswith(_END)]
 
 

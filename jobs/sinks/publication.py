@@ -135,14 +135,14 @@ def publish_tables(
     Cost: for each relation, its changes since its table was last written. All its rows for a new table, a sink that
     does not support differences, or a table that does not follow the store's history.
     """
-    epoch = _published_epoch(meta.latest(), epoch)
+    epoch = _published_epoch(meta.read_latest(), epoch)
     location = location_of(settings.to)
     if epoch == 0:
         return ()
     home = home_of(meta.objects)
     done: list[PublishedTable | None] = []
     failures: dict[str, Exception] = {}
-    with meta.reading(epoch) as version:
+    with meta.open_for_reading(epoch) as version:
         sight = _sight_of(meta, version, epoch)
         held = {name: str(at) for name, at in sight.held.items()}
         lineage = StoreHistory(meta, home, location.objects)
@@ -151,11 +151,13 @@ def publish_tables(
         # States of other histories may exist, also from before records existed.
         unclean = bool(strangers) or not lineage.records
         there = read_manifest(location.objects, epoch)
-        is_done = there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers
+        is_done = (
+            there is not None and there.held == held and there.digest == lineage.digest_of(epoch) and not strangers
+        )
         if there is not None and is_done and all(_is_there(location, name) for name in there.tables):
             return ()
-        known = newest_manifest(location.objects, version.min_readable_epoch, epoch, lineage.digest)
-        relations, unknown = chosen(version, sight, settings)
+        known = newest_manifest(location.objects, version.min_readable_epoch, epoch, lineage.digest_of)
+        relations, unknown = chosen_relations(version, sight, settings)
         failures |= {error.name: error for error in unknown}
         for relation in relations:
             try:
@@ -163,7 +165,7 @@ def publish_tables(
                 rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
                 done.append(_Copying(rows, sink, lineage, known, progress).bring_on())
                 if unclean:
-                    sink.forget(lineage.has)
+                    sink.forget(lineage.has_epoch)
             except MustStopError:
                 raise
             except Exception as err:  # a broken table does not block the others, whichever library raised the error
@@ -172,12 +174,12 @@ def publish_tables(
     require_none(failures, len(tables))
     if len(tables) == len(done):  # else a later publish has overtaken this one, and some tables are at another epoch
         states = {table.relation: table.state for table in tables}
-        manifest = PublishManifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
+        manifest = PublishManifest(str(epoch), settings.kind, states, held, lineage.digest_of(epoch))
         write_manifest(location.objects, manifest, there)
         if unclean:
-            drop_manifests(location.objects, lineage.has)
+            drop_manifests(location.objects, lineage.has_epoch)
         forget_records(
-            location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values()))
+            location.objects, lineage.settled_records(epoch, frozenset(int(state.written) for state in states.values()))
         )
     return tables
 
@@ -187,10 +189,10 @@ def require_none(failures: Mapping[str, Exception], published: int) -> None:
     if failures and all(isinstance(error, RetryableError) for error in failures.values()):
         raise next(iter(failures.values()))
     if failures:
-        raise TablesNotPublishedError({name: _reason(error) for name, error in failures.items()}, published)
+        raise TablesNotPublishedError({name: _reason_of(error) for name, error in failures.items()}, published)
 
 
-def _reason(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     if isinstance(error, TussockError):
         return str(error)
     return f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
@@ -216,8 +218,8 @@ def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
     If a later epoch replaced it at once, the sight at `epoch`.
     """
     if version.published > epoch:
-        later = bisect_right(range(version.id + 1), epoch, key=lambda number: meta.version(number).published)
-        if (then := meta.version(later - 1)).published == epoch:
+        later = bisect_right(range(version.id + 1), epoch, key=lambda number: meta.read_version(number).published)
+        if (then := meta.read_version(later - 1)).published == epoch:
             return published_sight(then)
     return sight_until(version, epoch)
 
@@ -230,9 +232,9 @@ def tidy_tables(
     Removes old manifests too. Safe while others publish and read, and safe to interrupt. A table that another writer
     changes is skipped. Raises: as `publish_tables`.
     """
-    location, version = location_of(settings.to), meta.latest()
+    location, version = location_of(settings.to), meta.read_latest()
     home = home_of(meta.objects)
-    relations, unknown = chosen(version, published_sight(version), settings)
+    relations, unknown = chosen_relations(version, published_sight(version), settings)
     failures: dict[str, Exception] = {error.name: error for error in unknown}
     for relation in relations:
         try:
@@ -249,16 +251,18 @@ def tidy_tables(
     require_none(failures, len(relations) - len(failures) + len(unknown))
 
 
-def chosen(
+def chosen_relations(
     version: HummockVersion, sight: Sight, settings: PublishSettings
 ) -> tuple[tuple[Relation, ...], tuple[UnknownPublishedError, ...]]:
     """Return the visible relations to publish, and an error for each name in the settings that no relation has.
 
     Without names in the settings, these are all materialized views.
     """
-    there = {r.name: r for r in sight.relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
+    there = {
+        r.name: r for r in sight.visible_relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)
+    }
     if settings.relations is None:
-        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal), ()
+        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.is_internal), ()
     wanted = {name.lower() for name in settings.relations}
     # A view that has never passed its suite is held, and not visible yet.
     unknown = sorted(wanted - there.keys() - sight.held.keys())
@@ -296,11 +300,11 @@ class _Copying:
     def bring_on(self) -> PublishedTable | None:
         """Bring the sink to the epoch; None if it is at a later one. Raises SinkBusyError, and the sink's errors."""
         for _ in range(TRIES):
-            held = self.sink.held()
+            held = self.sink.read_state()
             objection = (
                 None
                 if held is None
-                else self.lineage.objection(held.epoch, confirmed=self._confirmed(held) is not None)
+                else self.lineage.objection_to(held.epoch, confirmed=self._confirmed_epoch(held) is not None)
             )
             if held is not None and objection is None and held.epoch > self.rows.epoch:
                 self._say(f"{self.sink.place} is already at a later epoch")
@@ -308,33 +312,33 @@ class _Copying:
             self.lineage.claim(self.rows.epoch)
             try:
                 if held is None or objection is None:
-                    return self._written(held)
-                return self._replaced(f": the table was replaced, because {objection}")
+                    return self._update_sink(held)
+                return self._replace_rows(f": the table was replaced, because {objection}")
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
-    def _written(self, held: SinkState | None) -> PublishedTable:
+    def _update_sink(self, held: SinkState | None) -> PublishedTable:
         """Update the sink from its state. Requires: the state's epoch belongs to the store's history."""
         if held is not None and held.epoch == self.rows.epoch:
-            return self._unchanged(held)
-        changes = None if held is None else self._changes(held)
+            return self._keep_state(held)
+        changes = None if held is None else self._net_changes(held)
         if held is not None and changes is not None:
             if changes.num_rows == 0:
                 self._say("nothing has changed")
-                return self._unchanged(held)
+                return self._keep_state(held)
             difference = difference_of(changes, self.sink.key)
             if (version := self.sink.apply(difference, self.rows.epoch)) is not None:
-                self._say(f"{_counted(difference)}, version {version} of {self.sink.place}")
-                return self._published(version, self.rows.epoch, changed=True)
-        return self._replaced("")
+                self._say(f"{_count_text(difference)}, version {version} of {self.sink.place}")
+                return self._published_table(version, self.rows.epoch, changed=True)
+        return self._replace_rows("")
 
-    def _replaced(self, why: str) -> PublishedTable:
+    def _replace_rows(self, why: str) -> PublishedTable:
         version = self.sink.replace(self.rows, self.rows.epoch)
         self._say(f"all rows, version {version} of {self.sink.place}{why}")
-        return self._published(version, self.rows.epoch, changed=True)
+        return self._published_table(version, self.rows.epoch, changed=True)
 
-    def _changes(self, held: SinkState) -> pa.Table | None:
+    def _net_changes(self, held: SinkState) -> pa.Table | None:
         """Return the net changes since the sink was up to date; None if it has to be replaced."""
         rows, since = self.rows, self._right_until(held)
         if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
@@ -343,26 +347,26 @@ class _Copying:
 
     def _right_until(self, held: SinkState) -> int:
         """Return the last epoch whose rows the sink contains: its own, or a later manifest's without changes since."""
-        return max(held.epoch, self._confirmed(held) or 0)
+        return max(held.epoch, self._confirmed_epoch(held) or 0)
 
-    def _confirmed(self, held: SinkState) -> int | None:
+    def _confirmed_epoch(self, held: SinkState) -> int | None:
         """Return the epoch of the newest manifest, if it lists the sink in its current state."""
         state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
         if self.known is None or state is None or state.written != str(held.epoch):
             return None
         return self.known.holds(self.rows.relation.name)
 
-    def _unchanged(self, held: SinkState) -> PublishedTable:
-        return self._published(held.version, held.epoch, changed=False)
+    def _keep_state(self, held: SinkState) -> PublishedTable:
+        return self._published_table(held.version, held.epoch, changed=False)
 
-    def _published(self, version: str, written: int, *, changed: bool) -> PublishedTable:
+    def _published_table(self, version: str, written: int, *, changed: bool) -> PublishedTable:
         return PublishedTable(self.rows.relation.name, TableState(self.sink.place, version, str(written)), changed)
 
     def _say(self, what: str) -> None:
         self.progress(f"{self.rows.relation.name}: {what}")
 
 
-def _counted(difference: Difference) -> str:
+def _count_text(difference: Difference) -> str:
     removed = f", {difference.removed.num_rows:,} removed" if difference.removed.num_rows else ""
     written = difference.written.num_rows
     return f"{written:,} row{'' if written == 1 else 's'} written{removed}"

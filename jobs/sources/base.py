@@ -165,7 +165,7 @@ class SourceDescriber(Protocol):
 
     login: ClassVar[str]  # how to give credentials, since options may contain none; a sentence without its full stop
 
-    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options that a new source gets besides the options of its statement.
 
         Sources of earlier releases may lack them.
@@ -246,7 +246,7 @@ class InputReader(Protocol):
 
     lists_deletes: ClassVar[bool]  # its input lists deleted rows, so it may contradict the taken rows
 
-    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """Return the document with the current locations of its items, which may differ from the pinned ones.
 
         `divide`, `frame` and `translate` get the result.
@@ -295,7 +295,7 @@ class SourceHistory(Protocol):
         0 and an empty text if no file has such a record.
         """
 
-    def kept(self, taken: StorageTable) -> Collection[str]:
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
         """Return the names of the store's objects that keep bytes of taken input."""
 
     def taken_document(

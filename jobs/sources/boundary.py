@@ -20,7 +20,7 @@ import msgspec
 
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.hidden_columns import HiddenColumn
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
 from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, SourceReader, TimeZones
@@ -75,7 +75,7 @@ class BoundedEngine:
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         """See EngineReader."""
-        with boundary(source):
+        with errors_of_source(source):
             return self._reader.reasons_for_spark(source, document, zones)
 
     def divide(
@@ -87,7 +87,7 @@ class BoundedEngine:
         zones: TimeZones,
     ) -> Divided:
         """See EngineReader."""
-        with boundary(source):
+        with errors_of_source(source):
             return self._reader.divide(source, document, by_spark, units, zones)
 
     def item_of(self, part: msgspec.Raw) -> str:
@@ -96,7 +96,7 @@ class BoundedEngine:
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See EngineReader. Errors name the file."""
-        with boundary(source, self._reader.item_of(part)):
+        with errors_of_source(source, self._reader.item_of(part)):
             return self._reader.read(source, part, columns)
 
 
@@ -113,7 +113,7 @@ class BoundedReader:
     def check(self, source: CreateSource) -> None:
         """See SourceDescriber. Raises CredentialInOptionError too."""
         refuse_credentials(source, self._reader.login)
-        _guarded(self._reader.check, waits=False)(source)
+        _guard_method(self._reader.check, waits=False)(source)
 
     @property
     def engine(self) -> EngineReader | None:
@@ -125,29 +125,31 @@ class BoundedReader:
     ) -> "DataFrame":
         """See SourceReader."""
         reader = self._reader
-        with boundary(source):
-            return _union(reader.frame(spark, as_of, some, columns) for as_of, some in _alike(reader, source, document))
+        with errors_of_source(source):
+            return _union_frames(
+                reader.frame(spark, as_of, some, columns) for as_of, some in _alike_parts(reader, source, document)
+            )
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader."""
-        with boundary(source):
-            return _union(
+        with errors_of_source(source):
+            return _union_frames(
                 _with_present_columns(self._reader.by_spark(session, as_of, some, hidden), as_of, source, hidden)
-                for as_of, some in _alike(self._reader, source, document)
+                for as_of, some in _alike_parts(self._reader, source, document)
             )
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._reader, name)
-        return _guarded(found, waits=name not in _AT_CREATION) if callable(found) else found
+        return _guard_method(found, waits=name not in _AT_CREATION) if callable(found) else found
 
 
-def _alike(
+def _alike_parts(
     reader: SourceReader, source: CreateSource, document: msgspec.Raw
 ) -> Sequence[tuple[CreateSource, msgspec.Raw]]:
     """The parts of a document, each with the source as of the time when it was first read."""
-    return reader.alike(source, document) if isinstance(reader, FileSource) else [(source, document)]
+    return reader.alike_parts(source, document) if isinstance(reader, FileSource) else [(source, document)]
 
 
 def _with_present_columns(
@@ -157,40 +159,40 @@ def _with_present_columns(
     if as_of.fields == source.fields:
         return frame
     pairs = zip(as_of.fields, source.fields, strict=True)
-    present = (f"CAST({quoted(was.name)} AS {now.type}) AS {quoted(now.name)}" for was, now in pairs)
-    return frame.selectExpr(*present, *(quoted(column.column) for column in hidden))
+    present = (f"CAST({quote_name(was.name)} AS {now.type}) AS {quote_name(now.name)}" for was, now in pairs)
+    return frame.selectExpr(*present, *(quote_name(column.column) for column in hidden))
 
 
-def _union(frames: "Iterator[DataFrame]") -> "DataFrame":
+def _union_frames(frames: "Iterator[DataFrame]") -> "DataFrame":
     return reduce(lambda before, more: before.unionAll(more), frames)
 
 
-def bounded(reader: SourceReader) -> SourceReader:
+def bound_reader(reader: SourceReader) -> SourceReader:
     """Wrap a reader in the boundary."""
     return cast(SourceReader, BoundedReader(reader))
 
 
-def _guarded(method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
+def _guard_method(method: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
     """`waits`: the source already exists, and waits for its server."""
 
-    def call(*args: Any, **named: Any) -> Any:
+    def call_method(*args: Any, **named: Any) -> Any:
         source = next((value for value in (*args, *named.values()) if isinstance(value, CreateSource)), None)
         if source is None:
             return method(*args, **named)
         store = next((value.objects.uri for value in (*args, *named.values()) if hasattr(value, "objects")), "")
         try:
-            with boundary(source, store=store):
+            with errors_of_source(source, store=store):
                 return method(*args, **named)
         except SourceAwayError as err:
             if waits or not isinstance(err.__cause__, TussockError):
                 raise
             raise err.__cause__ from None
 
-    return call
+    return call_method
 
 
 @contextmanager
-def boundary(source: CreateSource, path: str = "", store: str = "") -> Iterator[None]:
+def errors_of_source(source: CreateSource, path: str = "", store: str = "") -> Iterator[None]:
     """Turn any error of the block into an error of the source.
 
     Args:

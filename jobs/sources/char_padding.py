@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.logical.quoting import quoted
-from tussock.statestore.nested import rebuilt
+from tussock.jobs.logical.quoting import quote_name
+from tussock.statestore.nested import rebuild_leaves
 from tussock.statestore.types import VARIANT
 
 _LEAF = re.compile(r"[^<>,()]+(?:\([^)]*\))?")
 _CHAR = re.compile(r"char\((\d+)\)")
 
 
-def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None) -> pa.ChunkedArray:
+def pad_column(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None) -> pa.ChunkedArray:
     """Pad a column to the widths of its declared type.
 
     Args:
@@ -34,21 +34,21 @@ def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None)
     widths = widths_of(column.type, note, column.type if table is None else table)
     if not any(widths):
         return column
-    return pa.chunked_array([_padded(chunk, widths) for chunk in column.chunks], column.type)
+    return pa.chunked_array([_pad_chunk(chunk, widths) for chunk in column.chunks], column.type)
 
 
 def widths_of(kind: pa.DataType, note: str, table: pa.DataType) -> list[int]:
     """Return the width of each leaf of a type, 0 if the leaf is not char(n).
 
-    `note`, `table`: see `padded`. Raises LookupError.
+    `note`, `table`: see `pad_column`. Raises LookupError.
     """
-    widths, end = _widths(table, note, 0)
+    widths, end = _leaf_widths(table, note, 0)
     if end != len(note):
         raise LookupError(f"the schema contains the type {note} for a column of {table}")
-    return _chosen(kind, table, iter(widths))
+    return _choose_widths(kind, table, iter(widths))
 
 
-def _chosen(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> list[int]:
+def _choose_widths(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> list[int]:
     """Select the widths of the leaves of `kind`; struct fields match by name, ignoring case.
 
     `widths`: of the leaves of `table`.
@@ -64,56 +64,56 @@ def _chosen(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> lis
             if pa.types.is_map(kind)
             else [kind.field(i) for i in range(kind.num_fields)]
         )
-        return [width for k, t in zip(wanted, inner, strict=True) for width in _chosen(k.type, t.type, widths)]
+        return [width for k, t in zip(wanted, inner, strict=True) for width in _choose_widths(k.type, t.type, widths)]
     wanted_types = {field.name.lower(): field.type for field in kind}
-    found = {t.name.lower(): _chosen(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner}
-    return [width for field in kind for width in found.get(field.name.lower(), [0] * _leaves(field.type))]
+    found = {t.name.lower(): _choose_widths(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner}
+    return [width for field in kind for width in found.get(field.name.lower(), [0] * _count_leaves(field.type))]
 
 
-def _leaves(kind: pa.DataType) -> int:
-    return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
+def _count_leaves(kind: pa.DataType) -> int:
+    return sum(_count_leaves(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
-def _padded(chunk: pa.Array, widths: list[int]) -> pa.Array:
+def _pad_chunk(chunk: pa.Array, widths: list[int]) -> pa.Array:
     left = iter(widths)
 
-    def leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    def pad_leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
         width = next(left)
         return pc.utf8_rpad(values, width=width, padding=" ") if width else values
 
-    return rebuilt(chunk, chunk.type, leaf)
+    return rebuild_leaves(chunk, chunk.type, pad_leaf)
 
 
-def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
+def _leaf_widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
     """Return the width of each leaf in the order of `rebuilt`, and the end of the type's note.
 
     A width is 0 unless char(n).
     """
     if kind == VARIANT:
-        return [0] * VARIANT.num_fields, _after("variant", note, at)
+        return [0] * VARIANT.num_fields, _position_after("variant", note, at)
     if pa.types.is_struct(kind):
-        widths, at = [], _after("struct<", note, at)
+        widths, at = [], _position_after("struct<", note, at)
         for n, field in enumerate(kind):
-            at = _after("," if n else "", note, at)
-            named = f"{quoted(field.name)}:".lower()
-            at = _after(named if note[at : at + len(named)].lower() == named else f"{field.name}:", note, at)
-            inner, at = _widths(field.type, note, at)
+            at = _position_after("," if n else "", note, at)
+            named = f"{quote_name(field.name)}:".lower()
+            at = _position_after(named if note[at : at + len(named)].lower() == named else f"{field.name}:", note, at)
+            inner, at = _leaf_widths(field.type, note, at)
             widths += inner
-        return widths, _after(">", note, at)
+        return widths, _position_after(">", note, at)
     if pa.types.is_map(kind):
-        keys, at = _widths(kind.key_type, note, _after("map<", note, at))
-        values, at = _widths(kind.item_type, note, _after(",", note, at))
-        return keys + values, _after(">", note, at)
+        keys, at = _leaf_widths(kind.key_type, note, _position_after("map<", note, at))
+        values, at = _leaf_widths(kind.item_type, note, _position_after(",", note, at))
+        return keys + values, _position_after(">", note, at)
     if pa.types.is_list(kind):
-        widths, at = _widths(kind.value_type, note, _after("array<", note, at))
-        return widths, _after(">", note, at)
+        widths, at = _leaf_widths(kind.value_type, note, _position_after("array<", note, at))
+        return widths, _position_after(">", note, at)
     if (leaf := _LEAF.match(note, at)) is None:
         raise LookupError(f"the schema contains the type {note}, which cannot be read at character {at + 1}")
     char = _CHAR.fullmatch(leaf[0])
     return [int(char[1]) if char else 0], leaf.end()
 
 
-def _after(text: str, note: str, at: int) -> int:
+def _position_after(text: str, note: str, at: int) -> int:
     if note[at : at + len(text)].lower() != text.lower():
         raise LookupError(f"the schema contains the type {note}, which has no {text!r} at character {at + 1}")
     return at + len(text)

@@ -37,9 +37,9 @@ class CsvFiles(SparkTexts):
     )
     options_class: ClassVar[str] = "catalyst.csv.CSVOptions"
 
-    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         checked = has_header(options) and option(options, ENFORCE) is None
-        return super().assumed(options) | ({"enforceSchema": "false"} if checked else {})
+        return super().default_options(options) | ({"enforceSchema": "false"} if checked else {})
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
@@ -70,12 +70,12 @@ class CsvFiles(SparkTexts):
         if self.reads_names(source):
             case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
-            def judge(file: PinnedFile) -> None:
+            def judge_header(file: PinnedFile) -> None:
                 verify_pin(file, source.options)
                 fields = source.fields[: source.width_of(file.number)]
                 try:
                     require_header(
-                        file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file)
+                        file, fields, source.options, case_sensitive, lambda: self._header_by_spark(spark, source, file)
                     )
                 except spark_errors() as err:
                     if is_of_machine(err):
@@ -83,7 +83,7 @@ class CsvFiles(SparkTexts):
                     raise UnreadableFileError(file.path, self.format, cause_of(err)) from err
 
             with ThreadPoolExecutor(16) as pool:
-                list(pool.map(judge, [f for f in files_of(document) if f.weight > 0]))
+                list(pool.map(judge_header, [f for f in files_of(document) if f.weight > 0]))
         return super().frame(spark, source, document, columns)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
@@ -92,7 +92,7 @@ class CsvFiles(SparkTexts):
             "enforceSchema": "true"
         }
 
-    def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
+    def _header_by_spark(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
         """Return the header as Spark reads it; None for a file without rows.
 
         Cost: one job over the file's beginning, and two without a file.
@@ -107,13 +107,13 @@ class CsvFiles(SparkTexts):
         }
         options = own | {"mode": "PERMISSIVE", _KEEP: "text", "header": "false"}
         at = spark_paths_of(spark, [file], source.options)
-        first = self.load(spark, options, [file], at, "name string, text string").select("name", "text").head()
+        first = self.load_files(spark, options, [file], at, "name string, text string").select("name", "text").head()
         if first is None:
             return None
-        return [first.name or ""] if first.text is None else _cells(spark, first.text, own)
+        return [first.name or ""] if first.text is None else _split_record(spark, first.text, own)
 
 
-def _cells(spark: "SparkSession", record: str, options: Mapping[str, str]) -> list[str]:
+def _split_record(spark: "SparkSession", record: str, options: Mapping[str, str]) -> list[str]:
     """Split one record into its values with Spark's parser."""
     from pyspark.sql.functions import from_csv, lit, schema_of_csv
 

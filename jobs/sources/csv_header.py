@@ -92,7 +92,7 @@ def require_header(
         return
     names, only_swaps = [f.name for f in fields], option(options, ENFORCE) is None
     found = by_spark()
-    if found is not None and (difference := _difference(found, names, case_sensitive, only_swaps)) is not None:
+    if found is not None and (difference := _first_difference(found, names, case_sensitive, only_swaps)) is not None:
         raise CsvHeaderError(file.path, found, names, difference)
 
 
@@ -111,7 +111,7 @@ def surely_agrees(
     Cost: one range read of 64 KB without `first`.
     """
     plain, only_swaps = _plain_header(file, options, first), option(options, ENFORCE) is None
-    return plain is not None and _difference(plain, [f.name for f in fields], case_sensitive, only_swaps) is None
+    return plain is not None and _first_difference(plain, [f.name for f in fields], case_sensitive, only_swaps) is None
 
 
 def is_enforced(options: Mapping[str, str]) -> bool:
@@ -119,18 +119,20 @@ def is_enforced(options: Mapping[str, str]) -> bool:
     return (option(options, ENFORCE) or "false").lower() == "true"
 
 
-def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool) -> str | None:
+def _first_difference(
+    found: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool
+) -> str | None:
     """Describe the first difference between a header and the declared columns; None if they agree.
 
     An unnamed column matches any.
     """
 
-    def folded(name: str) -> str:
+    def fold_name(name: str) -> str:
         return name.strip(" \t") if case_sensitive else name.strip(" \t").lower()
 
-    known = {folded(name) for name in declared}
+    known = {fold_name(name) for name in declared}
     for n, (there, wanted) in enumerate(zip(found, declared, strict=False), start=1):
-        if folded(there) in ("", folded(wanted)) or (only_swaps and folded(there) not in known):
+        if fold_name(there) in ("", fold_name(wanted)) or (only_swaps and fold_name(there) not in known):
             continue
         return f"column {n} of its header is {there!r}, and the source declares {wanted!r} there"
     if len(found) != len(declared) and not only_swaps:
@@ -146,7 +148,7 @@ def _plain_header(file: PinnedFile, options: Mapping[str, str], first: bytes | N
     quote = option(options, "quote")
     if len(sep) != 1 or any(o.lower() not in _PLAIN and not o.startswith("fs.") for o in options):
         return None
-    text = _decoded(_first_bytes(file, options) if first is None else first)
+    text = _decode_lines(_first_bytes(file, options) if first is None else first)
     line, end, _ = text.removeprefix("\ufeff").partition("\n")
     line = line.removesuffix("\r")
     if not end or not line.strip() or "\r" in line:
@@ -172,7 +174,7 @@ def _first_bytes(file: PinnedFile, options: Mapping[str, str]) -> bytes:
         return b""
 
 
-def _decoded(data: bytes) -> str:
+def _decode_lines(data: bytes) -> str:
     """Decode whole lines; empty if there is none, or if their encoding is left to Spark."""
     try:
         return data[: data.rfind(b"\n") + 1].decode()

@@ -24,7 +24,7 @@ from tussock.jobs.delta.delta_log import (
     DeltaPlace,
     DeltaSnapshot,
     commits_after,
-    summed,
+    sum_commits,
 )
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.hidden_columns import HiddenColumn
@@ -79,7 +79,7 @@ from tussock.jobs.sources.listing import (
     has_interval,
     without_query,
 )
-from tussock.jobs.sources.pairing import Misfit, misfit
+from tussock.jobs.sources.pairing import Misfit, find_misfit
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -116,7 +116,7 @@ class DeltaTables:
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         return {}
 
     def effect_of(self, option: str) -> OptionEffect:
@@ -145,15 +145,15 @@ class DeltaTables:
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        if (found := place_of_table(source).snapshot()) is None and any(
+        if (found := place_of_table(source).read_snapshot()) is None and any(
             c in without_query(source.options["path"]) for c in "*["
         ):
             raise BadPathError(
                 source.options["path"], "a Delta table is one folder, and no folder has exactly this name"
             )
-        snapshot = self._readable(source, found)
+        snapshot = self._require_readable(source, found)
         _require_schema(source, snapshot.columns, snapshot.version)
-        fields = source.fields or _fields(snapshot)
+        fields = source.fields or _fields_of(snapshot)
         types = {f.name.lower(): f.type for f in fields}
         for column in _key_columns(source):
             if (kind := types.get(column)) is None:
@@ -186,17 +186,17 @@ class DeltaTables:
         if asked.only_skipped:
             return Pins()
         before, place = newest_taken(taken), place_of_table(source)
-        snapshot = self._readable(source, place.snapshot())
+        snapshot = self._require_readable(source, place.read_snapshot())
         if before is None:
             _require_schema(source, snapshot.columns, snapshot.version)
-            pieces = snapshot.pieces()
+            pieces = snapshot.list_pieces()
             pinned = PinnedVersions(place.root, snapshot.id, snapshot.version, sum(p.size for p in pieces))
         else:
             commits = self._new_commits(source, before, snapshot)
             if not commits:
                 return Pins()
-            commits = _fitting(commits, asked.max_bytes)
-            pieces = summed(commits)
+            commits = _fitting_commits(commits, asked.max_bytes)
+            pieces = sum_commits(commits)
             pinned = PinnedVersions(
                 place.root,
                 _id_after(before.table, commits),
@@ -214,9 +214,9 @@ class DeltaTables:
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         before = newest_taken(taken)
-        snapshot = self._readable(source, place_of_table(source).snapshot())
+        snapshot = self._require_readable(source, place_of_table(source).read_snapshot())
         if before is None:
-            nbytes = sum(p.size for p in snapshot.pieces())
+            nbytes = sum(p.size for p in snapshot.list_pieces())
             return (item_of_versions(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
         commits = self._new_commits(source, before, snapshot)
         nbytes = sum(c.nbytes for c in commits)
@@ -269,7 +269,7 @@ class DeltaTables:
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
 
-    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
     def frame(
@@ -290,7 +290,7 @@ class DeltaTables:
         item = item_of_versions(pinned).name
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda piece: file_of(place, source, item, piece), pinned_pieces(place, pinned)[1]))
-        if (snapshot := place.snapshot(pinned.last)) is None:
+        if (snapshot := place.read_snapshot(pinned.last)) is None:
             raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
         return rows_by_spark(session, source, snapshot)
 
@@ -308,7 +308,7 @@ class DeltaTables:
         pinned = versions_of(pins.read)
         return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes), epoch)
 
-    def kept(self, taken: StorageTable) -> Collection[str]:
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return ()
 
     def taken_document(
@@ -324,7 +324,7 @@ class DeltaTables:
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
-    def _readable(self, source: CreateSource, snapshot: DeltaSnapshot | None) -> DeltaSnapshot:
+    def _require_readable(self, source: CreateSource, snapshot: DeltaSnapshot | None) -> DeltaSnapshot:
         """Require a snapshot that this reader supports. Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
         if snapshot is None:
             raise MissingDeltaTableError(source.name, place_of_table(source).root)
@@ -353,12 +353,12 @@ class DeltaTables:
                     source.name, place.root, before.version, f"{place.root}/{LOG}/{version:020}.json"
                 )
             commits.append(commit)
-        then = place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
+        then = place.read_snapshot(before.version) if any(c.actions_of("metaData") for c in commits) else None
         # CREATE OR REPLACE assigns a new id, but continues the log.
         if snapshot.id != before.table and (then is None or then.id != before.table):
             raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         for commit in commits:
-            for metadata in commit.of("metaData"):
+            for metadata in commit.actions_of("metaData"):
                 columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
                 _require_schema(source, columns, commit.version)
                 _require_same_columns(source, place, commit.version, columns, snapshot)
@@ -380,7 +380,7 @@ def _key_columns(source: CreateSource) -> tuple[str, ...]:
     return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
 
 
-def _fields(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
+def _fields_of(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
     """Return the columns of a table, followed by struct fields of type void.
 
     The types of void fields and of some columns cannot be stored; `described` leaves those columns out.
@@ -437,14 +437,16 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
             continue
         elif not is_kept(found):
             place = Misfit(field.name, found, field.type)
-        elif (misplaced := misfit(arrow_type(found), arrow_type(field.type), field.name, may_lack=False)) is not None:
+        elif (
+            misplaced := find_misfit(arrow_type(found), arrow_type(field.type), field.name, may_lack=False)
+        ) is not None:
             place = misplaced
         else:
             continue
         raise DeltaSchemaChangedError(source.name, place_of_table(source).root, version, *place)
 
 
-def _fitting(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[DeltaCommit]:
+def _fitting_commits(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[DeltaCommit]:
     """Return the first commits within `max_bytes` to read, at least one."""
     if max_bytes is None:
         return list(commits)
@@ -454,4 +456,4 @@ def _fitting(commits: Sequence[DeltaCommit], max_bytes: int | None) -> list[Delt
 
 def _id_after(before: str, commits: Sequence[DeltaCommit]) -> str:
     """Return the table's id after these commits: CREATE OR REPLACE assigns a new one."""
-    return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.of("metaData"))), before)
+    return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.actions_of("metaData"))), before)

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.delta.delta_columns import Mapped, is_kept
-from tussock.jobs.delta.delta_log import DeltaPlace, DeltaSnapshot, Piece, partition_column, translated
+from tussock.jobs.delta.delta_log import DeltaPlace, DeltaSnapshot, Piece, partition_column, translating_errors
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.char_padding import pad_column, widths_of
 from tussock.jobs.sources.errors import NeedsHadoopAwsError
 from tussock.jobs.sources.listing import open_file
-from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Delta
     columns = []
     for declared in source.fields:
         field = found.get(declared.name.lower())  # no frame contains columns of type void
-        text = "NULL" if field is None else _by_name(quoted(field.name), field.dataType, arrow_type(declared.type))
-        columns.append(f"CAST({text} AS {declared.type}) AS {quoted(declared.name)}")
+        text = "NULL" if field is None else _by_name(quote_name(field.name), field.dataType, arrow_type(declared.type))
+        columns.append(f"CAST({text} AS {declared.type}) AS {quote_name(declared.name)}")
     return frame.selectExpr(*columns)
 
 
@@ -76,16 +76,16 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
 
     from tussock.jobs.spark.collected import frame_of
 
-    if (snapshot := place.opened(version, rows=True)) is None:
+    if (snapshot := place.open_snapshot(version, rows=True)) is None:
         raise LookupError(f"version {version} of the table {place.root} is gone")
     flat = [c for c in snapshot.columns if is_kept(c.type) and not is_nested(arrow_type(c.type))]
     names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in flat)
-    with translated(place.root, "read the table"):
+    with translating_errors(place.root, "read the table"):
         rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
     # The package returns string views.
-    typed = [relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)]
+    typed = [relabel_column(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)]
     columns = [
-        padded(values, column.char_note) if column.char_note else values
+        pad_column(values, column.char_note) if column.char_note else values
         for values, column in zip(typed, flat, strict=True)
     ]
     return frame_of(session, pa.table(columns, [column.name for column in flat]))
@@ -99,11 +99,11 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: DeltaSnap
     stored = {column.name.lower(): column for column in snapshot.columns}
     fields = [(field, stored[field.name.lower()]) for field in source.fields]
     alike: dict[tuple[str, ...], list[Piece]] = {}
-    for piece in snapshot.pieces():
+    for piece in snapshot.list_pieces():
         masked = piece.weights[0][1] is not None
         alike.setdefault((repr(piece.partition), piece.path if masked else ""), []).append(piece)
     frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]
-    declared = ", ".join(f"{quoted(field.name)} {field.type}" for field in source.fields)
+    declared = ", ".join(f"{quote_name(field.name)} {field.type}" for field in source.fields)
     return (
         reduce(lambda before, more: before.unionAll(more), frames) if frames else session.createDataFrame([], declared)
     )
@@ -117,12 +117,12 @@ def _of_pieces(
     from tussock.jobs.spark.collected import frame_of
 
     place = snapshot.place
-    paths = [place.file(piece.path) for piece in pieces]
-    declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
+    paths = [place.file_path(piece.path) for piece in pieces]
+    declared = ", ".join(f"{quote_name(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
     frame = session.read.schema(declared or "_no_column int").parquet(
         *(spark_path(session, path, *open_file(path, place.options)) for path in paths)
     )
-    if (mask := snapshot.mask(pieces[0].path)) is not None:
+    if (mask := snapshot.mask_of(pieces[0].path)) is not None:
         gone = frame_of(session, pa.table({"_gone": pa.array(np.flatnonzero(~mask), pa.int64())}))
         frame = frame.selectExpr("*", "_metadata.row_index AS _gone").join(gone, "_gone", "left_anti")
     columns = []
@@ -130,20 +130,20 @@ def _of_pieces(
         kind = arrow_type(field.type)
         if not column.is_partition:
             widths = widths_of(kind, column.char_note, arrow_type(column.type)) if column.char_note else []
-            text = f"CAST({quoted(column.stored)} AS {field.type})"
-            columns.append(f"{_padded(text, field.type, widths)} AS {quoted(field.name)}")
+            text = f"CAST({quote_name(column.stored)} AS {field.type})"
+            columns.append(f"{_pad_text(text, field.type, widths)} AS {quote_name(field.name)}")
             continue
         partition = pieces[0].partition or {}
         value = partition_column(partition.get(column.stored, partition.get(column.name)), kind, 1)
         if column.char_note:
-            value = padded(value, column.char_note)
+            value = pad_column(value, column.char_note)
         shown = frame_of(session, pa.table({"v": value})).selectExpr("CAST(v AS string)").collect()[0][0]
         text = "NULL" if shown is None else "'" + shown.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        columns.append(f"CAST({text} AS {field.type}) AS {quoted(field.name)}")
+        columns.append(f"CAST({text} AS {field.type}) AS {quote_name(field.name)}")
     return frame.selectExpr(*columns)
 
 
-def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
+def _pad_text(text: str, kind: str, widths: Sequence[int]) -> str:
     """Pad the text of a char(n) column with spaces. Raises LookupError for nested columns that contain chars."""
     if not any(widths):
         return text
@@ -173,9 +173,9 @@ def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0
                 inner = (
                     "NULL"
                     if field is None
-                    else _by_name(f"{text}.{quoted(field.name)}", field.dataType, wanted.type, depth)
+                    else _by_name(f"{text}.{quote_name(field.name)}", field.dataType, wanted.type, depth)
                 )
-                parts.append(f"CAST({inner} AS {type_name(wanted.type)}) AS {quoted(wanted.name)}")
+                parts.append(f"CAST({inner} AS {type_name(wanted.type)}) AS {quote_name(wanted.name)}")
             return f"CASE WHEN {text} IS NOT NULL THEN struct({', '.join(parts)}) END"
         case ArrayType():
             return f"transform({text}, {x} -> {_by_name(x, found.elementType, declared.value_type, depth + 1)})"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, decode, encode, make_chunk
+from tussock.jobs.chunks.chunk import WEIGHT, decode_tables, encode_table, make_chunk
 from tussock.jobs.chunks.failure import SourceFileError, encode_failure, first_failure
 from tussock.jobs.delta.delta_columns import Mapped
 from tussock.jobs.delta.delta_log import (
@@ -27,20 +27,20 @@ from tussock.jobs.delta.delta_log import (
     commits_after,
     mask_at,
     partition_column,
-    summed,
+    sum_commits,
 )
 from tussock.jobs.delta.delta_vectors import LOG
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Divided, Item, ReadPart, TimeZones
-from tussock.jobs.sources.char_padding import padded
+from tussock.jobs.sources.char_padding import pad_column
 from tussock.jobs.sources.delta_errors import DeltaReadError
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.file_chunks import OUTPUT, OUTPUT_DDL
 from tussock.jobs.sources.files import MISSING, document_of
 from tussock.jobs.sources.listing import open_file, server_options, split_bucket
-from tussock.jobs.sources.pairing import picked
-from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, ParquetFiles, Split, read_split, splits
+from tussock.jobs.sources.pairing import pick_column
+from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, ParquetFiles, Split, cut_splits, read_split
 from tussock.jobs.sources.parquet_footer import reason_of_file
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.plain_values import NotPlain
@@ -48,7 +48,7 @@ from tussock.jobs.sources.row_ids import position_of
 from tussock.jobs.sources.variants import canonical_variants
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
-from tussock.statestore.nested import relabelled
+from tussock.statestore.nested import relabel_column
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.types import arrow_type, holds_variant
 
@@ -123,7 +123,7 @@ class DeltaEngine:
             with _read_errors(item):
                 return [
                     DeltaPart(item, pinned.table, split, piece, columns)
-                    for split in splits(file, fields, target, _reading(source))
+                    for split in cut_splits(file, fields, target, _reading(source))
                 ]
 
         parts, left = list[DeltaPart](), dict[str, str]()
@@ -158,24 +158,24 @@ class DeltaEngine:
 def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:
     """Return the column mapping of the pinned versions and the pieces to read. Raises DeltaReadError."""
     item = item_of_versions(pinned).name
-    if (snapshot := place.snapshot(pinned.last)) is None or snapshot.id != pinned.table:
+    if (snapshot := place.read_snapshot(pinned.last)) is None or snapshot.id != pinned.table:
         raise DeltaReadError(
             item,
             f"version {pinned.last} of the Delta table {place.root} is gone: "
             "its log was cleaned up, or it was dropped.",
         )
     if pinned.after is None:
-        return snapshot.columns, snapshot.pieces()
+        return snapshot.columns, snapshot.list_pieces()
     commits = commits_after(place, pinned.after, pinned.last)
     for n, commit in enumerate(commits):
         if commit is None:
             raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
-    return snapshot.columns, summed([c for c in commits if c is not None])
+    return snapshot.columns, sum_commits([c for c in commits if c is not None])
 
 
 def file_of(place: DeltaPlace, source: CreateSource, item: str, piece: Piece) -> PinnedFile:
     """Return a file of the table as it is now. Raises DeltaReadError. Cost: one HEAD request."""
-    path = place.file(piece.path)
+    path = place.file_path(piece.path)
     store, name = open_file(path, source.options)
     try:
         info = store.head(name)
@@ -211,7 +211,9 @@ def _chunk_of(source: CreateSource, part: DeltaPart, columns: Sequence[int], row
     else:
         weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
     declared = [arrow_type(field.type) for field in source.fields]
-    values: dict[int, pa.ChunkedArray] = {c: relabelled(rows.column(i), declared[c]) for i, c in enumerate(from_file)}
+    values: dict[int, pa.ChunkedArray] = {
+        c: relabel_column(rows.column(i), declared[c]) for i, c in enumerate(from_file)
+    }
     for c in columns:
         if c not in values:
             column = stored[source.fields[c].name.lower()]
@@ -220,10 +222,10 @@ def _chunk_of(source: CreateSource, part: DeltaPart, columns: Sequence[int], row
             text = piece.partition.get(column.stored, piece.partition.get(column.name))
             values[c] = partition_column(text, declared[c], rows.num_rows)
         if (column := stored[source.fields[c].name.lower()]).char_note:
-            values[c] = padded(values[c], column.char_note, arrow_type(column.type))
+            values[c] = pad_column(values[c], column.char_note, arrow_type(column.type))
         if holds_variant(declared[c]):
-            chunks = [picked(chunk, declared[c], canonical_variants) for chunk in values[c].chunks]
-            values[c] = relabelled(pa.chunked_array(chunks, chunks[0].type if chunks else declared[c]), declared[c])
+            chunks = [pick_column(chunk, declared[c], canonical_variants) for chunk in values[c].chunks]
+            values[c] = relabel_column(pa.chunked_array(chunks, chunks[0].type if chunks else declared[c]), declared[c])
     chunk = make_chunk([values[c] for c in columns], pa.array(weights))
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
 
@@ -292,7 +294,7 @@ def files_of_pieces(
         try:
             return file_of(place, source, "", piece)
         except DeltaReadError:
-            return place.file(piece.path)
+            return place.file_path(piece.path)
 
     with ThreadPoolExecutor(16) as pool:
         files = list(pool.map(look_up, pieces))
@@ -350,8 +352,8 @@ def _rows_of_table(
                     with _read_errors(part.item):
                         if failure is not None:
                             raise first_failure([failure])
-                        rows = decode([row["chunk"]])
-                        for chunk in encode(_chunk_of(source, part, columns, rows)):
+                        rows = decode_tables([row["chunk"]])
+                        for chunk in encode_table(_chunk_of(source, part, columns, rows)):
                             yield pa.record_batch([[row["part"]], [memoryview(chunk)], [None]], schema=OUTPUT)
                 except TussockError as err:
                     failed = encode_failure(err, source.name, 0)
@@ -376,7 +378,7 @@ def _parts_by_spark(source: CreateSource, document: msgspec.Raw) -> list[DeltaPa
     """Return the files in `only`, each as one part with a number of its own. Cost: the log, a HEAD request per file."""
     pinned, place = versions_of(document), place_of_table(source)
     item, (columns, pieces) = item_of_versions(pinned).name, pinned_pieces(place, pinned)
-    mine = [piece for piece in pieces if place.file(piece.path) in pinned.only]
+    mine = [piece for piece in pieces if place.file_path(piece.path) in pinned.only]
     files = [msgspec.structs.replace(file_of(place, source, item, piece), number=n) for n, piece in enumerate(mine)]
     return [DeltaPart(item, pinned.table, Split(file), piece, columns) for file, piece in zip(files, mine, strict=True)]
 

@@ -35,7 +35,7 @@ class LeftOutColumnWarning(UserWarning):
         )
 
 
-def placed(source: CreateSource, base: Path, store: ObjectStore | None = None) -> CreateSource:
+def place_source(source: CreateSource, base: Path, store: ObjectStore | None = None) -> CreateSource:
     """Return the source with an absolute path and its format's default options.
 
     The stored path must not depend on a working directory. If it was written relative, and the store is in a folder,
@@ -54,11 +54,11 @@ def placed(source: CreateSource, base: Path, store: ObjectStore | None = None) -
             relative = RelativePath(source.options["path"], str(base.absolute()), from_store)
             source = msgspec.structs.replace(source, relative=relative)
     if (reader := READERS.get(source.format)) is not None:
-        options |= reader.assumed(source.options)
+        options |= reader.default_options(source.options)
     return msgspec.structs.replace(source, options=options)
 
 
-def described(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
+def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
     """Return the source with its declared columns, or the columns that its reader finds.
 
     Columns of unsupported types are left out, with a LeftOutColumnWarning.

@@ -30,10 +30,10 @@ def has_content_of(store: ObjectStore, name: str, size: int, now: str, etag: str
         return False
     parts = None if wanted[2] is None else int(wanted[2])
     sizes = [size] if parts in (None, 1) else [p * _MIB for p in _PART_MIB if -(-size // (p * _MIB)) == parts]
-    return bool(sizes) and etag in _etags(store, name, size, sizes, in_parts=parts is not None)
+    return bool(sizes) and etag in _possible_etags(store, name, size, sizes, in_parts=parts is not None)
 
 
-def _blocks(store: ObjectStore, name: str, size: int) -> Iterator[tuple[int, bytes]]:
+def _read_blocks(store: ObjectStore, name: str, size: int) -> Iterator[tuple[int, bytes]]:
     """The bytes of an object in blocks, with their offsets. Cost: one GET per 16 MiB."""
     ranges = [(start, min(_BLOCK_BYTES, size - start)) for start in range(0, size, _BLOCK_BYTES)]
     for first in range(0, len(ranges), _BLOCKS_PER_GET):
@@ -42,11 +42,11 @@ def _blocks(store: ObjectStore, name: str, size: int) -> Iterator[tuple[int, byt
             yield start, block
 
 
-def _etags(store: ObjectStore, name: str, size: int, part_sizes: list[int], *, in_parts: bool) -> set[str]:
+def _possible_etags(store: ObjectStore, name: str, size: int, part_sizes: list[int], *, in_parts: bool) -> set[str]:
     """The ETags that uploads of an object in parts of these sizes would have."""
     open_parts = [md5(usedforsecurity=False) for _ in part_sizes]
     closed: list[list[bytes]] = [[] for _ in part_sizes]
-    for start, block in _blocks(store, name, size):
+    for start, block in _read_blocks(store, name, size):
         for i, part_size in enumerate(part_sizes):
             if start and start % part_size == 0:
                 closed[i].append(open_parts[i].digest())

@@ -15,22 +15,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import encode
+from tussock.jobs.chunks.chunk import encode_table
 from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.logical.hidden_columns import parted_columns
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.boundary import boundary
+from tussock.jobs.sources.boundary import errors_of_source
 from tussock.jobs.sources.errors import BadRowError
 from tussock.jobs.sources.file_facts import hidden_values
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
 from tussock.jobs.sources.record_texts import value_texts
-from tussock.jobs.sources.rejects import chunk_of, first_reasons, marked, not_text, quarantines, reason_where
-from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.jobs.sources.rejects import (
+    chunk_of,
+    first_reasons,
+    mark_rejects,
+    not_text,
+    quarantines_rejects,
+    reason_where,
+)
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack_row_ids
 from tussock.jobs.sources.spark_paths import place_of
 from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from tussock.statestore.errors import TussockError
-from tussock.statestore.nested import relabelled
+from tussock.statestore.nested import relabel_column
 from tussock.statestore.types import arrow_type
 
 CHUNK_ROWS = 1 << 16
@@ -44,7 +51,7 @@ _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 CheckTypes = Callable[[PinnedFile, Sequence[Field], Mapping[str, str]], None]
 
 
-def packer(
+def make_packer(
     files: Mapping[str, Sequence[PinnedFile]],
     source: CreateSource,
     width: int,
@@ -61,24 +68,24 @@ def packer(
         raw_column: the column that contains the file's whole record; None: the corrupt-record column does.
     """
 
-    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         current: list[_FileChunks] = []
         last = ""
         for batch in batches:
             for path, rows in _by_file(batch):
                 if (place := place_of(path)) != last:
                     for chunks in current:
-                        yield from chunks.guarded(chunks.finish())
+                        yield from chunks.guard_rows(chunks.finish_file())
                     last = place
                     current = [_FileChunks(file, source, width, columns, raw_column) for file in files[place]]
                     for chunks in current:
-                        yield from chunks.guarded(chunks.start(check_types))
+                        yield from chunks.guard_rows(chunks.check_types_first(check_types))
                 for chunks in current:
-                    yield from chunks.guarded(chunks.add(rows))
+                    yield from chunks.guard_rows(chunks.add_rows(rows))
         for chunks in current:
-            yield from chunks.guarded(chunks.finish())
+            yield from chunks.guard_rows(chunks.finish_file())
 
-    return pack
+    return pack_batches
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -108,45 +115,47 @@ class _FileChunks:
         self._position = file.first_record
         self._read_records = 0
         self._failed = False
-        self._quarantines = quarantines(source)
+        self._quarantines = quarantines_rejects(source)
         self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
 
-    def guarded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def guard_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a step. Any exception in it is a failure of the file."""
         try:
-            with boundary(self._source, self.file.path):
+            with errors_of_source(self._source, self.file.path):
                 yield from rows
         except TussockError as error:
-            yield self._fail(error)
+            yield self._emit_failure(error)
 
-    def start(self, check_types: CheckTypes) -> Iterator[pa.RecordBatch]:
+    def check_types_first(self, check_types: CheckTypes) -> Iterator[pa.RecordBatch]:
         """Check the file's types before its rows."""
         check_types(self.file, self._read, self._source.options)
         yield from ()
 
-    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def add_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Add the file's next records; yield full chunks."""
         if self._failed:
             return
         rows = self._of_portion(rows)
         if not rows.num_rows:
             return
-        reasons = self._reasons(rows) if self._quarantines else None
-        if not self._quarantines and (error := self._error(rows)) is not None:
-            yield self._fail(error)
+        reasons = self._reject_reasons(rows) if self._quarantines else None
+        if not self._quarantines and (error := self._first_error(rows)) is not None:
+            yield self._emit_failure(error)
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
-        typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        row_ids = pack(self.file.number, positions)
+        typed = [
+            self._typed_column(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)
+        ]
+        row_ids = pack_row_ids(self.file.number, positions)
         columns = [*typed, *hidden_values(self.file, self._hidden, row_ids)]
         table = pa.table([*columns, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
         self._waiting.append(
-            marked(table, self.file, self._position, reasons, None if reasons is None else self._raw(rows))
+            mark_rejects(table, self.file, self._position, reasons, None if reasons is None else self._raw_texts(rows))
         )
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= CHUNK_ROWS or sum(part.nbytes for part in self._waiting) >= _CHUNK_BYTES:
-            yield from self._emit()
+            yield from self._emit_chunk()
 
     def _of_portion(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the file's next records that belong to the portion."""
@@ -158,41 +167,41 @@ class _FileChunks:
         high = rows.num_rows if count is None else max(first + count - start, 0)
         return rows.slice(low, max(min(high, rows.num_rows) - low, 0)) if low < rows.num_rows else rows.slice(0, 0)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish_file(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows, and check that the file is still the pinned one."""
         if self._failed:
             return
         verify_pin(self.file, self._source.options)
         if self._waiting:
-            yield from self._emit()
+            yield from self._emit_chunk()
 
-    def _emit(self) -> Iterator[pa.RecordBatch]:
+    def _emit_chunk(self) -> Iterator[pa.RecordBatch]:
         # Parts without rejects lack the column REJECT.
         table = pa.concat_tables(self._waiting, promote_options="default")
         self._waiting, self._waiting_rows = [], 0
-        for chunk in encode(chunk_of(table, self.file.weight)):
-            yield self._row(memoryview(chunk), None)
+        for chunk in encode_table(chunk_of(table, self.file.weight)):
+            yield self._result_row(memoryview(chunk), None)
 
-    def _fail(self, error: TussockError) -> pa.RecordBatch:
+    def _emit_failure(self, error: TussockError) -> pa.RecordBatch:
         self._failed = True
-        return self._row(None, encode_failure(error, self._source.name, 0))
+        return self._result_row(None, encode_failure(error, self._source.name, 0))
 
-    def _row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
+    def _result_row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
         return pa.record_batch([[self.file.number], [chunk], [failure]], schema=OUTPUT)
 
-    def _typed(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
+    def _typed_column(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
         return as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)
 
-    def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
+    def _corrupt_records(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return the unparsable records, NULL for the others; None if all parse, or the format has no such column."""
         if rows.num_columns == len(self._read) + 1:  # it would be between the declared columns and the path
             return None
         corrupt = rows.column(len(self._read))
         return None if corrupt.null_count == len(corrupt) else corrupt
 
-    def _error(self, rows: pa.RecordBatch) -> TussockError | None:
+    def _first_error(self, rows: pa.RecordBatch) -> TussockError | None:
         """Return the error of the first unreadable record."""
-        if (corrupt := self._corrupt(rows)) is not None:
+        if (corrupt := self._corrupt_records(rows)) is not None:
             return self._bad_row(corrupt, rows)
         try:
             for c, field in enumerate(self._read):
@@ -202,10 +211,10 @@ class _FileChunks:
             return error
         return None
 
-    def _reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
+    def _reject_reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return (rows,) why a record is unreadable, NULL if it is readable; None if all are readable."""
         found: list[pa.Array | None] = []
-        if (corrupt := self._corrupt(rows)) is not None:
+        if (corrupt := self._corrupt_records(rows)) is not None:
             found.append(
                 reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})")
             )
@@ -214,9 +223,9 @@ class _FileChunks:
                 found.append(reason_where(bad, not_text(field.name)))
         return first_reasons(*found)
 
-    def _raw(self, rows: pa.RecordBatch) -> pa.Array | None:
+    def _raw_texts(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return (rows,) the text of unreadable records in the file; NULL if unknown."""
-        raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
+        raw = self._corrupt_records(rows) if self._raw_column is None else rows.column(self._raw_column)
         return None if raw is None else with_shown_bytes(raw)
 
     def _bad_row(self, corrupt: pa.Array, rows: pa.RecordBatch) -> BadRowError:
@@ -240,10 +249,10 @@ class _FileChunks:
 
 
 def as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return relabelled(_utc(column), kind)
+    return relabel_column(_relabel_utc(column), kind)
 
 
-def _utc(column: pa.Array) -> pa.Array:
+def _relabel_utc(column: pa.Array) -> pa.Array:
     """Relabel instants from the session's time zone to UTC; return other columns unchanged."""
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         return column.cast(pa.timestamp(column.type.unit, "UTC"))

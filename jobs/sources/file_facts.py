@@ -46,7 +46,7 @@ def spark_uri(path: str) -> str:
         path: a PinnedFile's.
     """
     scheme, literal = ("s3a://", path.removeprefix("s3://")) if path.startswith("s3://") else ("file:", path)
-    return scheme + "".join(c if c in _LITERAL or _is_other(c) else _quoted(c) for c in literal)
+    return scheme + "".join(c if c in _LITERAL or _is_other(c) else _percent_encode(c) for c in literal)
 
 
 def _is_other(c: str) -> bool:
@@ -54,7 +54,7 @@ def _is_other(c: str) -> bool:
     return ord(c) > 0x7F and category(c) not in ("Cc", "Zs", "Zl", "Zp")
 
 
-def _quoted(c: str) -> str:
+def _percent_encode(c: str) -> str:
     return "".join(f"%{byte:02X}" for byte in c.encode())
 
 
@@ -69,7 +69,7 @@ def modified_ms(file: PinnedFile) -> int | None:
     return file.modified or None
 
 
-def fact(file: PinnedFile, column: HiddenColumn) -> str | int | None:
+def fact_of_file(file: PinnedFile, column: HiddenColumn) -> str | int | None:
     """Return the value of a hidden column in all rows of a file; times in Unix microseconds.
 
     Requires: `column` is not ROW_INDEX.
@@ -103,7 +103,7 @@ def hidden_values(
         if column is HiddenColumn.ROW_INDEX:
             found.append(pa.array(position_of(np.asarray(row_ids))))
             continue
-        found.append(pa.repeat(pa.scalar(fact(file, column), arrow_type(column.type)), len(row_ids)))
+        found.append(pa.repeat(pa.scalar(fact_of_file(file, column), arrow_type(column.type)), len(row_ids)))
     return found
 
 
@@ -117,4 +117,4 @@ def with_hidden(chunk: pa.Table, file: PinnedFile, columns: Sequence[HiddenColum
 
 def metadata_of(file: PinnedFile) -> dict[str, str | int | None]:
     """Return `_metadata` of a file without `row_index`; times in Unix microseconds."""
-    return {name: 0 if column is None else fact(file, column) for name, column in metadata_fields(OF_FILES)}
+    return {name: 0 if column is None else fact_of_file(file, column) for name, column in metadata_fields(OF_FILES)}

@@ -77,7 +77,7 @@ def next_portion(file: PinnedFile, number: int, *, rest: bool = False) -> Pinned
     return msgspec.structs.replace(file, number=number, portions=portions, ingested=0, accepted="")
 
 
-def ended(file: PinnedFile) -> PinnedFile:
+def end_portions(file: PinnedFile) -> PinnedFile:
     """Return a file whose other portions are never taken."""
     assert file.portions is not None
     return msgspec.structs.replace(
@@ -91,7 +91,7 @@ def is_further(file: PinnedFile) -> bool:
 
 
 def was_ended(file: PinnedFile) -> bool:
-    """Return whether a file is one of `ended`: its taken portions keep their rows."""
+    """Return whether a file is one of `end_portions`: its taken portions keep their rows."""
     return file.portions is not None and file.portions.ended
 
 
@@ -107,7 +107,7 @@ def portions_of(file: PinnedFile) -> tuple[PinnedFile, ...]:
     return tuple(msgspec.structs.replace(file, number=p.number, ingested=p.ingested) for p in file.portions.taken)
 
 
-def renumbered(file: PinnedFile, numbers: Mapping[int, int]) -> PinnedFile:
+def renumber_file(file: PinnedFile, numbers: Mapping[int, int]) -> PinnedFile:
     """Return a file or portion that is read again under another number: {number: new number}, for all its portions."""
     portions = file.portions
     if portions is not None:
@@ -124,7 +124,7 @@ def with_moment(file: PinnedFile) -> PinnedFile:
     return msgspec.structs.replace(file, portions=msgspec.structs.replace(file.portions, taken=taken))
 
 
-def fitting(files: Sequence[PinnedFile], most: int | None) -> Sequence[PinnedFile]:
+def fitting_files(files: Sequence[PinnedFile], most: int | None) -> Sequence[PinnedFile]:
     """Return the first files that an epoch reads: at most this cost together (None: no bound), but at least one."""
     if most is None or not files:
         return files

@@ -37,9 +37,9 @@ from tussock.jobs.sources.errors import (
 from tussock.jobs.sources.etags import has_content_of
 from tussock.jobs.sources.file_portions import (
     FileRecords,
-    ended,
+    end_portions,
     first_portion,
-    fitting,
+    fitting_files,
     is_further,
     is_unfinished,
     next_portion,
@@ -61,13 +61,13 @@ from tussock.jobs.sources.listing import (
 )
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
-from tussock.jobs.sources.restated import exchanged, restated_files
+from tussock.jobs.sources.restated import exchange_files, restated_files
 from tussock.jobs.sources.row_ids import file_of, position_of
 from tussock.jobs.sources.taken import (
     ChangedFile,
     Compared,
     as_recorded,
-    compare,
+    compare_listing,
     pinned_now,
     recorded_files,
     taken_by_spark,
@@ -156,7 +156,7 @@ def moved_path(path: str, was: str, base: str) -> str:
     return f"{base}/{path.removeprefix(f'{was}/')}" if path.startswith(f"{was}/") else path
 
 
-def retains(source: CreateSource) -> bool:
+def retains_files(source: CreateSource) -> bool:
     """Return whether the bytes of taken files stay reachable, so that their rows can be taken back."""
     return source.options.get(RETAIN) == "files"
 
@@ -178,14 +178,14 @@ class FileSource:
         return ByPosition()
 
     def append_only(self, source: CreateSource) -> bool:
-        return not retains(source)
+        return not retains_files(source)
 
     def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
         return OF_FILES
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         return {} if RETAIN in options else {RETAIN: "files"}
 
     def effect_of(self, option: str) -> OptionEffect:
@@ -194,7 +194,7 @@ class FileSource:
         at_once = option in _AT_ONCE or option.startswith("fs.")
         return OptionEffect.AT_ONCE if at_once else OptionEffect.NEW_INPUT
 
-    def alike(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
+    def alike_parts(self, source: CreateSource, document: msgspec.Raw) -> list[tuple[CreateSource, msgspec.Raw]]:
         """Return the document in parts whose files are read in the same way, each with the source as of them."""
         if not (source.option_changes or source.column_changes):
             return [(source, document)]
@@ -225,7 +225,7 @@ class FileSource:
             raise BadOptionError(source.name, RETAIN, retain, reason)
         if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
             raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
-        if on_change == "restate" and not retains(source):
+        if on_change == "restate" and not retains_files(source):
             raise BadOptionError(
                 source.name, ON_CHANGE, on_change, "rows can only be taken back if files are kept: set retain 'files'"
             )
@@ -271,27 +271,32 @@ class FileSource:
         if asked.only_skipped and not asked.skip:
             return Pins()
         if asked.restated is not None:
-            return self._restate(source, taken, asked.restated, keeper)
-        listed = self._listed(source, asked)
+            return self._pin_restated(source, taken, asked.restated, keeper)
+        listed = self._list_wanted(source, asked)
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
-        found = compare(listed, taken, source.first_number)
+        found = compare_listing(listed, taken, source.first_number)
         named = [c for c in found.changed if c.was.path in asked.skip]
         same, other = _with_same_bytes(source, [c for c in found.changed if c.was.path not in asked.skip])
         changed = self._to_restate(source, other, asked.interval)
-        passed_over = [*(_ended(_accepted(c)) for c in named), *(_accepted(c) for c in same if c.was.kept)]
-        goes, comes = exchanged(changed, found.next_number)
+        passed_over = [
+            *(_end_unfinished(_accept_content(c)) for c in named),
+            *(_accept_content(c) for c in same if c.was.kept),
+        ]
+        goes, comes = exchange_files(changed, found.next_number)
         if asked.most is not None:
-            comes = [f if (m := self._measured(source, f)) is None else with_cost(f, m) for f in comes]
-        further = [f for f in _unfinished(found, changed, other) if f.path not in asked.skip]
+            comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
+        further = [f for f in _unfinished_files(found, changed, other) if f.path not in asked.skip]
         number = found.next_number + len(comes)
         begun = [next_portion(f, n, rest=asked.most is None) for n, f in enumerate(further, start=number)]
         new = self._that_fit(source, [*begun, *found.new], asked)
         unread = [_without_rows(f) for f in new if f.path in asked.skip]
         changed_too = {f.path for f in passed_over}
-        unread += [ended(f) for f in found.unfinished if f.path in asked.skip and f.path not in changed_too]
+        unread += [end_portions(f) for f in found.unfinished if f.path in asked.skip and f.path not in changed_too]
         read = [f for f in new if f.path not in asked.skip]
-        return _pins([*goes, *self._kept(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread])
+        return _pins_of(
+            [*goes, *self._keep_files(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread]
+        )
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
         """Return the number of records of a file, and their decoded bytes."""
@@ -302,11 +307,11 @@ class FileSource:
 
         Raises: FileTooLargeError for the first file. Another one is left to a later epoch.
         """
-        chosen = fitting(waiting, asked.max_bytes)  # by bytes on storage, which a cost rarely undercuts
+        chosen = fitting_files(waiting, asked.max_bytes)  # by bytes on storage, which a cost rarely undercuts
         if asked.most is None:
             return with_content(chosen)
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-            measures = list(pool.map(lambda f: self._measured(source, f), chosen))
+            measures = list(pool.map(lambda f: self._measure_file(source, f), chosen))
         found: list[PinnedFile] = []
         for file, measure in zip(chosen, measures, strict=True):
             try:
@@ -315,9 +320,9 @@ class FileSource:
                 if not found:
                     raise
                 break
-        return with_content(fitting(found, asked.max_bytes))
+        return with_content(fitting_files(found, asked.max_bytes))
 
-    def _measured(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
+    def _measure_file(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
         """Return the measure of a file; None if it is known, or if the file is damaged, which its reader reports."""
         if file.portions is not None:
             return None
@@ -330,20 +335,22 @@ class FileSource:
         """Return whether the names of columns in a file matter, and not only their positions."""
         return True
 
-    def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
+    def _pin_restated(
+        self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper
+    ) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
-        listed = () if restated.item or restated.options else self._listed(source, Asked(restated.interval))
+        listed = () if restated.item or restated.options else self._list_wanted(source, Asked(restated.interval))
         goes, comes = restated_files(
-            source, taken, restated, listed, retained=retains(source), by_name=self.reads_names(source)
+            source, taken, restated, listed, retained=retains_files(source), by_name=self.reads_names(source)
         )
-        kept = comes if restated.options else self._kept(source, with_content(comes), keeper)
-        return _pins([*goes, *kept], [])
+        kept = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
+        return _pins_of([*goes, *kept], [])
 
     def _to_restate(
         self, source: CreateSource, changed: Sequence[ChangedFile], interval: Interval | None
     ) -> Sequence[ChangedFile]:
         """Return the changed files whose current rows replace the taken ones. Raises ChangedFileError."""
-        of_interval = retains(source) and interval is not None and has_interval(source.options["path"])
+        of_interval = retains_files(source) and interval is not None and has_interval(source.options["path"])
         match source.options.get(ON_CHANGE, "restate" if of_interval else "error"):
             case "ignore":
                 return ()
@@ -356,26 +363,26 @@ class FileSource:
             raise ChangedFileError(was.path, recorded, found, taken=True, kept_by=kept_by)
         return ()
 
-    def _kept(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
-        if not retains(source):
+    def _keep_files(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
+        if not retains_files(source):
             return files
-        kept = {f.path: f for f in keeper.keep(source, [f for f in files if not f.kept])}
+        kept = {f.path: f for f in keeper.keep_files(source, [f for f in files if not f.kept])}
         return [f if f.kept else kept[f.path] for f in files]
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
-        listed = self._listed(source, Asked(interval))
-        found = compare(listed, taken, source.first_number)
+        listed = self._list_wanted(source, Asked(interval))
+        found = compare_listing(listed, taken, source.first_number)
         _, other = _with_same_bytes(source, found.changed)
         restated = (c.now for c in self._to_restate(source, other, interval))
-        return _items([*found.new, *found.unfinished, *restated], listed)
+        return _items_of([*found.new, *found.unfinished, *restated], listed)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return _items(taken_files(taken))
+        return _items_of(taken_files(taken))
 
     def taken_total(self, taken: StorageTable) -> tuple[int, int]:
         return taken_total(taken)
@@ -402,7 +409,7 @@ class FileSource:
         before = {f.path: f for f in recorded_files(taken, skip).values()}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
-            msgspec.structs.replace(_ended(before[f.path]), accepted=mark_of(f.path, f.size, f.etag))
+            msgspec.structs.replace(_end_unfinished(before[f.path]), accepted=mark_of(f.path, f.size, f.etag))
             if f.path in before
             else _without_rows(f)
             for f in files
@@ -412,12 +419,12 @@ class FileSource:
         read = [f for f in files if f.path not in skip]
         # A further portion belongs to the content of the portions before it.
         anew = [f for f in read if f.path in repin and f.weight > 0 and not is_further(f)]
-        pinned_anew = {f.path: _repinned(f, source) for f in anew}
-        kept = {f.path: f for f in self._kept(source, list(pinned_anew.values()), keeper)}
+        pinned_anew = {f.path: _repin_file(f, source) for f in anew}
+        kept = {f.path: f for f in self._keep_files(source, list(pinned_anew.values()), keeper)}
         read = [kept[f.path] if f.path in kept and f.weight > 0 else f for f in read]
-        return _pins(read, [*files_of(held.unread), *skipped, *again])
+        return _pins_of(read, [*files_of(held.unread), *skipped, *again])
 
-    def _listed(self, source: CreateSource, asked: Asked) -> tuple[ListedFile, ...]:
+    def _list_wanted(self, source: CreateSource, asked: Asked) -> tuple[ListedFile, ...]:
         """List the existing files; none if they may appear later. Raises MissingPathError."""
         path, options = source.options["path"], source.options
         try:
@@ -441,14 +448,14 @@ class FileSource:
         )
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
-        return _items(files_of(document))
+        return _items_of(files_of(document))
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
         return document_of([f for f in files_of(document) if f.path in names])
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
 
-    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         """See InputReader. Only files that were taken before are looked up, because they may have changed since."""
         files = files_of(document)
         if source.moves:
@@ -456,7 +463,7 @@ class FileSource:
             document = document_of(files)
         if not any(f.kept for f in files):
             return document
-        return document_of(keeper.locate(source, files))
+        return document_of(keeper.locate_files(source, files))
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         number, position = file_of(row_id), position_of(row_id)
@@ -473,7 +480,7 @@ class FileSource:
     def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
         return document_of(as_recorded(schema, files_of(document), epoch))
 
-    def kept(self, taken: StorageTable) -> Collection[str]:
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return {f.kept for f in taken_files(taken)}
 
     def taken_document(
@@ -519,7 +526,7 @@ def _is_same_upload(path: str, server: tuple[tuple[str, str], ...], size: int, n
     return has_content_of(*open_file(path, dict(server)), size, now, etag)
 
 
-def _accepted(change: ChangedFile) -> PinnedFile:
+def _accept_content(change: ChangedFile) -> PinnedFile:
     """Return a changed file as it was recorded, with its current content marked as accepted."""
     return msgspec.structs.replace(change.was, accepted=mark_of(change.now.path, change.now.size, change.now.etag))
 
@@ -529,7 +536,9 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
     return "" if name == file.path else name
 
 
-def _unfinished(found: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]) -> Iterator[PinnedFile]:
+def _unfinished_files(
+    found: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
+) -> Iterator[PinnedFile]:
     """Yield the files that later epochs take more portions of.
 
     Args:
@@ -540,8 +549,8 @@ def _unfinished(found: Compared, restated: Sequence[ChangedFile], other: Sequenc
     return (f for f in found.unfinished if f.path not in gone and (f.kept or f.path not in changed))
 
 
-def _ended(file: PinnedFile) -> PinnedFile:
-    return ended(file) if is_unfinished(file) else file
+def _end_unfinished(file: PinnedFile) -> PinnedFile:
+    return end_portions(file) if is_unfinished(file) else file
 
 
 def _without_rows(file: PinnedFile) -> PinnedFile:
@@ -552,11 +561,11 @@ def _may_be_missing(source: CreateSource) -> bool:
     return source.options.get(_MAY_BE_MISSING) == "true" or source.options.get(MISSING) == "wait"
 
 
-def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
+def _pins_of(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
     return Pins(document_of(read) if read else None, document_of(unread) if unread else None)
 
 
-def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
+def _items_of(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
     if not files:
         return ()
     modified = {f.path: f.modified_ms for f in listed}
@@ -583,7 +592,7 @@ def _state_of(file: PinnedFile, source: CreateSource) -> _State:
     return _State.SAME if same else _State.CHANGED
 
 
-def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:
+def _repin_file(file: PinnedFile, source: CreateSource) -> PinnedFile:
     """Pin the current content of a file under the same number. Raises ChangedFileError if the file is gone."""
     store, name = open_file(file.path, source.options)
     try:

@@ -33,17 +33,17 @@ def _in_chunk(chunk: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_timestamp(chunk.type):
         numbers = pc.fill_null(chunk.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         return np.asarray(numbers % _PER_MICROSECOND != 0)
-    if len(chunk) < 2 or not _any(chunk):
-        return np.full(len(chunk), len(chunk) > 0 and _any(chunk))
+    if len(chunk) < 2 or not _has_fine_times(chunk):
+        return np.full(len(chunk), len(chunk) > 0 and _has_fine_times(chunk))
     half = len(chunk) // 2
     return np.concatenate([_in_chunk(chunk.slice(0, half)), _in_chunk(chunk.slice(half))])
 
 
-def _any(array: pa.Array) -> bool:
+def _has_fine_times(array: pa.Array) -> bool:
     if not holds_nanoseconds(array.type):
         return False
     if pa.types.is_timestamp(array.type):
         return bool(_in_chunk(array).any())
     if pa.types.is_struct(array.type):
-        return any(map(_any, array.flatten()))
-    return _any(array.flatten())  # lists, and the entries of maps
+        return any(map(_has_fine_times, array.flatten()))
+    return _has_fine_times(array.flatten())  # lists, and the entries of maps

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import encode, inserts
+from tussock.jobs.chunks.chunk import encode_table, to_inserts
 from tussock.jobs.chunks.failure import encode_failure
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
@@ -57,9 +57,9 @@ from tussock.jobs.sources.kafka_errors import (
 from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack, position_of
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, file_of, pack_row_ids, position_of
 from tussock.jobs.sources.spark_files import handed_over, require_module, spark_errors
-from tussock.statestore.decoding import decoded, decoder_of
+from tussock.statestore.decoding import decode_json, decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, TableSchema
@@ -128,7 +128,7 @@ class KafkaTopics:
 
     # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
 
-    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
         has_markers = options.get("kafka.isolation.level", "").lower() == "read_committed"
         return {} if _MISSING_OFFSETS in options else {_MISSING_OFFSETS: _IGNORE if has_markers else _ERROR}
 
@@ -158,7 +158,7 @@ class KafkaTopics:
                 raise BadOptionError(source.name, option, options[option], "expected a whole number of at least 1")
         for option in ("assign", "startingOffsets"):
             _require_json(source, option)
-        known = {f.name: f.type for f in _columns(source)}
+        known = {f.name: f.type for f in _columns_of(source)}
         for field in source.fields:
             if known.get(field.name) != field.type:
                 raise BadKafkaColumnError(
@@ -168,7 +168,7 @@ class KafkaTopics:
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         require_module(source, spark(), _PACKAGE)
         _require_every_record(source, partitions_now(source), exists=False)
-        return source.fields or _columns(source)
+        return source.fields or _columns_of(source)
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
 
@@ -188,18 +188,18 @@ class KafkaTopics:
             return Pins()
         before, now = taken_offsets(taken), partitions_now(source, again=bool(asked.skip))
         _require_every_record(source, now)
-        unread = [p for name in asked.skip if (p := _skipped(before, now, name)) is not None]
+        unread = [p for name in asked.skip if (p := _skip_partition(before, now, name)) is not None]
         if asked.only_skipped:
-            return _pins([], unread)
-        ranges = _ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
-        return _pins(_bounded(source, ranges, asked.max_bytes), unread)
+            return _pins_of([], unread)
+        ranges = _waiting_ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
+        return _pins_of(_bound_ranges(source, ranges, asked.max_bytes), unread)
 
     def waiting(
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         now = partitions_now(source)
         _require_every_record(source, now)
-        return tuple(_item(p) for p in _ranges(source, taken_offsets(taken), now) if p.nbytes)
+        return tuple(_item_of(p) for p in _waiting_ranges(source, taken_offsets(taken), now) if p.nbytes)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return True
@@ -225,23 +225,23 @@ class KafkaTopics:
         keeper: Keeper,
     ) -> Pins:
         """Return the pins without the skipped partitions. A range never changes, so re-pinning has no effect."""
-        read, unread = _decoded(held.read), _decoded(held.unread)
+        read, unread = _decode_document(held.read), _decode_document(held.unread)
         skipped = [p for p in read if p.offsets.name in skip]
-        return _pins([p for p in read if p not in skipped], [*unread, *skipped])
+        return _pins_of([p for p in read if p not in skipped], [*unread, *skipped])
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
-        return tuple(_item(p) for p in _decoded(document))
+        return tuple(_item_of(p) for p in _decode_document(document))
 
     def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
         """Return none: records never change."""
         return PinChanges()
 
     def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
-        return _document([p for p in _decoded(document) if p.offsets.name in names])
+        return _encode_document([p for p in _decode_document(document) if p.offsets.name in names])
 
     # --- in the epoch -------------------------------------------------------------------------------------------------
 
-    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
         return document
 
     def frame(
@@ -249,7 +249,7 @@ class KafkaTopics:
     ) -> "DataFrame":
         """See SourceReader. Raises LostOffsetsError if records are missing. Cost: three requests; reading is lazy."""
         require_module(source, spark, _PACKAGE)
-        ranges = [p.offsets for p in _decoded(document)]
+        ranges = [p.offsets for p in _decode_document(document)]
         now = partitions_now(source, again=True)
         for offsets in ranges:
             _require_there(offsets, now)
@@ -267,14 +267,14 @@ class KafkaTopics:
             .load()
         )
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
-        return handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
+        return handed_over(narrow.mapInArrow(_make_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
     def by_spark(
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader. Raises LostOffsetsError if records have expired."""
         require_module(source, session, _PACKAGE)
-        ranges = [p.offsets for p in _decoded(document) if p.offsets.next > p.offsets.first]
+        ranges = [p.offsets for p in _decode_document(document) if p.offsets.next > p.offsets.first]
         now = partitions_now(source, again=True)
         for offsets in ranges:
             _require_there(offsets, now)
@@ -292,7 +292,7 @@ class KafkaTopics:
             return None
         now = partitions_now(source, again=True)
         try:
-            for pinned in _decoded(document):
+            for pinned in _decode_document(document):
                 _require_there(pinned.offsets, now)
         except LostOffsetsError as lost:
             return lost
@@ -300,7 +300,9 @@ class KafkaTopics:
 
     def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
         number, offset = file_of(row_id), position_of(row_id)
-        names = (p.offsets.name for document in documents for p in _decoded(document) if p.offsets.number == number)
+        names = (
+            p.offsets.name for document in documents for p in _decode_document(document) if p.offsets.number == number
+        )
         name = next(names, "")
         return RowPlace(f"offset {offset} of partition {name or f'number {number}'}", name)
 
@@ -312,24 +314,26 @@ class KafkaTopics:
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
         found: dict[int, Offsets] = {}
-        for pinned in sorted((*_decoded(pins.read), *_decoded(pins.unread)), key=lambda p: p.offsets.next):
+        for pinned in sorted(
+            (*_decode_document(pins.read), *_decode_document(pins.unread)), key=lambda p: p.offsets.next
+        ):
             found[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
         return taken_rows(schema, list(found.values()), epoch) if found else None
 
-    def kept(self, taken: StorageTable) -> Collection[str]:
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return ()
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
         found = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
-        return _document(found) if found else None
+        return _encode_document(found) if found else None
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         return None
 
 
-def _columns(source: CreateSource) -> tuple[Field, ...]:
+def _columns_of(source: CreateSource) -> tuple[Field, ...]:
     return (*COLUMNS, HEADERS) if source.options.get("includeHeaders", "false").lower() == "true" else COLUMNS
 
 
@@ -339,7 +343,7 @@ def _require_json(source: CreateSource, option: str) -> None:
         return
     wanted = dict[str, dict[str, int]] if option == "startingOffsets" else dict[str, list[int]]
     try:
-        decoded(text, wanted)
+        decode_json(text, wanted)
     except msgspec.MsgspecError as err:
         shown = (
             """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
@@ -347,7 +351,7 @@ def _require_json(source: CreateSource, option: str) -> None:
         raise BadOptionError(source.name, option, text, f"expected {shown}") from err
 
 
-def _ranges(
+def _waiting_ranges(
     source: CreateSource, before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], skip: Sequence[str] = ()
 ) -> list[PinnedOffsets]:
     """Return the waiting offsets of each partition. A new partition is pinned even if empty, which fixes its number.
@@ -364,24 +368,28 @@ def _ranges(
         if f"{there.topic}-{there.partition}" in skip:
             continue
         if (so_far := known.get(place)) is None:
-            first = _first(source, there, is_new=not before)
-            found.append(_range(source, Offsets(number, *place, there.topic_id, first, max(first, there.end)), first))
+            first = _first_offset(source, there, is_new=not before)
+            found.append(
+                _pinned_range(source, Offsets(number, *place, there.topic_id, first, max(first, there.end)), first)
+            )
             number += 1
         else:
             _require_there(msgspec.structs.replace(so_far, first=so_far.next), now)
             if there.end > so_far.next:
                 found.append(
-                    _range(source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first)
+                    _pinned_range(
+                        source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first
+                    )
                 )
     return found
 
 
-def _range(source: CreateSource, offsets: Offsets, origin: int) -> PinnedOffsets:
+def _pinned_range(source: CreateSource, offsets: Offsets, origin: int) -> PinnedOffsets:
     size = int(source.options.get(_RECORD_BYTES, _NOMINAL_BYTES))
     return PinnedOffsets(offsets, origin, size * (offsets.next - offsets.first))
 
 
-def _first(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
+def _first_offset(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
     """Return the first offset to read. If the source has read before, a new partition is read from its first record."""
     starting = starting_offsets(source)
     if not is_new:
@@ -423,7 +431,9 @@ def _require_every_record(
             raise CompactedTopicError(source.name, there.topic, there.policy, exists)
 
 
-def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], name: str) -> PinnedOffsets | None:
+def _skip_partition(
+    before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], name: str
+) -> PinnedOffsets | None:
     """Return the offsets that skipping a partition omits: only lost records. None if the partition has lost none."""
     known = {(o.topic, o.partition): o for o in before}
     for place, taken in known.items():
@@ -441,7 +451,7 @@ def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow]
     return None
 
 
-def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: int | None) -> list[PinnedOffsets]:
+def _bound_ranges(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: int | None) -> list[PinnedOffsets]:
     """Cut the ranges in proportion to the epoch's bounds; at least one record remains."""
     bounds = [int(source.options[_MAX_OFFSETS])] if _MAX_OFFSETS in source.options else []
     if max_bytes is not None:
@@ -457,7 +467,7 @@ def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: i
         left -= count
         if count or not lag:
             found.append(
-                _range(
+                _pinned_range(
                     source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin
                 )
             )
@@ -483,7 +493,7 @@ def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str
     return {**kept, **offsets, "failOnDataLoss": "true"}
 
 
-def _packer(
+def _make_packer(
     source: CreateSource, ranges: Sequence[Offsets], columns: Sequence[int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that packs a task's records into rows of OUTPUT_DDL.
@@ -496,7 +506,7 @@ def _packer(
     is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options
     complete = source.options.get(_MISSING_OFFSETS) == _ERROR
 
-    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts: dict[str, OffsetCount] = {}
         for batch in batches:
             topics, partitions, _ = batch.columns[len(fields) :]
@@ -505,20 +515,20 @@ def _packer(
                 mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
                 number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
                 typed = [as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
-                counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(
-                    offsets
-                )
+                counts.setdefault(
+                    name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))
+                ).add_offsets(offsets)
                 table = pa.table(
-                    [*typed, pack(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME]
+                    [*typed, pack_row_ids(number, offsets)], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME]
                 )
-                for chunk in encode(inserts(table)):
+                for chunk in encode_table(to_inserts(table)):
                     yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=OUTPUT)
         for name, count in counts.items():
-            if complete and (gap := count.gap()) is not None:
+            if complete and (gap := count.first_gap()) is not None:
                 failure = encode_failure(MissingOffsetsError(name, *gap), source.name, 0)
                 yield pa.record_batch([[numbers[name]], [None], [failure]], schema=OUTPUT)
 
-    return packed
+    return pack_batches
 
 
 class OffsetCount:
@@ -533,35 +543,35 @@ class OffsetCount:
         self._end = None if whole is None else whole.next
         self._gap: tuple[int, int] | None = None
 
-    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+    def add_offsets(self, offsets: npt.NDArray[np.int64]) -> None:
         """Add the next records' offsets."""
         before = np.concatenate([[offsets[0] if self._next is None else self._next], offsets[:-1] + 1])
-        self._note(before, offsets)
+        self._note_gap(before, offsets)
         self._next = int(offsets[-1]) + 1
 
-    def gap(self) -> tuple[int, int] | None:
+    def first_gap(self) -> tuple[int, int] | None:
         """Return the first and the last offset of the first gap; None if there is no gap."""
         if self._end is not None and self._next is not None:
-            self._note(np.array([self._next]), np.array([self._end]))
+            self._note_gap(np.array([self._next]), np.array([self._end]))
         return self._gap
 
-    def _note(self, expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
+    def _note_gap(self, expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
         if self._gap is None and (later := found > expected).any():
             first = int(later.argmax())
             self._gap = int(expected[first]), int(found[first]) - 1
 
 
-def _decoded(document: msgspec.Raw | None) -> tuple[PinnedOffsets, ...]:
+def _decode_document(document: msgspec.Raw | None) -> tuple[PinnedOffsets, ...]:
     return () if document is None else _pinned.decode(document)
 
 
-def _document(pinned: Sequence[PinnedOffsets]) -> msgspec.Raw:
+def _encode_document(pinned: Sequence[PinnedOffsets]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(pinned))
 
 
-def _pins(read: Sequence[PinnedOffsets], unread: Sequence[PinnedOffsets]) -> Pins:
-    return Pins(_document(read) if read else None, _document(unread) if unread else None)
+def _pins_of(read: Sequence[PinnedOffsets], unread: Sequence[PinnedOffsets]) -> Pins:
+    return Pins(_encode_document(read) if read else None, _encode_document(unread) if unread else None)
 
 
-def _item(pinned: PinnedOffsets) -> Item:
+def _item_of(pinned: PinnedOffsets) -> Item:
     return Item(pinned.offsets.name, pinned.nbytes)

@@ -59,7 +59,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
     known = _LISTED.get()
     if not again and known is not None and (found := known.get(source.name)) is not None:
         return found
-    found = _asked(source)
+    found = _ask_cluster(source)
     if known is not None:
         known.setdefault(source.name, found)
     return found
@@ -73,10 +73,10 @@ def wanted_partitions(source: CreateSource) -> dict[str, list[int]] | None:
     return found
 
 
-def _asked(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
-    jvm = _jvm(source)
-    with _admin(source, jvm) as admin, _translated(source):
-        topics = _topics(source, admin, jvm)
+def _ask_cluster(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
+    jvm = _spark_jvm(source)
+    with _open_admin(source, jvm) as admin, _translating_errors(source):
+        topics = _wanted_topics(source, admin, jvm)
         described = admin.describeTopics(_java_list(jvm, topics)).allTopicNames().get()
         ids: dict[tuple[str, int], str] = {}
         places = jvm.java.util.HashMap(), jvm.java.util.HashMap()
@@ -89,14 +89,14 @@ def _asked(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
                     places[0].put(place, spec.earliest())
                     places[1].put(place, spec.latest())
                     ids[topic, info.partition()] = str(description.topicId())
-        first, end = (admin.listOffsets(asked, _isolation(source, jvm)).all().get() for asked in places)
+        first, end = (admin.listOffsets(asked, _isolation_level(source, jvm)).all().get() for asked in places)
         ends = {(p.topic(), p.partition()): int(end.get(p).offset()) for p in end.keySet()}
         firsts = {(p.topic(), p.partition()): int(first.get(p).offset()) for p in first.keySet()}
-        policies = _policies(topics, admin, jvm)
+        policies = _cleanup_policies(topics, admin, jvm)
         return {key: PartitionNow(*key, ids[key], firsts[key], ends[key], policies[key[0]]) for key in sorted(ids)}
 
 
-def _policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, str]:
+def _cleanup_policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, str]:
     """Return the cleanup.policy of each topic; empty if this user may not read its settings."""
     from py4j.protocol import Py4JJavaError
 
@@ -114,7 +114,7 @@ def _policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, str]:
     return found
 
 
-def _topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
+def _wanted_topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
     options = source.options
     if (assigned := wanted_partitions(source)) is not None:
         return sorted(assigned)
@@ -124,7 +124,7 @@ def _topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
     return sorted(name for name in admin.listTopics().names().get() if pattern.matcher(name).matches())
 
 
-def _isolation(source: CreateSource, jvm: Any) -> Any:
+def _isolation_level(source: CreateSource, jvm: Any) -> Any:
     level = source.options.get("kafka.isolation.level", "read_uncommitted").upper()
     named = jvm.org.apache.kafka.common.IsolationLevel.valueOf(level)
     return jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(named)
@@ -145,13 +145,13 @@ def client_settings(source: CreateSource) -> dict[str, str]:
 
 
 @contextmanager
-def _admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
+def _open_admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
     settings = jvm.java.util.HashMap()
     settings.put("default.api.timeout.ms", str(_ANSWER_MS))
     settings.put("request.timeout.ms", str(_ANSWER_MS // 2))
     for name, value in client_settings(source).items():
         settings.put(name, value)
-    with _translated(source):
+    with _translating_errors(source):
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
     try:
         yield admin
@@ -160,7 +160,7 @@ def _admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _translated(source: CreateSource) -> Iterator[None]:
+def _translating_errors(source: CreateSource) -> Iterator[None]:
     """Turn the client's exceptions into errors of the source."""
     from py4j.protocol import Py4JJavaError
 
@@ -179,7 +179,7 @@ def _translated(source: CreateSource) -> Iterator[None]:
         raise KafkaUnavailableError(source.name, servers, f"{kind}: {said.rstrip('.')}") from err
 
 
-def _jvm(source: CreateSource) -> Any:
+def _spark_jvm(source: CreateSource) -> Any:
     """Return Spark's JVM. Raises KafkaNeedsSparkError."""
     import sys
 

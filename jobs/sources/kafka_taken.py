@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.decoding import converted
+from tussock.statestore.decoding import convert_value
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -58,7 +58,7 @@ def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
         return []
     rows = [r for part in taken.scan() for r in part.to_pylist()]
     return sorted(
-        (converted({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number
+        (convert_value({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number
     )
 
 

@@ -38,22 +38,22 @@ class Keeper:
     objects: ObjectStore
     epoch: int
 
-    def keep(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
+    def keep_files(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
         """Keep the bytes of files; return the files with `kept` set.
 
         Raises: ChangedFileError if a file changes meanwhile; errors of both stores. Cost: one HEAD request per file,
         and a copy if the bucket has no version of it.
         """
-        return _on_threads(lambda file: self._kept(source, file), files)
+        return _on_threads(lambda file: self._keep_file(source, file), files)
 
-    def locate(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
+    def locate_files(self, source: CreateSource, files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
         """Return the files with their places to read: unchanged files in place, others as kept.
 
         Raises: ChangedFileError if a changed file was not kept; LostCopyError. Cost: one HEAD request per file.
         """
-        return _on_threads(lambda file: self._located(source, file), files)
+        return _on_threads(lambda file: self._locate_file(source, file), files)
 
-    def _kept(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
+    def _keep_file(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
         store, name = open_file(file.path, source.options)
         if version := self._version_of(store, name, file):
             return msgspec.structs.replace(file, kept=_VERSION + version)
@@ -62,7 +62,7 @@ class Keeper:
             try:
                 copy_object(store, name, self.objects, copy, file.etag)
             except ObjectNotFoundError as err:
-                raise _changed(file, "another file, or no file") from err
+                raise _changed_error(file, "another file, or no file") from err
             verify_pin(file, source.options)  # the copy has the pinned content
         return msgspec.structs.replace(file, kept=copy)
 
@@ -76,12 +76,12 @@ class Keeper:
         try:
             info, version = source.version_of(name)
         except ObjectNotFoundError as err:
-            raise _changed(file, "no such file") from err
+            raise _changed_error(file, "no such file") from err
         if (info.size, info.etag) != (file.size, file.etag):
-            raise _changed(file, f"{info.size} bytes, ETag {info.etag}")
+            raise _changed_error(file, f"{info.size} bytes, ETag {info.etag}")
         return version
 
-    def _located(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
+    def _locate_file(self, source: CreateSource, file: PinnedFile) -> PinnedFile:
         store, name = open_file(file.path, source.options)
         try:
             info = store.head(name)
@@ -89,10 +89,10 @@ class Keeper:
                 return file
         except ObjectNotFoundError as err:
             if not file.kept:
-                raise _changed(file, "no such file", taken=True) from err
+                raise _changed_error(file, "no such file", taken=True) from err
         else:
             if not file.kept:
-                raise _changed(file, f"{info.size} bytes, ETag {info.etag}", taken=True)
+                raise _changed_error(file, f"{info.size} bytes, ETag {info.etag}", taken=True)
         kept = file.kept
         if kept.startswith(_VERSION):
             kept = self._copy_name(file)
@@ -150,5 +150,5 @@ def _on_threads(do: Callable[[PinnedFile], PinnedFile], files: Sequence[PinnedFi
         return tuple(pool.map(do, files))
 
 
-def _changed(file: PinnedFile, found: str, *, taken: bool = False) -> ChangedFileError:
+def _changed_error(file: PinnedFile, found: str, *, taken: bool = False) -> ChangedFileError:
     return ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", found, taken)

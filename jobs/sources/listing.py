@@ -62,12 +62,12 @@ class ListedFile(msgspec.Struct, frozen=True, eq=False, gc=False):
     modified_ms: int = 0  # Unix ms; 0 if unknown. Not compared
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ListedFile) and self._compared() == other._compared()
+        return isinstance(other, ListedFile) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._compared())
+        return hash(self._identity())
 
-    def _compared(self) -> tuple[str, int, str]:
+    def _identity(self) -> tuple[str, int, str]:
         return self.path, self.size, self.etag
 
 
@@ -84,7 +84,7 @@ class _Place:
         """The prefix of the paths of its files: `/` or `s3://bucket/`."""
         return f"s3://{self.bucket}/" if self.bucket else "/"
 
-    def store(self, directory: str) -> ObjectStore:
+    def open_store(self, directory: str) -> ObjectStore:
         """Open the objects below a directory. Its name is taken literally."""
         return open_s3(self.bucket, directory, self.options) if self.bucket else LocalObjectStore(Path("/", directory))
 
@@ -132,26 +132,26 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
     """
     try:
-        return _listed(path, options, interval)
+        return _list_once(path, options, interval)
     except OSError as err:
         if err.errno != errno.ENAMETOOLONG:
             raise
         raise BadPathError(path, "the file system allows no name of this length") from err
 
 
-def _listed(path: str, options: Mapping[str, str], interval: Interval | None) -> tuple[ListedFile, ...]:
+def _list_once(path: str, options: Mapping[str, str], interval: Interval | None) -> tuple[ListedFile, ...]:
     place = _place_of(path, options, interval)
-    files = _found(place, _is_recursive(options))
-    if not files and (brace := _stray_brace("/".join(place.name.split("/")[len(_spelled(place)) :]))) is not None:
+    files = _find_files(place, _is_recursive(options))
+    if not files and (brace := _stray_brace("/".join(place.name.split("/")[len(_literal_names(place)) :]))) is not None:
         raise BadPathError(
             path,
             f"placeholder {brace} is neither {{start:<strftime format>}} nor {{end:<strftime format>}}, and no file "
             "has exactly this name; alternatives {a,b} are not supported",
         )
     if not files and not _is_empty_directory(place):
-        raise MissingPathError(_shown(place), _near(place))
+        raise MissingPathError(_place_text(place), _similar_names(place))
     if not _are_printable(files):
-        raise BadFileNameError(next(shown for f in files if (shown := printable(f.path)) != f.path))
+        raise BadFileNameError(next(shown for f in files if (shown := printable_text(f.path)) != f.path))
     return tuple(sorted(files, key=attrgetter("path")))
 
 
@@ -163,7 +163,7 @@ def _are_printable(files: Sequence[ListedFile]) -> bool:
     return True
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return the text as valid UTF-8: a byte of a file name that is not UTF-8 is shown as `\\xe9`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
@@ -179,7 +179,7 @@ def named_files(
     """Return the files that `list_files` would return if only they existed. Does no I/O. Raises BadPathError."""
     place = _place_of(path, options, interval)
     below = [file.removeprefix(place.root) for file in files if file.startswith(place.root)]
-    chosen = _selected(place.name.split("/") if place.name else [], below, _is_recursive(options))
+    chosen = _select_files(place.name.split("/") if place.name else [], below, _is_recursive(options))
     return sorted(f"{place.root}{name}" for name in chosen)
 
 
@@ -205,7 +205,7 @@ def _literal_texts(name: str) -> list[str]:
     """Return texts that every file of a path contains, from the left, whether its names are globs or literal."""
     found = []
     for part in name.split("/"):
-        if not _spans(part):
+        if not _is_any_depth(part):
             pieces = ((plain or "\0") for *_, plain in _TOKEN.findall(part))
             found += [text for text in "".join(pieces).split("\0") if text]
     return found
@@ -219,7 +219,7 @@ def partition_path(path: str, options: Mapping[str, str]) -> str | None:
     place = _place_of(path, options, None)
     parts = place.name.split("/")
     spelled = {_partition_column(part) for part in parts} | {""}
-    for file in _found(place, True):
+    for file in _find_files(place, True):
         folders = file.path.split("/")[:-1]
         if any(_partition_column(folder) not in spelled for folder in folders):
             return "/".join(f"{name}=*" if (name := _partition_column(f)) and f not in parts else f for f in folders)
@@ -267,7 +267,7 @@ def _place_of(path: str, options: Mapping[str, str], interval: Interval | None) 
     bucket, name = split_bucket(path)
     if any(part in (".", "..") for part in name.split("/")):
         raise BadPathError(path, "the parts `.` and `..` are not supported in a path")
-    return _Place(bucket, server_options(path, options), _fill(path, name, interval))
+    return _Place(bucket, server_options(path, options), _fill_placeholders(path, name, interval))
 
 
 def split_bucket(path: str) -> tuple[str, str]:
@@ -288,10 +288,10 @@ def split_bucket(path: str) -> tuple[str, str]:
     return "", str(PurePosixPath(path)).strip("/")
 
 
-def _fill(path: str, name: str, interval: Interval | None) -> str:
+def _fill_placeholders(path: str, name: str, interval: Interval | None) -> str:
     """Replace the placeholders of a name. Only strftime formats of the two moments are inserted."""
 
-    def value(match: re.Match[str]) -> str:
+    def format_moment(match: re.Match[str]) -> str:
         which, form = match[1], match[2]
         if which is None:
             return match[0]
@@ -302,7 +302,7 @@ def _fill(path: str, name: str, interval: Interval | None) -> str:
             raise BadPathError(path, f"placeholder {match[0]} yields {text!r}, which cannot be part of a path")
         return text
 
-    return _PLACEHOLDER.sub(value, name)
+    return _PLACEHOLDER.sub(format_moment, name)
 
 
 def _stray_brace(name: str) -> str | None:
@@ -314,34 +314,34 @@ def _is_recursive(options: Mapping[str, str]) -> bool:
     return options.get("recursiveFileLookup", "false").lower() == "true"
 
 
-def _hidden(part: str) -> bool:
+def _is_hidden(part: str) -> bool:
     return part.startswith((".", "_")) or part.endswith("._COPYING_")
 
 
-def _shown(place: _Place) -> str:
+def _place_text(place: _Place) -> str:
     return place.root + place.name
 
 
-def _found(place: _Place, recursive: bool) -> list[ListedFile]:
+def _find_files(place: _Place, recursive: bool) -> list[ListedFile]:
     """Return the files that a place means."""
-    parts, spelled = place.name.split("/"), _spelled(place)
+    parts, spelled = place.name.split("/"), _literal_names(place)
     base, rest = "/".join(spelled), parts[len(spelled) :]
     if not rest:
-        return _literal(replace(place, name=base), recursive)
+        return _list_literal(replace(place, name=base), recursive)
     special = _SPECIAL.search(rest[0])
     assert special is not None
-    below = {name: file for file, name in _walk(place, base, rest[0][: special.start()])}
-    return [below[name] for name in _selected(rest, list(below), recursive)]
+    below = {name: file for file, name in _walk_files(place, base, rest[0][: special.start()])}
+    return [below[name] for name in _select_files(rest, list(below), recursive)]
 
 
-def _spelled(place: _Place) -> list[str]:
+def _literal_names(place: _Place) -> list[str]:
     """Return the leading names of the path that can mean only one entry, unescaped.
 
     Cost: one stat per name with special characters in a local path. On S3, the listing decides such names.
     """
     found: list[str] = []
     for part in place.name.split("/"):
-        is_local, plain = not place.bucket, _plain(part)
+        is_local, plain = not place.bucket, _literal_text(part)
         if is_local and _SPECIAL.search(part) and Path("/", *found, part).exists():
             plain = part
         if plain is None or not (is_local or plain == part):
@@ -350,7 +350,7 @@ def _spelled(place: _Place) -> list[str]:
     return found
 
 
-def _plain(part: str) -> str | None:
+def _literal_text(part: str) -> str | None:
     """Return the only text that a name of a path can mean, whether or not an entry has it; None for a glob."""
     tokens = _TOKEN.findall(part)
     if _stray_brace(part) is not None or any(stars or one or body for _, stars, one, _, body, _ in tokens):
@@ -358,19 +358,19 @@ def _plain(part: str) -> str | None:
     return "".join(escaped or plain for escaped, _, _, _, _, plain in tokens)
 
 
-def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
+def _list_literal(place: _Place, recursive: bool) -> list[ListedFile]:
     """List a literal path: the file of that name, else the files of the directory of that name."""
     parent, _, leaf = place.name.rpartition("/")
     if leaf and (place.bucket or Path(place.root, place.name).is_file()):
         try:
-            info = place.store(parent).head(leaf)
-            return [] if _hidden(leaf) else [ListedFile(_shown(place), info.size, info.etag, info.modified_ms)]
+            info = place.open_store(parent).head(leaf)
+            return [] if _is_hidden(leaf) else [ListedFile(_place_text(place), info.size, info.etag, info.modified_ms)]
         except ObjectNotFoundError:
             pass
-    return [f for f, below in _walk(place, place.name, "") if recursive or "/" not in below]
+    return [f for f, below in _walk_files(place, place.name, "") if recursive or "/" not in below]
 
 
-def _selected(parts: Sequence[str], names: Sequence[str], recursive: bool) -> set[str]:
+def _select_files(parts: Sequence[str], names: Sequence[str], recursive: bool) -> set[str]:
     """Select the files of a directory that match a path relative to it.
 
     Args:
@@ -387,23 +387,23 @@ def _selected(parts: Sequence[str], names: Sequence[str], recursive: bool) -> se
         entry, _, below = name.partition("/")
         inside.setdefault(entry, []).append(below)
     chosen: set[str] = set()
-    if _spans(part):
-        chosen |= _selected(rest, names, recursive) if rest else set(names)
+    if _is_any_depth(part):
+        chosen |= _select_files(rest, names, recursive) if rest else set(names)
         rest = parts
-    for entry in _meant(part, inside):
+    for entry in _matching_entries(part, inside):
         if inside[entry] == [""]:
             chosen |= set() if rest else {entry}
         else:
-            chosen |= {f"{entry}/{below}" for below in _selected(rest, inside[entry], recursive)}
+            chosen |= {f"{entry}/{below}" for below in _select_files(rest, inside[entry], recursive)}
     return chosen
 
 
-def _spans(part: str) -> bool:
+def _is_any_depth(part: str) -> bool:
     """Return whether a name of a path matches any number of directories."""
     return len(part) > 1 and not part.strip("*")
 
 
-def _meant(part: str, entries: Collection[str]) -> Collection[str]:
+def _matching_entries(part: str, entries: Collection[str]) -> Collection[str]:
     """Return the entries of a directory that one name of a path means."""
     if part in entries:
         return (part,)
@@ -443,27 +443,27 @@ def _class_pattern(body: str, negated: bool) -> str:
     return f"[{'^' if negated else ''}{found}]"
 
 
-def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:
+def _walk_files(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:
     """Yield each visible file below `base` whose relative name starts with `prefix`, with that relative name."""
     if not place.bucket and not Path(place.root, base).is_dir():
         return
     top = f"{place.root}{base}/" if base else place.root
-    for info in place.store(base).list(prefix):
+    for info in place.open_store(base).list(prefix):
         name = info.name
         # Most names have only one part.
-        hidden = any(map(_hidden, name.split("/"))) if "/" in name else _hidden(name)
+        hidden = any(map(_is_hidden, name.split("/"))) if "/" in name else _is_hidden(name)
         if not hidden and not name.endswith("/"):
             yield ListedFile(top + name, info.size, info.etag, info.modified_ms), name
 
 
 def _is_empty_directory(place: _Place) -> bool:
     """Return whether files may still appear: the path's literal local directory, up to the first wildcard, exists."""
-    return not place.bucket and Path("/", *_spelled(place)).is_dir()
+    return not place.bucket and Path("/", *_literal_names(place)).is_dir()
 
 
-def _near(place: _Place) -> tuple[str, ...]:
+def _similar_names(place: _Place) -> tuple[str, ...]:
     """Return the names most similar to the missing one, from the deepest non-empty directory of its path."""
-    spelled = _spelled(place)
+    spelled = _literal_names(place)
     parts = [*spelled, *place.name.split("/")[len(spelled) :]]
     for depth in range(len(parts) - 1, -1, -1):
         base, wanted = "/".join(parts[:depth]), parts[depth]
@@ -472,9 +472,9 @@ def _near(place: _Place) -> tuple[str, ...]:
             names = sorted(p.name for p in directory.iterdir()) if directory.is_dir() else []
         else:
             names = sorted(
-                {info.name.split("/")[0] for info, _ in zip(place.store(base).list(""), range(1000), strict=False)}
+                {info.name.split("/")[0] for info, _ in zip(place.open_store(base).list(""), range(1000), strict=False)}
             )
         if names:
             near = difflib.get_close_matches(wanted, names, n=_NEAR, cutoff=0.3) or names[:_NEAR]
-            return tuple(printable(f"{place.root}{base}/{name}" if base else place.root + name) for name in near)
+            return tuple(printable_text(f"{place.root}{base}/{name}" if base else place.root + name) for name in near)
     return ()

@@ -30,7 +30,7 @@ _GZIP, _ZLIB, _RAW = 31, 15, -15  # windows of zlib
 
 
 @contextmanager
-def opened(file: PinnedFile, options: Mapping[str, str]) -> Iterator[BinaryIO]:
+def open_file_bytes(file: PinnedFile, options: Mapping[str, str]) -> Iterator[BinaryIO]:
     """Open the bytes of a file. `options`: the source's, which locate an object's server."""
     if local := file.local_path:
         with Path(local).open("rb") as found:
@@ -56,8 +56,8 @@ def measure_text(file: PinnedFile, options: Mapping[str, str], separator: bytes 
     ):
         return FileRecords(1, file.size)
     size = records = longest = open_bytes = 0
-    with opened(file, options) as found, suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError):
-        for block in _UNPACKED.get(suffix, _blocks)(found):
+    with open_file_bytes(file, options) as found, suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError):
+        for block in _UNPACKED.get(suffix, _read_blocks)(found):
             size += len(block)
             if ends := block.count(separator):
                 longest = max(longest, open_bytes + block.find(separator))
@@ -80,12 +80,12 @@ def measure_records(file: PinnedFile, options: Mapping[str, str], whole: str = "
     return FileRecords(1, found.nbytes) if given.get(whole, "false").lower() == "true" else found
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
     while block := file.read(_BLOCK_BYTES):
         yield block
 
 
-def _inflated(file: BinaryIO, window: int = _GZIP) -> Iterator[bytes]:
+def _inflate_members(file: BinaryIO, window: int = _GZIP) -> Iterator[bytes]:
     """Yield the bytes of all members of a file of gzip or zlib."""
     unpacked = zlib.decompressobj(wbits=window)
     while block := file.read(_BLOCK_BYTES):
@@ -97,7 +97,7 @@ def _inflated(file: BinaryIO, window: int = _GZIP) -> Iterator[bytes]:
 
 
 def _unpacked_by(codec: Callable[[], Any]) -> Callable[[BinaryIO], Iterator[bytes]]:
-    def unpack(file: BinaryIO) -> Iterator[bytes]:
+    def unpack_blocks(file: BinaryIO) -> Iterator[bytes]:
         unpacked = codec()
         while block := file.read(_BLOCK_BYTES):
             yield unpacked.decompress(block, _BLOCK_BYTES)
@@ -106,10 +106,10 @@ def _unpacked_by(codec: Callable[[], Any]) -> Callable[[BinaryIO], Iterator[byte
             if unpacked.eof:
                 return
 
-    return unpack
+    return unpack_blocks
 
 
-def _zstd(file: BinaryIO) -> Iterator[bytes]:
+def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as found:
         while block := found.read(_BLOCK_BYTES):
             yield block
@@ -117,11 +117,11 @@ def _zstd(file: BinaryIO) -> Iterator[bytes]:
 
 #: The suffixes with which Hadoop decompresses a file. Files of snappy and lz4 count as they are stored.
 _UNPACKED: Mapping[str, Callable[[BinaryIO], Iterator[bytes]]] = {
-    "gz": _inflated,
-    "deflate": lambda file: _inflated(file, _ZLIB),
+    "gz": _inflate_members,
+    "deflate": lambda file: _inflate_members(file, _ZLIB),
     "bz2": _unpacked_by(bz2.BZ2Decompressor),
     "xz": _unpacked_by(lzma.LZMADecompressor),
-    "zst": _zstd,
+    "zst": _unpack_zstd,
 }
 
 
@@ -132,11 +132,11 @@ def measure_orc(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords an ORC file. Cost: its footer; one read of its columns of variable width if it has some."""
     from pyarrow import dataset, orc
 
-    with opened(file, options) as found:
+    with open_file_bytes(file, options) as found:
         source = pa.PythonFile(found, mode="r")
         footer = orc.ORCFile(source)
-        wide = [f.name for f in footer.schema if _width(f.type) is None]
-        nbytes, largest = footer.nrows * sum(_width(f.type) or 0 for f in footer.schema), 0
+        wide = [f.name for f in footer.schema if _value_width(f.type) is None]
+        nbytes, largest = footer.nrows * sum(_value_width(f.type) or 0 for f in footer.schema), 0
         if wide:
             scan = (
                 dataset.OrcFileFormat()
@@ -149,10 +149,10 @@ def measure_orc(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
         return FileRecords(max(footer.nrows, 1), nbytes, largest)
 
 
-def _width(kind: pa.DataType) -> int | None:
+def _value_width(kind: pa.DataType) -> int | None:
     """Return the bytes of each value of a type; None if they vary."""
     if pa.types.is_struct(kind):
-        inner = [_width(field.type) for field in kind]
+        inner = [_value_width(field.type) for field in kind]
         return None if None in inner else sum(width or 0 for width in inner)
     try:
         return max(int(kind.bit_width) // 8, 1)
@@ -169,7 +169,7 @@ def measure_avro(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords an Avro file. Cost: one read of it; each block is decompressed and counted."""
     records = nbytes = largest = 0
     with (
-        opened(file, options) as found,
+        open_file_bytes(file, options) as found,
         suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, IndexError),
     ):
         if found.read(len(_AVRO_MAGIC)) != _AVRO_MAGIC:
@@ -228,7 +228,7 @@ def _unpacked_size(codec: str, block: bytes) -> int:
         case "xz":
             return sum(map(len, _unpacked_by(lzma.LZMADecompressor)(io.BytesIO(block))))
         case "zstandard":
-            return sum(map(len, _zstd(io.BytesIO(block))))
+            return sum(map(len, _unpack_zstd(io.BytesIO(block))))
     return len(block)
 
 
@@ -242,7 +242,7 @@ _PLAIN = {"PLAIN", "RLE", "BIT_PACKED", "BIT-PACKED"}  # encodings with which te
 def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords a Parquet file. Cost: its footer; one read of the columns whose texts share a dictionary."""
     meta = footer_of(file, options)
-    with opened(file, options) as found:
+    with open_file_bytes(file, options) as found:
         unknown, prefixed = set[str](), set[str]()
         nbytes, encoded = 0, 0
         for place in range(meta.num_columns):
@@ -259,7 +259,7 @@ def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords
         rows = min(1 << 16, _BATCH_BYTES * max(meta.num_rows, 1) // max(encoded, 1))
         for paths, batch, dictionaries in ((unknown, rows, sorted(unknown)), (prefixed, _FEW_ROWS, [])):
             if paths:
-                more, most = _texts(found, meta, paths, max(batch, 1), dictionaries)
+                more, most = _count_texts(found, meta, paths, max(batch, 1), dictionaries)
                 nbytes, largest = nbytes + more, max(largest, most)
         return FileRecords(max(meta.num_rows, 1), nbytes, largest)
 
@@ -279,7 +279,7 @@ def _chunk_bytes(chunk: Any, kind: str, length: int) -> int | None:
     return int(max(chunk.total_uncompressed_size, values * sum(texts) // 2) + 4 * values)
 
 
-def _texts(
+def _count_texts(
     file: BinaryIO, footer: pq.FileMetaData, paths: Collection[str], batch: int, dictionaries: Sequence[str]
 ) -> tuple[int, int]:
     """Return the decoded bytes of columns, and the bytes of their largest text.

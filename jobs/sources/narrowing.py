@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tussock.statestore.types import type_name
 
 
-def narrows(found: pa.DataType, declared: pa.DataType) -> bool:
+def may_narrow(found: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether each value of `found` may or may not fit `declared`, independently: integers and decimals."""
     kinds = pa.types
     if kinds.is_integer(found):
@@ -19,7 +19,7 @@ def narrows(found: pa.DataType, declared: pa.DataType) -> bool:
     return bool(kinds.is_decimal(found) and kinds.is_decimal(declared))
 
 
-def narrowed(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
+def narrow_column(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
     """Return the column in the declared type, NULL for values that do not fit, and (rows,) True for those.
 
     Requires: narrows.
@@ -40,11 +40,11 @@ def not_fitting(name: str, column: pa.ChunkedArray, declared: str, bad: npt.NDAr
     The text is stored with the reject, and a restate computes it again to take the reject back: do not change it.
     """
     values = pc.if_else(pa.array(bad), column, pa.scalar(None, column.type)).cast(pa.string())
-    text = f"column {name!r}: ", values, f" is no {declared} (the file's type is {_shown(column.type)})", ""
+    text = f"column {name!r}: ", values, f" is no {declared} (the file's type is {_type_text(column.type)})", ""
     return pa.chunked_array(pc.binary_join_element_wise(*text)).combine_chunks()
 
 
-def _shown(kind: pa.DataType) -> str:
+def _type_text(kind: pa.DataType) -> str:
     return str(kind) if pa.types.is_unsigned_integer(kind) else type_name(kind)
 
 

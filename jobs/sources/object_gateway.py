@@ -151,7 +151,7 @@ class ObjectGateway:
         given = {"endpoint": at.endpoint, "path_style": str(at.path_style).lower(), "region": at.region}
         options = {option: value for option, value in given.items() if value}
         ticket = Ticket(at.bucket, at.prefix, options, name, size, etag, int(time.time()) + VALID_S)
-        return f"{SCHEME}://{self._address}/{ticket.signed(self._secret)}/data{suffix_of(name)}"
+        return f"{SCHEME}://{self._address}/{ticket.sign(self._secret)}/data{suffix_of(name)}"
 
 
 def _handler_of(secret: bytes) -> type[BaseHTTPRequestHandler]:
@@ -201,13 +201,13 @@ class _Answering(BaseHTTPRequestHandler):
             return
         match given.get("op", "").upper():
             case "GETFILESTATUS":
-                self._say({"FileStatus": _status(now)})
+                self._say({"FileStatus": _status_document(now)})
             case "LISTSTATUS":
-                self._say({"FileStatuses": {"FileStatus": [_status(now)]}})
+                self._say({"FileStatuses": {"FileStatus": [_status_document(now)]}})
             case "GETFILEBLOCKLOCATIONS":
                 self._say({"BlockLocations": {"BlockLocation": []}})
-            case "OPEN" if not ticket.describes(now.size, now.etag):
-                self._refuse(409, "IOException", f"{ticket.shown} has changed since the driver named it")
+            case "OPEN" if not ticket.matches_object(now.size, now.etag):
+                self._refuse(409, "IOException", f"{ticket.address} has changed since the driver named it")
             case "OPEN" if "data" not in given:
                 host = self.headers.get("Host", "")
                 self._begin(307, 0, ("Location", f"http://{host}{self.path}&data=true"))
@@ -222,7 +222,7 @@ class _Answering(BaseHTTPRequestHandler):
 
     def _ticket(self, path: str) -> Ticket:
         """Return the ticket of an address. Raises PermissionError for an invalid one."""
-        return Ticket.opened(path.removeprefix(_ROOT).partition("/")[0], self.key)
+        return Ticket.verify_text(path.removeprefix(_ROOT).partition("/")[0], self.key)
 
     def _send(self, store: ObjectStore, name: str, start: int, end: int) -> None:
         self._begin(200, max(0, end - start))
@@ -251,7 +251,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _status(now: ObjectInfo) -> dict[str, object]:
+def _status_document(now: ObjectInfo) -> dict[str, object]:
     """Return an object's state as WebHDFS describes a file, and its ETag."""
     times = {"accessTime": now.modified_ms, "modificationTime": now.modified_ms}
     numbers = {**times, "blockSize": max(now.size, 1), "length": now.size}

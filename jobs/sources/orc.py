@@ -18,7 +18,7 @@ from tussock.jobs.sources.file_portions import FileRecords
 from tussock.jobs.sources.measures import measure_orc
 from tussock.jobs.sources.pairing import reads_as
 from tussock.jobs.sources.parquet import fields_by_name
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_readable
 from tussock.jobs.sources.spark_files import SparkTypedFiles
 from tussock.statestore.types import VARIANT, arrow_type, is_span
 
@@ -48,7 +48,7 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a file. Cost: its footer."""
     from pyarrow import orc
 
-    store, name = readable(file, options)
+    store, name = open_readable(file, options)
     try:
         opened = (
             pa.OSFile(local)

@@ -30,7 +30,7 @@ class Misfit(NamedTuple):
     expected: str
 
 
-def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
+def find_misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
     """Return the first part whose type in a file does not read as the declared one.
 
     Args:
@@ -43,7 +43,7 @@ def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bo
     if kinds.is_null(found):  # only NULLs
         return None
     if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
-        return None if _reads_as(found, declared) else _misfit(path, found, declared)
+        return None if _reads_as(found, declared) else _make_misfit(path, found, declared)
     if kinds.is_struct(found) and kinds.is_struct(declared):
         return next(_misfits_of_fields(found, declared, path, may_lack), None)
     if kinds.is_map(found) and kinds.is_map(declared):
@@ -51,8 +51,8 @@ def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bo
     elif is_list(found) and is_list(declared):
         sides = [("element", found.value_type, declared.value_type)]
     else:
-        return _misfit(path, found, declared)
-    inner = (misfit(f, d, f"{path}.{side}", may_lack=may_lack) for side, f, d in sides)
+        return _make_misfit(path, found, declared)
+    inner = (find_misfit(f, d, f"{path}.{side}", may_lack=may_lack) for side, f, d in sides)
     return next((place for place in inner if place is not None), None)
 
 
@@ -61,10 +61,10 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
 
     Structs must contain all declared fields.
     """
-    return misfit(found, declared, "", may_lack=False) is None
+    return find_misfit(found, declared, "", may_lack=False) is None
 
 
-def picked(
+def pick_column(
     array: pa.Array, declared: pa.DataType, variants: Callable[[pa.StructArray], pa.StructArray] = whole_variants
 ) -> pa.Array:
     """Bring a column into the shape of its declared type. Leaves other than variants stay unchanged.
@@ -74,8 +74,8 @@ def picked(
     Args:
         variants: converts the groups that contain variants to VARIANT.
 
-    Requires: `misfit` returns None. Raises: pa.ArrowInvalid for a damaged variant, NotPlain for a shredded one. Cost:
-    lists are not copied.
+    Requires: `find_misfit` returns None. Raises: pa.ArrowInvalid for a damaged variant, NotPlain for a shredded one.
+    Cost: lists are not copied.
     """
     kinds = pa.types
     if kinds.is_null(array.type):
@@ -86,7 +86,7 @@ def picked(
         places = {field.name.lower(): i for i, field in enumerate(array.type)}
         found = (places.get(field.name.lower()) for field in declared)
         fields = [
-            pa.nulls(len(array)) if i is None else picked(array.field(i), f.type, variants)
+            pa.nulls(len(array)) if i is None else pick_column(array.field(i), f.type, variants)
             for i, f in zip(found, declared, strict=True)
         ]
         return pa.StructArray.from_arrays(
@@ -95,8 +95,8 @@ def picked(
     if kinds.is_map(declared):
         entries = array.values  # `keys` and `items` may be longer than this array
         keys, values = (
-            picked(entries.field(0), declared.key_type, variants),
-            picked(entries.field(1), declared.item_type, variants),
+            pick_column(entries.field(0), declared.key_type, variants),
+            pick_column(entries.field(1), declared.item_type, variants),
         )
         kind = pa.map_(keys.type, values.type)
         return with_elements(
@@ -105,7 +105,7 @@ def picked(
     if kinds.is_list(declared):
         if not kinds.is_list(array.type):  # large offsets, or a fixed size
             array = array.cast(pa.list_(array.type.value_type))
-        elements = picked(array.values, declared.value_type, variants)
+        elements = pick_column(array.values, declared.value_type, variants)
         return with_elements(array, pa.list_(elements.type), elements)
     return array
 
@@ -113,7 +113,7 @@ def picked(
 def undeclared_fields(found: pa.DataType, declared: pa.DataType, path: str) -> Iterator[str]:
     """Yield the struct fields of a column that its declared type lacks: `s.x int32`.
 
-    Requires: `misfit` returns None.
+    Requires: `find_misfit` returns None.
     """
     kinds = pa.types
     if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
@@ -144,21 +144,21 @@ def _misfits_of_fields(found: pa.DataType, declared: pa.DataType, path: str, may
     for wanted in declared:
         same, place = there.get(wanted.name.lower(), []), f"{path}.{wanted.name}"
         if len(same) > 1:
-            yield Misfit(place, "several fields of this name", _shown(wanted.type))
+            yield Misfit(place, "several fields of this name", _type_text(wanted.type))
         elif same:
-            if (inner := misfit(same[0].type, wanted.type, place, may_lack=may_lack)) is not None:
+            if (inner := find_misfit(same[0].type, wanted.type, place, may_lack=may_lack)) is not None:
                 yield inner
         elif not may_lack:
             yield Misfit(
-                place, f"no such field (the struct has {', '.join(f.name for f in found)})", _shown(wanted.type)
+                place, f"no such field (the struct has {', '.join(f.name for f in found)})", _type_text(wanted.type)
             )
 
 
-def _misfit(path: str, found: pa.DataType, declared: pa.DataType) -> Misfit:
-    return Misfit(path, str(found), _shown(declared))
+def _make_misfit(path: str, found: pa.DataType, declared: pa.DataType) -> Misfit:
+    return Misfit(path, str(found), _type_text(declared))
 
 
-def _shown(declared: pa.DataType) -> str:
+def _type_text(declared: pa.DataType) -> str:
     try:
         return type_name(declared)
     except UnsupportedTypeError:

@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, TimeZones
-from tussock.jobs.sources.boundary import boundary
+from tussock.jobs.sources.boundary import errors_of_source
 from tussock.jobs.sources.errors import (
     BadOptionError,
     LegacyZoneError,
@@ -47,8 +47,8 @@ from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
 from tussock.jobs.sources.kept import hadoop_options
 from tussock.jobs.sources.listing import open_file
 from tussock.jobs.sources.measures import measure_parquet
-from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
-from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
+from tussock.jobs.sources.narrowing import may_narrow, narrow_column, not_fitting
+from tussock.jobs.sources.pairing import find_misfit, pick_column, undeclared_fields
 from tussock.jobs.sources.parquet_footer import (
     MODES,
     OPTIONS,
@@ -66,13 +66,13 @@ from tussock.jobs.sources.rejects import (
     QUARANTINE,
     chunk_of,
     first_reasons,
-    marked,
+    mark_rejects,
     not_text,
-    parted,
-    quarantines,
+    quarantines_rejects,
     reason_where,
+    split_rejects,
 )
-from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack_row_ids
 from tussock.jobs.sources.spark_files import (
     SparkFiles,
     inferred_fields,
@@ -88,7 +88,7 @@ from tussock.jobs.spark.jvm_errors import is_of_machine
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError, did_you_mean
-from tussock.statestore.nested import is_nested, rebuilt, relabelled
+from tussock.statestore.nested import is_nested, rebuild_leaves, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
 
@@ -164,8 +164,8 @@ class ParquetEngine:
         cut: list[Split] = []
         for f in files:
             as_of = source.as_of(f.number)
-            with boundary(source, f.path):
-                cut += splits(f, as_of.fields[: as_of.width_of(f.number)], target, as_of.options)
+            with errors_of_source(source, f.path):
+                cut += cut_splits(f, as_of.fields[: as_of.width_of(f.number)], target, as_of.options)
         cut.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
         return Divided([msgspec.Raw(msgspec.json.encode(s)) for s in cut], rest, why)
 
@@ -181,7 +181,7 @@ class ParquetEngine:
             read = read_split(split, columns, as_of.fields, as_of.options, as_of.width_of(split.file.number))
         except NotPlain as err:
             raise OnlySparkReadsError(source.name, split.file.path, str(err)) from err
-        return parted(chunk_of(read.rows, split.file.weight), read.undeclared)
+        return split_rejects(chunk_of(read.rows, split.file.weight), read.undeclared)
 
 
 def _reason_for_spark(source: CreateSource, file: PinnedFile) -> str | None:
@@ -254,7 +254,7 @@ class ParquetFiles(SparkFiles):
         require_zone(spark, source, file, fields)
         addresses = spark_paths_of(spark, [file], source.options)
         try:
-            java = self.load(spark, self.reader_options(source), [file], addresses)._jdf.schema()
+            java = self.load_files(spark, self.reader_options(source), [file], addresses)._jdf.schema()
             declared = {field.name.lower() for field in fields}
             schema = pa.schema(
                 (f.name(), arrow_type(name_of_type(f.dataType())))
@@ -273,7 +273,7 @@ class ParquetFiles(SparkFiles):
     ) -> "DataFrame":
         options = {k: v for k, v in source.options.items() if k.lower() in OPTIONS}
         files = files_of(document)
-        if not quarantines(source):
+        if not quarantines_rejects(source):
             return read_by_spark(session, "parquet", options, source, files, hidden=hidden)
         return reduce(
             lambda before, after: before.unionAll(after),
@@ -315,22 +315,22 @@ def _fitting_rows(
     for i, declared in enumerate(source.fields):
         field = found.get(declared.name.lower()) if i < source.width_of(file.number) else None
         if field is None:
-            columns.append(f"CAST(NULL AS {declared.type}) AS {quoted(declared.name)}")
+            columns.append(f"CAST(NULL AS {declared.type}) AS {quote_name(declared.name)}")
             continue
-        name = quoted(field.name)
+        name = quote_name(field.name)
         cast = name if field.dataType.simpleString() == declared.type else f"try_cast({name} AS {declared.type})"
-        columns.append(f"{cast} AS {quoted(declared.name)}")
+        columns.append(f"{cast} AS {quote_name(declared.name)}")
         if cast != name and isinstance(field.dataType, NumericType):
             fitting.append(f"({name} IS NULL OR coalesce({cast} = {name}, false))")
         if text := is_text(name, field.dataType):
             fitting.append(text)
     rows = rows_of_portion(with_facts(session, frame, [file], addresses, hidden), file)
     return (rows.where(" AND ".join(fitting)) if fitting else rows).selectExpr(
-        *columns, *(quoted(c.column) for c in hidden)
+        *columns, *(quote_name(c.column) for c in hidden)
     )
 
 
-def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
+def cut_splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
     """Cut a file into parts of about `target_bytes` (compressed, all columns).
 
     A part has at least one row group, or up to _MOST_PIECES parts share a larger one. Many writers put a whole file
@@ -343,7 +343,7 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
     if file.size <= target_bytes and file.portions is None:
         return [Split(file)]
     verify_pin(file, options)
-    with _open(file, options) as opened:
+    with _open_file(file, options) as opened:
         meta = opened.metadata
         _require_columns(file, opened.schema_arrow, fields, range(len(fields)), options)
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -395,7 +395,7 @@ def read_split(
     """Read a split's rows.
 
     Args:
-        split: from `splits`, or `Split(file)` for a whole file.
+        split: from `cut_splits`, or `Split(file)` for a whole file.
         columns: indices into `fields` of the columns to read, in output order.
         fields: all columns that the source declares.
         options: the source's options; they locate an S3 path.
@@ -414,7 +414,7 @@ def read_split(
     """
     file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
     verify_pin(file, options)
-    with _open(file, options) as reader:
+    with _open_file(file, options) as reader:
         schema = reader.schema_arrow
         wanted = tuple(columns)
         is_wanted = frozenset(wanted).__contains__
@@ -443,12 +443,12 @@ def read_split(
                 if name in int96:
                     _require_near_years(name, column)
                 if quarantine and not _reads_as(column.type, field.type, options):
-                    values, bad = narrowed(column, arrow_type(field.type))
+                    values, bad = narrow_column(column, arrow_type(field.type))
                     typed.append(values)
                     reasons.append(not_fitting(field.name, column, field.type, bad))
                     continue
                 if is_nested(column.type):
-                    chunks = [picked(chunk, arrow_type(field.type)) for chunk in column.chunks]
+                    chunks = [pick_column(chunk, arrow_type(field.type)) for chunk in column.chunks]
                     column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], arrow_type(field.type))
                 if "timestamp" in field.type and holds_nanoseconds(column.type) and (fine := too_fine(column)).any():
                     if not quarantine:
@@ -464,15 +464,15 @@ def read_split(
                 elif "string" in field.type and (bad := bad_texts(typed[-1])).any():
                     reasons.append(reason_where(bad, not_text(field.name)))
         except (pa.ArrowException, OSError) as err:
-            raise _unreadable(file, err, options) from err
+            raise _error_of_read(file, err, options) from err
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
-    row_ids = pack(file.number, positions)
+    row_ids = pack_row_ids(file.number, positions)
     declared = {field.name.lower(): field.type for field in fields}
     table = pa.Table.from_arrays(
         [*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME]
     )
-    table = marked(table, file, split.first_row, first_reasons(*reasons))
+    table = mark_rejects(table, file, split.first_row, first_reasons(*reasons))
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (
         undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
@@ -494,7 +494,7 @@ def _require_near_years(name: str, column: pa.ChunkedArray) -> None:
 
 
 @contextmanager
-def _open(file: PinnedFile, options: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
+def _open_file(file: PinnedFile, options: Mapping[str, str]) -> Iterator[pq.ParquetFile]:
     try:
         opened = pq.ParquetFile(
             opened_bytes(file, options),
@@ -504,7 +504,7 @@ def _open(file: PinnedFile, options: Mapping[str, str]) -> Iterator[pq.ParquetFi
             arrow_extensions_enabled=False,
         )
     except (pa.ArrowException, OSError) as err:
-        raise _unreadable(file, err, options) from err
+        raise _error_of_read(file, err, options) from err
     with opened:
         yield opened
 
@@ -537,7 +537,7 @@ def _rows_in_range(batches: Iterator[pa.RecordBatch], first: int, count: int | N
             return
 
 
-def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
+def _error_of_read(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
     """Return the error of a failed read: an unavailable store or a damaged file. Raises ChangedFileError."""
     verify_pin(file, options)
     return err if isinstance(err, TussockError) else UnreadableFileError(file.path, "parquet", str(err).split("\n")[0])
@@ -562,8 +562,10 @@ def _require_columns(
             raise SchemaMismatchError(
                 file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type
             )
-        one_by_one = options.get(ON_ERROR) == QUARANTINE and narrows(same[0].type, arrow_type(declared.type))
-        place = misfit(same[0].type, arrow_type(declared.type), declared.name, may_lack=options.get(MISSING) == "null")
+        one_by_one = options.get(ON_ERROR) == QUARANTINE and may_narrow(same[0].type, arrow_type(declared.type))
+        place = find_misfit(
+            same[0].type, arrow_type(declared.type), declared.name, may_lack=options.get(MISSING) == "null"
+        )
         if place is not None and not one_by_one:
             raise SchemaMismatchError(
                 file.path, *(place if is_nested(same[0].type) else (declared.name, place.found, declared.type))
@@ -589,7 +591,7 @@ def _may_be_bad(schema: pa.Schema, name: str | None, declared: str, options: Map
 
 
 def _reads_as(found: pa.DataType, declared: str, options: Mapping[str, str]) -> bool:
-    return misfit(found, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
+    return find_misfit(found, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
 
 
 def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
@@ -609,11 +611,11 @@ def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
         column = as_text(column)
     elif pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
-    return relabelled(column, target)
+    return relabel_column(column, target)
 
 
 def _nested_as_declared(array: pa.Array, target: pa.DataType) -> pa.Array:
-    def leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    def convert_leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return one_array(_as_declared(pa.chunked_array([values]), type_name(kind)))
 
-    return rebuilt(array, target, leaf)
+    return rebuild_leaves(array, target, convert_leaf)

@@ -91,7 +91,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     columns, noted = opened.schema, _noted_by_spark(opened.schema_arrow)
-    leaves = _Leaves(columns, _variants(columns))
+    leaves = _Leaves(columns, _variant_columns(columns))
     return tuple(
         Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
     )
@@ -110,7 +110,7 @@ def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
     return {name: kind for name, kind in kinds if kind in stored and stored[kind](schema.field(name).type)}
 
 
-def _variants(schema: pq.ParquetSchema) -> frozenset[int]:
+def _variant_columns(schema: pq.ParquetSchema) -> frozenset[int]:
     """Return the first columns of the groups that are annotated as variants.
 
     pyarrow shows annotations of groups only in the schema's text: one line per node; lines of columns end in a

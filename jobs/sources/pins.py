@@ -121,7 +121,7 @@ class ReadableObjects(Protocol):
     def head(self, name: str) -> ObjectInfo: ...
 
 
-def readable(file: PinnedFile, options: Mapping[str, str]) -> tuple[ReadableObjects, str]:
+def open_readable(file: PinnedFile, options: Mapping[str, str]) -> tuple[ReadableObjects, str]:
     """Return where to read a pinned file's bytes: `open_pinned`, or the driver that serves them."""
     if not file.served:
         return open_pinned(file, options)
@@ -147,7 +147,7 @@ def recorded_etag(path: str, size: int, etag: str) -> str:
     if not path.startswith("/"):
         return etag
     settled = _is_settled(etag)  # before the content is read: a later write gets another time
-    content = _content(path, size, etag) if settled else _read_content(path)
+    content = _cached_content(path, size, etag) if settled else _read_content(path)
     return f"{etag}{'' if settled else _UNSETTLED}#{content}" if content else etag
 
 
@@ -167,7 +167,9 @@ def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded
     known, _, content = recorded.partition("#")
     if known == etag:
         return True
-    return content != "" and content == (_content(path, size, etag) if _is_settled(etag) else _read_content(path))
+    return content != "" and content == (
+        _cached_content(path, size, etag) if _is_settled(etag) else _read_content(path)
+    )
 
 
 def _is_settled(etag: str) -> bool:
@@ -180,7 +182,7 @@ def _is_settled(etag: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _content(path: str, size: int, etag: str) -> str:
+def _cached_content(path: str, size: int, etag: str) -> str:
     """Cache `_read_content` per process. Size and ETag are only part of the key."""
     return _read_content(path)
 
@@ -207,7 +209,7 @@ def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
     Raises: ChangedFileError, also for a missing file; LostCopyError. Cost: one HEAD request; also the cost of
     `is_as_recorded` if the ETag differs.
     """
-    store, name = readable(file, options)
+    store, name = open_readable(file, options)
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:

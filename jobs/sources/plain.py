@@ -26,8 +26,8 @@ from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.files import OWN_OPTIONS, divided_files, files_to_decide
 from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned, verify_pin
 from tussock.jobs.sources.plain_values import DATE_PATTERN, TIME_PATTERNS, NotPlain, TextForm, is_known_zone
-from tussock.jobs.sources.rejects import chunk_of, parted
-from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack
+from tussock.jobs.sources.rejects import chunk_of, split_rejects
+from tussock.jobs.sources.row_ids import ROW_ID_NAME, pack_row_ids
 from tussock.statestore.decoding import decoder_of
 from tussock.statestore.errors import TussockError
 from tussock.statestore.types import arrow_type
@@ -102,7 +102,7 @@ class PlainTexts:
         """Return the first byte of the records in the first block of a file. Raises NotPlain."""
         return 0
 
-    def columns(
+    def parse_columns(
         self, source: CreateSource, fields: Sequence[Field], block: bytes, wanted: Sequence[int], form: TextForm
     ) -> list[pa.Array]:
         """Parse lines: the columns `wanted` of `fields`, ascending, typed as declared. Raises NotPlain."""
@@ -112,7 +112,7 @@ class PlainTexts:
         """See EngineReader."""
         parts = [PlainPart(file, _zone_of(source, file, zones)) for file in files_to_decide(document)]
         with ThreadPoolExecutor(16) as pool:
-            reasons = list(pool.map(lambda part: self._reason(source, part), parts))
+            reasons = list(pool.map(lambda part: self._why_not_plain(source, part), parts))
         return {part.file.path: reason for part, reason in zip(parts, reasons, strict=True) if reason is not None}
 
     def divide(
@@ -139,27 +139,27 @@ class PlainTexts:
         source = source.as_of(of.file.number)
         verify_pin(of.file, source.options)
         try:
-            rows = self._rows(source, of, columns)
+            rows = self._parse_rows(source, of, columns)
         except NotPlain as err:
             verify_pin(of.file, source.options)  # the scan may have met a file in the middle of a change
             raise OnlySparkReadsError(source.name, of.file.path, str(err)) from err
         verify_pin(of.file, source.options)
-        return parted(chunk_of(rows, of.file.weight))
+        return split_rejects(chunk_of(rows, of.file.weight))
 
-    def _rows(self, source: CreateSource, part: PlainPart, columns: Sequence[int]) -> pa.Table:
+    def _parse_rows(self, source: CreateSource, part: PlainPart, columns: Sequence[int]) -> pa.Table:
         """Parse a file or a portion of one: the columns as declared, and `_row_id`. Raises NotPlain."""
-        file, fields, form = part.file, source.fields[: source.width_of(part.file.number)], _form(source, part)
+        file, fields, form = part.file, source.fields[: source.width_of(part.file.number)], _text_form(source, part)
         wanted = sorted({c for c in columns if c < len(fields)})
         found: dict[int, list[pa.Array]] = {c: [] for c in wanted}
         first, position, count = file.first_record, 0, 0
         left = file.record_count
-        for records in self._blocks(source, file):
+        for records in self._read_blocks(source, file):
             if left is not None and count >= left:
                 break
             if position < first and position + (lines := records.count(b"\n")) < first and not _has_blank_line(records):
                 position += lines
                 continue
-            arrays, rows = self._parsed(source, fields, records, wanted, form)
+            arrays, rows = self._parse_records(source, fields, records, wanted, form)
             start = min(max(first - position, 0), rows)
             taken = rows - start if left is None else min(rows - start, left - count)
             position, count = position + rows, count + taken
@@ -171,20 +171,20 @@ class PlainTexts:
             else pa.nulls(count, arrow_type(source.fields[c].type))
             for c in columns
         ]
-        row_ids = pack(file.number, np.arange(first, first + count, dtype=np.int64))
+        row_ids = pack_row_ids(file.number, np.arange(first, first + count, dtype=np.int64))
         return pa.table([*typed, row_ids], names=[*(f"c{i}" for i in range(len(columns))), ROW_ID_NAME])
 
-    def _parsed(
+    def _parse_records(
         self, source: CreateSource, fields: Sequence[Field], records: bytes, wanted: Sequence[int], form: TextForm
     ) -> tuple[list[pa.Array], int]:
         """Return the wanted columns of a block and its number of records. Raises NotPlain."""
         if not records or (records[0] in b"\r\n" and not records.strip(b"\r\n")):
             return [pa.nulls(0, arrow_type(fields[c].type)) for c in wanted], 0
         counted = wanted or [0]
-        arrays = self.columns(source, fields, records, counted, form)
+        arrays = self.parse_columns(source, fields, records, counted, form)
         return arrays if wanted else [], len(arrays[0])
 
-    def _reason(self, source: CreateSource, part: PlainPart) -> str | None:
+    def _why_not_plain(self, source: CreateSource, part: PlainPart) -> str | None:
         """Return why the beginning of a file is not plain; None if it may be plain.
 
         An error is no reason: it is met again where it is reported, by an actor.
@@ -194,18 +194,18 @@ class PlainTexts:
         if (never := self.never(source)) is not None:
             return never
         try:
-            records = next(iter(self._blocks(source, file, _FIRST_BYTES)), b"")
-            self._parsed(source, fields, records, range(len(fields)), _form(source, part))
+            records = next(iter(self._read_blocks(source, file, _FIRST_BYTES)), b"")
+            self._parse_records(source, fields, records, range(len(fields)), _text_form(source, part))
         except NotPlain as err:
             return str(err)
         except (TussockError, OSError):
             return None
         return None
 
-    def _blocks(self, source: CreateSource, file: PinnedFile, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+    def _read_blocks(self, source: CreateSource, file: PinnedFile, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield whole lines of a file's records, about `size` bytes at a time. Raises NotPlain."""
         first = True
-        for block in _lines(file, source.options, size):
+        for block in _read_lines(file, source.options, size):
             if longest_line(block) > _MAX_LINE_BYTES:
                 raise NotPlain(f"a line is longer than {_MAX_LINE_BYTES >> 20} MB")
             _require_plain_text(block)  # of the header too, which ends at the first line feed only in plain text
@@ -223,7 +223,7 @@ def _zone_of(source: CreateSource, file: PinnedFile, zones: TimeZones) -> RuledZ
     return zones.of_store if name is None else zones.named(name)
 
 
-def _form(source: CreateSource, part: PlainPart) -> TextForm:
+def _text_form(source: CreateSource, part: PlainPart) -> TextForm:
     options = format_options(source.options)
     if not (is_utc(part.time_zone) or digest_of(part.time_zone)):
         raise NotPlain(f"no rules of time zone {part.time_zone!r} are recorded")
@@ -263,10 +263,10 @@ def _require_plain_text(block: bytes) -> None:
         raise NotPlain("it is not UTF-8") from err
 
 
-def _lines(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
+def _read_lines(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
     """Yield a file's bytes, about `size` at a time, cut after line feeds. The last line may lack one."""
     rest = b""
-    for piece in _pieces(file, options, size):
+    for piece in _read_pieces(file, options, size):
         end = piece.rfind(b"\n") + 1
         if not end:
             rest += piece
@@ -279,12 +279,12 @@ def _lines(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[
         yield rest
 
 
-def _pieces(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
+def _read_pieces(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator[bytes]:
     """Yield a file's decompressed bytes, about `size` at a time. Raises NotPlain."""
     suffix = file.path.rpartition("/")[2].rpartition(".")
     if suffix[1] and suffix[2] not in (*_SUFFIXES, _GZIP):
         raise NotPlain(f"the suffix .{suffix[2]} may be one of a compression")
-    with _opened(file, options) as opened:
+    with _open_bytes(file, options) as opened:
         if suffix[2] != _GZIP or not suffix[1]:
             while piece := opened.read(size):
                 yield piece
@@ -303,7 +303,7 @@ def _pieces(file: PinnedFile, options: Mapping[str, str], size: int) -> Iterator
             raise NotPlain("its gzip data is cut short")
 
 
-def _opened(file: PinnedFile, options: Mapping[str, str]) -> BinaryIO:
+def _open_bytes(file: PinnedFile, options: Mapping[str, str]) -> BinaryIO:
     if local := file.local_path:
         return Path(local).open("rb", buffering=0)
     store, name = open_pinned(file, options)

@@ -21,7 +21,7 @@ from tussock.jobs.sources.plain import (
     format_options,
     longest_line,
 )
-from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, typed
+from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_plain_text_type, parse_texts
 from tussock.statestore.vnode import one_array
 
 SEPARATORS = (",", ";", "|", "\t", ":", "~", "^")
@@ -104,7 +104,7 @@ def csv_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int], 
         texts = one_array(table[names[c]])
         if form.null:
             texts = pc.if_else(pc.equal(texts, form.null), pa.scalar(None, pa.string()), texts)
-        values = typed(texts, fields[c].type, fields[c].name, form.texts)
+        values = parse_texts(texts, fields[c].type, fields[c].name, form.texts)
         if c in wanted:
             found[c] = values
     return [found[c] for c in sorted(found)]
@@ -177,7 +177,7 @@ class PlainCsv(PlainTexts):
             raise NotPlain("its header is not plain, or names other columns")
         return end
 
-    def columns(
+    def parse_columns(
         self, source: CreateSource, fields: Sequence[Field], block: bytes, wanted: Sequence[int], form: TextForm
     ) -> list[pa.Array]:
         options = format_options(source.options)

@@ -11,9 +11,16 @@ from pyarrow import json
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.plain import PIECE_BYTES, PlainTexts, longest_line
-from tussock.jobs.sources.plain_values import NotPlain, TextForm, is_digit, is_plain_text_type, require_finite, typed
+from tussock.jobs.sources.plain_values import (
+    NotPlain,
+    TextForm,
+    is_digit,
+    is_plain_text_type,
+    parse_texts,
+    require_finite,
+)
 from tussock.statestore.decimals import MAX_WIDE_DIGITS, as_decimals
-from tussock.statestore.nested import is_nested, rebuilt
+from tussock.statestore.nested import is_nested, rebuild_leaves
 from tussock.statestore.types import arrow_type, type_name
 from tussock.statestore.vnode import one_array
 
@@ -55,18 +62,18 @@ def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int],
     """Parse whole lines of UTF-8 without NULs and lone carriage returns. Arguments and errors: see `csv_columns`."""
     records = _require_objects(block)
     kinds = [arrow_type(f.type) for f in fields]
-    if any(_holds(kind, pa.types.is_floating) for kind in kinds) and _NEGATIVE_ZERO.search(block):
+    if any(_has_type(kind, pa.types.is_floating) for kind in kinds) and _NEGATIVE_ZERO.search(block):
         raise NotPlain("a number is -0")
-    if any(_holds(kind, pa.types.is_decimal) for kind in kinds):
+    if any(_has_type(kind, pa.types.is_decimal) for kind in kinds):
         _require_few_digits(block, np.frombuffer(block, np.uint8))
-    read = _read(block, [_as_read(kind) for kind in kinds], fields)
+    read = _read_table(block, [_as_read(kind) for kind in kinds], fields)
     if read.num_rows != records:
         raise NotPlain("a line has more than one object")
     singles = _read_singles(block, fields, kinds)
     found = []
     for c, (field, kind) in enumerate(zip(fields, kinds, strict=True)):
         try:
-            values = rebuilt(one_array(read.column(c)), kind, partial(_leaf, name=field.name, form=form))
+            values = rebuild_leaves(one_array(read.column(c)), kind, partial(_parse_leaf, name=field.name, form=form))
         except NotPlain as err:
             raise NotPlain(str(err) or f"column {field.name!r} has a number that is not finite") from err
         if c in singles and not values.equals(singles[c]):
@@ -76,7 +83,7 @@ def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int],
     return found
 
 
-def _read(block: bytes, kinds: Sequence[pa.DataType], fields: Sequence[Field]) -> pa.Table:
+def _read_table(block: bytes, kinds: Sequence[pa.DataType], fields: Sequence[Field]) -> pa.Table:
     schema = pa.schema([pa.field(f.name, kind) for f, kind in zip(fields, kinds, strict=True)])
     try:
         return json.read_json(
@@ -97,7 +104,7 @@ def _read_singles(block: bytes, fields: Sequence[Field], kinds: Sequence[pa.Data
     places = [c for c, kind in enumerate(kinds) if pa.types.is_float32(kind)]
     if not places:
         return {}
-    read = _read(block, [kinds[c] for c in places], [fields[c] for c in places])
+    read = _read_table(block, [kinds[c] for c in places], [fields[c] for c in places])
     return {c: one_array(read.column(n)) for n, c in enumerate(places)}
 
 
@@ -114,9 +121,9 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
     return pa.string() if type_name(kind) in _TEXTS else kind
 
 
-def _leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> pa.Array:
+def _parse_leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> pa.Array:
     if pa.types.is_string(values.type):
-        return typed(values, type_name(kind), name, form)
+        return parse_texts(values, type_name(kind), name, form)
     if pa.types.is_decimal(values.type):
         try:
             values = as_decimals(values, kind)  # Arrow's reader does not compare digits with the precision
@@ -129,9 +136,9 @@ def _leaf(values: pa.Array, kind: pa.DataType, *, name: str, form: TextForm) -> 
     return values
 
 
-def _holds(kind: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:
+def _has_type(kind: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:
     if is_nested(kind):
-        return any(_holds(kind.field(i).type, is_one) for i in range(kind.num_fields))
+        return any(_has_type(kind.field(i).type, is_one) for i in range(kind.num_fields))
     return is_one(kind)
 
 
@@ -214,7 +221,7 @@ class PlainJson(PlainTexts):
     def is_plain_type(self, kind: str) -> bool:
         return is_plain_json_type(arrow_type(kind))
 
-    def columns(
+    def parse_columns(
         self, source: CreateSource, fields: Sequence[Field], block: bytes, wanted: Sequence[int], form: TextForm
     ) -> list[pa.Array]:
         return json_columns(block, fields, wanted, form)

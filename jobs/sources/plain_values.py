@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.kernels.zones import converted
+from tussock.jobs.kernels.zones import convert_micros
 from tussock.statestore.decimals import as_decimals
 from tussock.statestore.types import arrow_type
 from tussock.statestore.zones import instant_micros, is_utc, local_micros
@@ -56,13 +56,13 @@ def is_known_zone(zone: str) -> bool:
 
 
 def is_plain_text_type(kind: str) -> bool:
-    """Return whether `typed` has spellings for a type (Spark's name)."""
+    """Return whether `parse_texts` has spellings for a type (Spark's name)."""
     return kind in (*_INTEGERS, "boolean", "float", "double", "string", "date", "timestamp", "timestamp_ntz") or (
         kind.startswith("decimal(")
     )
 
 
-def typed(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Array:
+def parse_texts(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Array:
     """Parse texts as values of a type.
 
     Args:
@@ -77,17 +77,17 @@ def typed(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Array:
         return texts
     try:
         if kind == "date":
-            return dates(texts)
+            return parse_dates(texts)
         if kind in ("timestamp", "timestamp_ntz"):
-            return times(texts, kind, form)
-        return _words(texts) if kind == "boolean" else _numbers(texts, kind)
+            return parse_times(texts, kind, form)
+        return _parse_booleans(texts) if kind == "boolean" else _parse_numbers(texts, kind)
     except (pa.ArrowInvalid, NotPlain) as err:
         raise NotPlain(f"column {name!r} has a value that is not spelled as a plain {kind}") from err
 
 
-def _numbers(texts: pa.Array, kind: str) -> pa.Array:
+def _parse_numbers(texts: pa.Array, kind: str) -> pa.Array:
     """Parse numbers of ASCII digits, signs, points and exponents. Infinities and words are not plain."""
-    found = _bytes(texts)
+    found = _joined_bytes(texts)
     known = is_digit(found) | (found == ord("-"))
     if kind not in _INTEGERS:
         known |= found == ord(".")
@@ -109,7 +109,7 @@ def require_finite(values: pa.Array) -> None:
         raise NotPlain
 
 
-def _words(texts: pa.Array) -> pa.Array:
+def _parse_booleans(texts: pa.Array) -> pa.Array:
     lower = pc.ascii_lower(texts)
     is_true = pc.equal(lower, "true")
     if pc.all(pc.or_(is_true, pc.equal(lower, "false"))).as_py() is False:
@@ -117,10 +117,10 @@ def _words(texts: pa.Array) -> pa.Array:
     return is_true
 
 
-def dates(texts: pa.Array) -> pa.Array:
+def parse_dates(texts: pa.Array) -> pa.Array:
     """Parse `2013-01-31`, from 1583 to 9999."""
     kept = texts.drop_null()
-    starts, ends = _places(kept)
+    starts, ends = _text_bounds(kept)
     if (ends - starts != _DATE_BYTES).any():
         raise NotPlain
     _require_dates(_all_bytes(kept), starts)
@@ -129,25 +129,25 @@ def dates(texts: pa.Array) -> pa.Array:
     return days
 
 
-def times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
+def parse_times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
     """Parse `2013-01-31 05:00:00`, with `T`, 1 to 6 digits after a point, and an offset, or days only.
 
     Either all texts have an offset (`Z` or `+hh:mm`) or none has. A `timestamp_ntz` has none.
     """
     kept = texts.drop_null()
-    starts, ends = _places(kept)
+    starts, ends = _text_bounds(kept)
     if not len(starts):
         return pa.nulls(len(texts), arrow_type(kind))
     found, lengths = _all_bytes(kept), ends - starts
     pattern = form.timestamp_pattern if kind == "timestamp" else form.ntz_pattern
     days_only = bool((lengths == _DATE_BYTES).all()) and not pattern
-    _require(bool(days_only or (lengths >= _TIME_BYTES).all()))
+    _require_plain(bool(days_only or (lengths >= _TIME_BYTES).all()))
     _require_dates(found, starts)
     zoned = not days_only and _require_clocks(found, starts, ends, pattern)
     if pattern:
-        _require(bool((lengths == _TIME_BYTES).all()))
+        _require_plain(bool((lengths == _TIME_BYTES).all()))
     if zoned:
-        _require(kind == "timestamp")
+        _require_plain(kind == "timestamp")
         instants = texts.cast(pa.timestamp("us", "UTC"))
         _require_between(instants, _FIRST_TIME, _LAST_DAY)
         return instants
@@ -160,54 +160,54 @@ def times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
         return local.cast(pa.timestamp("us", "UTC"))
     _require_between(local, _FIRST_TIME, _LAST_DAY)
     micros = local.cast(pa.int64())
-    instants = converted(micros, form.time_zone, instant_micros)
-    _require(converted(instants, form.time_zone, local_micros).equals(micros))  # a skipped hour is not plain
+    instants = convert_micros(micros, form.time_zone, instant_micros)
+    _require_plain(convert_micros(instants, form.time_zone, local_micros).equals(micros))  # a skipped hour is not plain
     return instants.cast(pa.timestamp("us", "UTC"))
 
 
 def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], pattern: str) -> bool:
     """Check the clock, the fraction and the offset of times. Returns whether all have an offset. Raises NotPlain."""
     between = found[starts + 10]
-    _require(bool(((between == ord(" ")) | (between == ord("T"))).all()))
+    _require_plain(bool(((between == ord(" ")) | (between == ord("T"))).all()))
     if pattern:
-        _require(bool((between == ord(TIME_PATTERNS[pattern])).all()))
-    _require(all(bool(is_digit(found[starts + i]).all()) for i in _TIME_DIGITS[8:]))
-    _require(all(bool((found[starts + i] == ord(":")).all()) for i in (13, 16)))
+        _require_plain(bool((between == ord(TIME_PATTERNS[pattern])).all()))
+    _require_plain(all(bool(is_digit(found[starts + i]).all()) for i in _TIME_DIGITS[8:]))
+    _require_plain(all(bool((found[starts + i] == ord(":")).all()) for i in (13, 16)))
     of_utc = found[ends - 1] == ord("Z")
     long = ends - starts >= _TIME_BYTES + _OFFSET_BYTES
     sign = found[np.where(long, ends - _OFFSET_BYTES, starts)]
     with_offset = long & ((sign == ord("+")) | (sign == ord("-")))
     if with_offset.any():
         at = ends[with_offset] - _OFFSET_BYTES
-        _require(bool((found[at + 3] == ord(":")).all()))
-        _require(all(bool(is_digit(found[at + i]).all()) for i in (1, 2, 4, 5)))
+        _require_plain(bool((found[at + 3] == ord(":")).all()))
+        _require_plain(all(bool(is_digit(found[at + i]).all()) for i in (1, 2, 4, 5)))
         hours = (found[at + 1].astype(np.int16) - _ZERO) * 10 + (found[at + 2] - _ZERO)
-        _require(bool((hours <= _MAX_OFFSET_HOURS).all()) and bool((found[at + 4] <= ord("5")).all()))
+        _require_plain(bool((hours <= _MAX_OFFSET_HOURS).all()) and bool((found[at + 4] <= ord("5")).all()))
     zoned = of_utc | with_offset
-    _require(bool(zoned.all() or not zoned.any()))
+    _require_plain(bool(zoned.all() or not zoned.any()))
     fraction = ends - of_utc - with_offset * _OFFSET_BYTES - starts - _TIME_BYTES  # with its point
-    _require(bool(((fraction == 0) | ((fraction >= 2) & (fraction <= 7))).all()))
+    _require_plain(bool(((fraction == 0) | ((fraction >= 2) & (fraction <= 7))).all()))
     longer = fraction > 0
-    _require(bool((found[starts[longer] + _TIME_BYTES] == ord(".")).all()))
+    _require_plain(bool((found[starts[longer] + _TIME_BYTES] == ord(".")).all()))
     for i in range(1, 7):
         there = starts[fraction > i] + _TIME_BYTES + i
-        _require(bool(is_digit(found[there]).all()))
+        _require_plain(bool(is_digit(found[there]).all()))
     return bool(zoned.any())
 
 
 def _require_dates(found: Bytes, starts: npt.NDArray[np.int64]) -> None:
-    _require(all(bool(is_digit(found[starts + i]).all()) for i in _DATE_DIGITS))
-    _require(all(bool((found[starts + i] == ord("-")).all()) for i in (4, 7)))
+    _require_plain(all(bool(is_digit(found[starts + i]).all()) for i in _DATE_DIGITS))
+    _require_plain(all(bool((found[starts + i] == ord("-")).all()) for i in (4, 7)))
 
 
 def _require_between(values: pa.Array, first: str, last: str) -> None:
     bounds = pc.min_max(values)
     low, high = (pa.scalar(text).cast(pa.date32()).cast(values.type) for text in (first, last))
     if bounds["min"].is_valid:
-        _require(pc.greater_equal(bounds["min"], low).as_py() and pc.less_equal(bounds["max"], high).as_py())
+        _require_plain(pc.greater_equal(bounds["min"], low).as_py() and pc.less_equal(bounds["max"], high).as_py())
 
 
-def _require(condition: bool) -> None:
+def _require_plain(condition: bool) -> None:
     if not condition:
         raise NotPlain
 
@@ -218,12 +218,12 @@ def is_digit(found: Bytes) -> npt.NDArray[np.bool_]:
 
 
 def _all_bytes(texts: pa.Array) -> Bytes:
-    """Return the whole buffer of a string column, which `_places` points into."""
+    """Return the whole buffer of a string column, which `_text_bounds` points into."""
     data = texts.buffers()[2]
     return np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
-def _places(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _text_bounds(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return (rows,) the start and the end of each text in the buffer of `_all_bytes`."""
     if not len(texts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -232,8 +232,8 @@ def _places(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
     return places[:-1], places[1:]
 
 
-def _bytes(texts: pa.Array) -> Bytes:
+def _joined_bytes(texts: pa.Array) -> Bytes:
     """Return the bytes of all texts, joined. NULLs have none."""
     kept = texts.drop_null()
-    starts, ends = _places(kept)
+    starts, ends = _text_bounds(kept)
     return _all_bytes(kept)[starts[0] : ends[-1]] if len(starts) else np.zeros(0, np.uint8)

@@ -41,7 +41,7 @@ class FedTable:
 
 def fed_tables(source: CreateSource) -> tuple[FedTable, ...]:
     """Return the tables that a source feeds."""
-    if not rejects.quarantines(source):
+    if not rejects.quarantines_rejects(source):
         return ()
     name = source.name.lower()
     return (

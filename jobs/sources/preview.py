@@ -22,7 +22,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import NoFilesError
 from tussock.jobs.sources.listing import ListedFile, has_interval, list_files, open_file, server_options, without_query
@@ -131,14 +131,16 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
         raise CannotPreviewError(path, f"the format {format!r}", reason)
     sample = list(dict.fromkeys((found[0], found[len(found) // 2], found[-1])))
     if format == "parquet":
-        inferred = _parquet(path, name, found[0])
+        inferred = _infer_parquet(path, name, found[0])
     else:
         texts = [_sample_of(file, path) for file in sample]
         with TemporaryFolder("preview") as folder:
             places = [Path(folder, f"{i}.txt") for i in range(len(texts))]
             for place, text in zip(places, texts, strict=True):
                 place.write_bytes(text)
-            inferred = _csv(path, sample, places, header) if format == "csv" else _json(path, sample, places)
+            inferred = (
+                _infer_csv(path, sample, places, header) if format == "csv" else _infer_json(path, sample, places)
+            )
     notes = [*inferred.notes, *_interval_note(path, found)]
     source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
     return SourcePreview(source, inferred.rows, len(found), sum(f.size for f in found), tuple(notes))
@@ -146,13 +148,13 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
 
 def source_text(source: CreateSource) -> str:
     """The CREATE SOURCE statement with one line per column."""
-    columns = ",\n".join(f"    {_column(f.name)} {f.type}" for f in source.fields)
+    columns = ",\n".join(f"    {_column_text(f.name)} {f.type}" for f in source.fields)
     options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
-    return f"CREATE SOURCE {_column(source.name)} (\n{columns}\n) USING {source.format} OPTIONS ({options});"
+    return f"CREATE SOURCE {_column_text(source.name)} (\n{columns}\n) USING {source.format} OPTIONS ({options});"
 
 
-def _column(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quoted(name)
+def _column_text(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote_name(name)
 
 
 def _name_of(path: str) -> str:
@@ -205,7 +207,7 @@ def _sample_of(file: ListedFile, path: str) -> bytes:
     return text.encode()
 
 
-def _found(format: str, err: Exception, files: Sequence[ListedFile], places: Sequence[Path]) -> str:
+def _describe_found(format: str, err: Exception, files: Sequence[ListedFile], places: Sequence[Path]) -> str:
     """Return what a library found instead of a format, with the names of the files instead of their samples."""
     said = str(err).splitlines()[0].strip()
     for file, place in zip(files, places, strict=True):
@@ -216,13 +218,15 @@ def _found(format: str, err: Exception, files: Sequence[ListedFile], places: Seq
 # --- csv --------------------------------------------------------------------------------------------------------------
 
 
-def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header: bool) -> _Inferred:
+def _infer_csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header: bool) -> _Inferred:
     sniff = "SELECT Delimiter, Quote, Escape, HasHeader FROM sniff_csv(?, sample_size = -1)"
     try:
         with duckdb.connect() as duck:
             separator, quote, escape, has_header = duck.execute(sniff, [str(places[0])]).fetchall()[0]
     except duckdb.Error as err:
-        raise CannotPreviewError(files[0].path, _found("csv", err, files, places), "records with a separator") from err
+        raise CannotPreviewError(
+            files[0].path, _describe_found("csv", err, files, places), "records with a separator"
+        ) from err
     if not (line := places[0].read_bytes().splitlines()[0]).count(separator.encode()):
         # DuckDB splits nothing if records have different numbers of fields. Their header still shows the separator.
         separator = next((s for s in _SEPARATORS if s.encode() in line), ",")
@@ -241,7 +245,9 @@ def _csv(path: str, files: Sequence[ListedFile], places: Sequence[Path], header:
         notes.append(f"Sampled records with another number of fields: {ragged}. on_error 'quarantine' sets them aside.")
     alike = [table for table in tables if table.column_names == names]
     whole = pa.concat_tables(alike)
-    fields = tuple(_field(name, _type_of(column), column) for name, column in zip(names, whole.columns, strict=True))
+    fields = tuple(
+        _infer_field(name, _type_of(column), column) for name, column in zip(names, whole.columns, strict=True)
+    )
     options = {"header": "true"} if has_header else {}
     if separator != ",":
         options["sep"] = "\\t" if separator == "\t" else separator
@@ -262,12 +268,12 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
     """A file with all columns as texts, and the number of records that were left out."""
     skipped: list[int] = []
 
-    def skip(row: Any) -> str:
+    def skip_row(row: Any) -> str:
         skipped.append(1)
         return "skip"
 
     parsing = pacsv.ParseOptions(
-        delimiter=separator, quote_char=quote, newlines_in_values=True, invalid_row_handler=skip
+        delimiter=separator, quote_char=quote, newlines_in_values=True, invalid_row_handler=skip_row
     )
     reading = pacsv.ReadOptions(use_threads=False, autogenerate_column_names=not header, block_size=_SAMPLE_BYTES)
     try:
@@ -277,7 +283,9 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
         skipped.clear()
         table = pacsv.read_csv(place, reading, parsing, converting)
     except pa.ArrowInvalid as err:
-        raise CannotPreviewError(file.path, _found("csv", err, [file], [place]), "records with a separator") from err
+        raise CannotPreviewError(
+            file.path, _describe_found("csv", err, [file], [place]), "records with a separator"
+        ) from err
     names = [f"c{i + 1}" for i in range(table.num_columns)] if not header else table.column_names
     if twice := [n for i, n in enumerate(names) if n.lower() in {m.lower() for m in names[:i]}]:
         raise CannotPreviewError(file.path, f"two columns named {twice[0]!r}", "different names in the header")
@@ -285,7 +293,7 @@ def _texts_of(file: ListedFile, place: Path, separator: str, quote: str, header:
     return table.rename_columns(names), len(skipped)
 
 
-def _field(name: str, kind: str, texts: pa.Array | pa.ChunkedArray) -> Field:
+def _infer_field(name: str, kind: str, texts: pa.Array | pa.ChunkedArray) -> Field:
     """A column, with a decimal type if its numbers with a fraction are prices. `texts`: its numbers as strings."""
     return Field(name, (price_type(name, texts) or kind) if kind == "double" else kind)
 
@@ -332,7 +340,7 @@ def _has_newline(column: pa.ChunkedArray) -> bool:
 _OBJECTS = "one object with keys per line, or an array of objects"
 
 
-def _json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _Inferred:
+def _infer_json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _Inferred:
     is_array = places[0].read_bytes().lstrip()[:1] == b"["
     query = (
         f"FROM read_json(?, format = '{'array' if is_array else 'newline_delimited'}', records = true, "
@@ -348,9 +356,9 @@ def _json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) -> _In
     except duckdb.BinderException as err:
         raise CannotPreviewError(path, "json values that are no objects, or objects without keys", _OBJECTS) from err
     except duckdb.Error as err:
-        raise CannotPreviewError(path, _found("json", err, files, places), _OBJECTS) from err
+        raise CannotPreviewError(path, _describe_found("json", err, files, places), _OBJECTS) from err
     texts = [c.cast(pa.string()) if k == "double" else c for c, k in zip(rows.columns, kinds, strict=True)]
-    fields = tuple(map(_field, rows.column_names, kinds, texts))
+    fields = tuple(map(_infer_field, rows.column_names, kinds, texts))
     note = f"The types come from {rows.num_rows:,} sampled records in {len(places)} of the files."
     return _Inferred(
         fields, {"multiLine": "true"} if is_array else {}, rows.slice(0, ROWS), (*_price_note(fields), note)
@@ -372,7 +380,7 @@ def _spark_name(kind: Any) -> str:
             return _DUCK_TYPES.get(word, "string")
 
 
-def _parquet(path: str, name: str, file: ListedFile) -> _Inferred:
+def _infer_parquet(path: str, name: str, file: ListedFile) -> _Inferred:
     def no_spark() -> Any:
         raise AssertionError("the columns of Parquet files are read without Spark")
 

@@ -3,7 +3,7 @@
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.avro import AvroFiles
 from tussock.jobs.sources.base import SourceReader
-from tussock.jobs.sources.boundary import bounded
+from tussock.jobs.sources.boundary import bound_reader
 from tussock.jobs.sources.csv import CsvFiles
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.errors import UnsupportedFormatError
@@ -30,7 +30,7 @@ READERS: dict[str, SourceReader] = {
 WITHOUT_PATH = ("kafka",)
 
 
-_BOUNDED = {format: bounded(reader) for format, reader in READERS.items()}
+_BOUNDED = {format: bound_reader(reader) for format, reader in READERS.items()}
 
 
 def reader_of(source: CreateSource) -> SourceReader:

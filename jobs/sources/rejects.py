@@ -2,7 +2,7 @@
 
 They are stored in `<source>__rejects`, and the rest of the file is read. During the read, a reject is a row at its
 position, so that other rows keep theirs. After the row id follows the column REJECT, a struct: NULL for a good row,
-otherwise the row of the table of rejects. The column is absent if all rows are good. `parted` separates rows and
+otherwise the row of the table of rejects. The column is absent if all rows are good. `split_rejects` separates rows and
 rejects. A file that is damaged as a whole is an error and holds its source.
 """
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, weighted
+from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, with_weight
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, OF_FILES, HiddenColumn, metadata_type
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import ReadPart
-from tussock.jobs.sources.file_facts import fact, metadata_of
+from tussock.jobs.sources.file_facts import fact_of_file, metadata_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.statestore.types import arrow_type
 
@@ -38,7 +38,7 @@ TYPES = tuple(f.type for f in FIELDS)
 _STRUCT = pa.struct([pa.field(f.name, arrow_type(f.type)) for f in FIELDS])
 
 
-def quarantines(source: CreateSource) -> bool:
+def quarantines_rejects(source: CreateSource) -> bool:
     """Return whether a source quarantines its unreadable records."""
     return source.options.get(ON_ERROR) == QUARANTINE
 
@@ -48,7 +48,7 @@ def rejects_name(source: str) -> str:
     return f"{source.lower()}__rejects"
 
 
-def marked(
+def mark_rejects(
     rows: pa.Table, file: PinnedFile, first: int, reasons: pa.Array | None, raw: pa.Array | None = None
 ) -> pa.Table:
     """Append REJECT to the rows of a file if some are rejects.
@@ -69,7 +69,7 @@ def marked(
         for value, kind in (
             (file.name_in_rows, pa.string()),
             (metadata_of(file), arrow_type(metadata_type(OF_FILES))),
-            (fact(file, HiddenColumn.INGESTED_AT), arrow_type(HiddenColumn.INGESTED_AT.type)),
+            (fact_of_file(file, HiddenColumn.INGESTED_AT), arrow_type(HiddenColumn.INGESTED_AT.type)),
         )
     )
     columns = [path, positions, reasons, kept, metadata, ingested]
@@ -78,14 +78,14 @@ def marked(
 
 
 def chunk_of(rows: pa.Table, weight: int) -> pa.Table:
-    """Turn the rows of `marked` into a chunk with this weight per row. REJECT keeps its name."""
-    chunk = weighted(rows, weight)
+    """Turn the rows of `mark_rejects` into a chunk with this weight per row. REJECT keeps its name."""
+    chunk = with_weight(rows, weight)
     return (
         chunk if REJECT not in rows.column_names else chunk.rename_columns([*chunk.column_names[:-2], REJECT, WEIGHT])
     )
 
 
-def parted(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
+def split_rejects(chunk: pa.Table, undeclared: tuple[str, ...] = ()) -> ReadPart:
     """Separate the rejects from a chunk of `chunk_of`."""
     if REJECT not in chunk.column_names:
         return ReadPart(chunk, undeclared=undeclared)

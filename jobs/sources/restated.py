@@ -9,10 +9,17 @@ import msgspec
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
-from tussock.jobs.sources.file_portions import portions_of, renumbered
+from tussock.jobs.sources.file_portions import portions_of, renumber_file
 from tussock.jobs.sources.listing import Interval, ListedFile, names_file, open_file
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
-from tussock.jobs.sources.taken import ChangedFile, compare, next_number, pinned_now, recorded_files, taken_files
+from tussock.jobs.sources.taken import (
+    ChangedFile,
+    compare_listing,
+    next_number,
+    pinned_now,
+    recorded_files,
+    taken_files,
+)
 from tussock.statestore.objectstore.base import ObjectNotFoundError
 from tussock.statestore.table.storage_table import StorageTable
 
@@ -52,7 +59,7 @@ def restated_files(
     if restated.by == restated.item:
         restated = replace(restated, by="")
     if restated.options:
-        goes, comes = _again(source, taken)
+        goes, comes = _files_to_read_again(source, taken)
         if by_name:
             _require_same_names(source, goes)
     else:
@@ -67,7 +74,7 @@ def restated_files(
     return goes, comes
 
 
-def exchanged(changed: Sequence[ChangedFile], number: int) -> _Files:
+def exchange_files(changed: Sequence[ChangedFile], number: int) -> _Files:
     """Split changed files into old contents, whose rows are taken back, and new ones, numbered from `number`.
 
     A file of 0 bytes has no rows and cannot be read.
@@ -87,14 +94,16 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
     if (was := known.get(restated.item)) is None:
         paths = [f.path for f in taken_files(taken)]
         near = difflib.get_close_matches(restated.item, paths, _NEAR)
-        others = _like(near) or (f"; those that it has read include {', '.join(paths[:_NEAR])}" if paths else "")
+        others = _similar_text(near) or (
+            f"; those that it has read include {', '.join(paths[:_NEAR])}" if paths else ""
+        )
         raise CannotRestateError(source.name, f"no epoch has read a file {restated.item!r}{others}")
-    there = _there(source, restated.item)
+    there = _existing_file(source, restated.item)
     if restated.gone or restated.by:
         if not was.rows and restated.gone:
             return [], []
-        goes = [_withdrawn(f, there) for f in portions_of(was)] if was.rows else []
-        return goes, [] if restated.gone else [_replacement(source, taken, known, restated.by)]
+        goes = [_withdraw_file(f, there) for f in portions_of(was)] if was.rows else []
+        return goes, [] if restated.gone else [_replacing_file(source, taken, known, restated.by)]
     if there is None:
         reason = (
             f"file {restated.item!r} no longer exists; use --gone to remove its rows, or --with to name its replacement"
@@ -103,24 +112,24 @@ def _of_file(source: CreateSource, taken: StorageTable, restated: Restated) -> _
     if was.rows and is_as_recorded(was.path, there.size, there.etag, was.size, was.etag):
         return [], []
     now = pinned_now(there, was.number)
-    return exchanged([ChangedFile(was, now)], next_number(taken, source.first_number))
+    return exchange_files([ChangedFile(was, now)], next_number(taken, source.first_number))
 
 
 def _of_interval(
     source: CreateSource, taken: StorageTable, interval: Interval | None, listed: Sequence[ListedFile]
 ) -> _Files:
     """Return all files that changed, are gone or are new. Files that were skipped are read in their current state."""
-    found = compare(listed, taken, source.first_number)
+    found = compare_listing(listed, taken, source.first_number)
     there = {f.path for f in listed}
     path, options = source.options["path"], source.options
     gone = [
         f for f in taken_files(taken) if f.rows and f.path not in there and names_file(path, options, f.path, interval)
     ]
-    goes, comes = exchanged(found.changed, found.next_number)
+    goes, comes = exchange_files(found.changed, found.next_number)
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
 
 
-def _again(source: CreateSource, taken: StorageTable) -> _Files:
+def _files_to_read_again(source: CreateSource, taken: StorageTable) -> _Files:
     """Return the files that were read with other options or narrower types than the present ones.
 
     Their current content is irrelevant: the taken bytes are taken back as they were read, and read again under new
@@ -130,7 +139,7 @@ def _again(source: CreateSource, taken: StorageTable) -> _Files:
     was = [f for f in taken_files(taken) if f.rows and _is_read_otherwise(source, f.number)]
     goes = [msgspec.structs.replace(f, weight=-1) for f in was]
     numbers = {f.number: number for number, f in enumerate(was, start=first)}
-    return goes, [renumbered(f, numbers) for f in was]
+    return goes, [renumber_file(f, numbers) for f in was]
 
 
 def _is_read_otherwise(source: CreateSource, file: int) -> bool:
@@ -152,16 +161,16 @@ def _require_same_names(source: CreateSource, files: Sequence[PinnedFile]) -> No
                 raise CannotRestateError(source.name, reason)
 
 
-def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, PinnedFile], path: str) -> PinnedFile:
+def _replacing_file(source: CreateSource, taken: StorageTable, known: dict[str, PinnedFile], path: str) -> PinnedFile:
     """Return the file that replaces another. The source's path need not match it."""
     if path in known and known[path].rows:
         raise CannotRestateError(source.name, f"an epoch has already read {path!r}")
-    if (there := _there(source, path)) is None:
+    if (there := _existing_file(source, path)) is None:
         raise CannotRestateError(source.name, f"file {path!r} does not exist")
     return pinned_now(there, next_number(taken, source.first_number))
 
 
-def _there(source: CreateSource, path: str) -> ListedFile | None:
+def _existing_file(source: CreateSource, path: str) -> ListedFile | None:
     store, name = open_file(path, source.options)
     try:
         info = store.head(name)
@@ -170,12 +179,12 @@ def _there(source: CreateSource, path: str) -> ListedFile | None:
     return ListedFile(path, info.size, info.etag, info.modified_ms)
 
 
-def _withdrawn(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
+def _withdraw_file(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
     """Mark a file's rows as taken back. Its current content is not read again."""
     return msgspec.structs.replace(
         was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag)
     )
 
 
-def _like(near: Sequence[str]) -> str:
+def _similar_text(near: Sequence[str]) -> str:
     return f"; similar names: {', '.join(near)}" if near else ""

@@ -15,7 +15,7 @@ _POSITION_BITS = 40
 _Ids = TypeVar("_Ids", int, npt.NDArray[np.int64])
 
 
-def pack(number: int, positions: npt.NDArray[np.int64]) -> pa.Array:
+def pack_row_ids(number: int, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Return the row ids of records of one file."""
     return pa.array(positions | np.int64(number << _POSITION_BITS), pa.int64())
 

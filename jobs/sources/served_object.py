@@ -21,14 +21,14 @@ class ServedObject:
 
     def head(self, name: str) -> ObjectInfo:
         """See ObjectStore."""
-        status = json.loads(self._answer("op=GETFILESTATUS"))["FileStatus"]
+        status = json.loads(self._request("op=GETFILESTATUS"))["FileStatus"]
         return ObjectInfo(name, status["length"], status["etag"], status["modificationTime"])
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """See ObjectStore. Offsets are not negative."""
-        return [self._answer(f"op=OPEN&data=true&offset={at}&length={length}") for at, length in ranges]
+        return [self._request(f"op=OPEN&data=true&offset={at}&length={length}") for at, length in ranges]
 
-    def _answer(self, query: str) -> bytes:
+    def _request(self, query: str) -> bytes:
         shown = with_object_names(self._address)
         host, _, path = self._address.removeprefix(f"{SCHEME}://").partition("/")
         connection = HTTPConnection(host, timeout=_TIMEOUT_S)

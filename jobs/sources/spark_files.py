@@ -20,7 +20,7 @@ import msgspec
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.months import as_carried
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.object_ticket import with_object_names
@@ -32,14 +32,14 @@ from tussock.jobs.sources.errors import (
     UndeclaredColumnsError,
     UnreadableFileError,
 )
-from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, packer
-from tussock.jobs.sources.file_facts import fact, spark_uri
+from tussock.jobs.sources.file_chunks import CHUNK_ROWS, OUTPUT_DDL, make_packer
+from tussock.jobs.sources.file_facts import fact_of_file, spark_uri
 from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
 from tussock.jobs.sources.listing import ListedFile, open_file, server_options
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sources.pins import PinnedFile, verify_pin
-from tussock.jobs.sources.rejects import quarantines
+from tussock.jobs.sources.rejects import quarantines_rejects
 from tussock.jobs.sources.spark_paths import is_served, spark_path, spark_paths_of
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import TussockError
@@ -136,12 +136,12 @@ class SparkFiles(FileSource):
         for file in files:
             alike.setdefault(source.width_of(file.number), []).append(file)
         frames = [
-            self._read(session, source, width, zone, tuple(some), tuple(columns))
+            self._read_group(session, source, width, zone, tuple(some), tuple(columns))
             for width, some in sorted(alike.items())
         ]
         return handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
 
-    def _read(
+    def _read_group(
         self,
         session: "SparkSession",
         source: CreateSource,
@@ -156,7 +156,7 @@ class SparkFiles(FileSource):
         fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
-        declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields)
+        declared = ", ".join(f"{quote_name(name)} {kind}" for name, kind in fields)
         options = self.reader_options(source)
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
@@ -165,9 +165,9 @@ class SparkFiles(FileSource):
             portions.setdefault(place_of_bytes(file), []).append(file)
         files = tuple(some[0] for some in portions.values())
         addresses = spark_paths_of(session, files, source.options)
-        read = self.load(session, options, files, addresses, declared)
+        read = self.load_files(session, options, files, addresses, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias(_PATH)
-        texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
+        texts = ((quote_name(name), as_carried(quote_name(name), kind)) for name, kind in fields)
         values = (read[name] if text == name else expr(text) for name, text in texts)
         # mapInArrow finds columns by unquoted names, so a name with a dot would fail.
         rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
@@ -178,7 +178,7 @@ class SparkFiles(FileSource):
             for address, (place, some) in zip(addresses, portions.items(), strict=True)
         }
         return rows.mapInArrow(
-            packer(by_address, source, width, columns, self.require_types, self.raw_column), OUTPUT_DDL
+            make_packer(by_address, source, width, columns, self.require_types, self.raw_column), OUTPUT_DDL
         )
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
@@ -187,7 +187,7 @@ class SparkFiles(FileSource):
         Runs in a task. Raises SchemaMismatchError.
         """
 
-    def load(
+    def load_files(
         self,
         session: "SparkSession",
         options: Mapping[str, str],
@@ -209,7 +209,7 @@ class SparkFiles(FileSource):
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader. Unparsable records raise an error, or are omitted if the source quarantines them."""
-        apart = self.corrupt_records and quarantines(source)
+        apart = self.corrupt_records and quarantines_rejects(source)
         options = self.reader_options(source)
         if self.corrupt_records and not apart:
             options = {k: v for k, v in options.items() if k != "columnNameOfCorruptRecord"} | {"mode": "FAILFAST"}
@@ -289,22 +289,23 @@ def read_by_spark(
     frames = []
     for (width, _), some in sorted(alike.items()):
         declared = ", ".join(
-            f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
+            f"{quote_name(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more]
         )
         reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
         addresses = spark_paths_of(session, some, source.options)
         frame = with_facts(session, reader.load(addresses), some, addresses, hidden)
         frame = handed_over(frame, session) if whole_records else frame
         frame = rows_of_portion(frame, some[0])
-        if quarantines(source):
+        if quarantines_rejects(source):
             texts = [
-                is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)
+                is_text(quote_name(f.name), field.dataType)
+                for f, field in zip(source.fields, frame.schema, strict=False)
             ]
-            kept = [f"{quoted(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
+            kept = [f"{quote_name(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
             frame = frame.where(" AND ".join(kept)) if kept else frame
-        missing = (f"CAST(NULL AS {f.type}) AS {quoted(f.name)}" for f in source.fields[width:])
-        facts = (quoted(column.column) for column in hidden)
-        frames.append(frame.selectExpr(*(quoted(f.name) for f in source.fields[:width]), *missing, *facts))
+        missing = (f"CAST(NULL AS {f.type}) AS {quote_name(f.name)}" for f in source.fields[width:])
+        facts = (quote_name(column.column) for column in hidden)
+        frames.append(frame.selectExpr(*(quote_name(f.name) for f in source.fields[:width]), *missing, *facts))
     return reduce(lambda before, after: before.unionAll(after), frames)
 
 
@@ -343,7 +344,10 @@ def with_facts(
     kinds = ["bigint" if c.type == "timestamp" else c.type for c in of_files]
     facts = session.createDataFrame(
         [
-            (address if is_served(address) else spark_uri(place_of_bytes(file)), *(fact(file, c) for c in of_files))
+            (
+                address if is_served(address) else spark_uri(place_of_bytes(file)),
+                *(fact_of_file(file, c) for c in of_files),
+            )
             for file, address in zip(files, addresses, strict=True)
         ],
         ", ".join([f"{_PATH} string", *(f"h{n} {kind}" for n, kind in enumerate(kinds))]),
@@ -374,7 +378,7 @@ def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
             found = ((side, is_text(x, of_side, depth + 1)) for side, of_side in of)
             parts = [f"coalesce(forall(map_{side}({text}), {x} -> {inner}), true)" for side, inner in found if inner]
         case StructType():
-            parts = [inner for f in kind if (inner := is_text(f"{text}.{quoted(f.name)}", f.dataType, depth))]
+            parts = [inner for f in kind if (inner := is_text(f"{text}.{quote_name(f.name)}", f.dataType, depth))]
     return " AND ".join(parts)
 
 
@@ -395,20 +399,20 @@ class SparkTexts(SparkFiles):
         # The format may not support other types.
         plain = [f for f in source.fields if f.type in _PLAIN] or [Field("value", "string")]
         source = msgspec.structs.replace(source, fields=tuple(plain))
-        if (refused := self._refusal(source, spark)) is None:
+        if (refused := self._why_refused(source, spark)) is None:
             return
         for option in source.options:
             rest = {name: value for name, value in source.options.items() if name != option}
             if (
                 option not in OWN_OPTIONS
-                and self._refusal(msgspec.structs.replace(source, options=rest), spark) is None
+                and self._why_refused(msgspec.structs.replace(source, options=rest), spark) is None
             ):
                 raise BadOptionError(source.name, option, source.options[option], f"Spark rejects it: {refused}")
         raise BadOptionError(
             source.name, "OPTIONS", ", ".join(source.options), f"Spark rejects their combination: {refused}"
         )
 
-    def _refusal(self, source: CreateSource, spark: "SparkSession") -> str | None:
+    def _why_refused(self, source: CreateSource, spark: "SparkSession") -> str | None:
         """Return Spark's error for the options when it reads a record with them; None if it reads the record."""
         jvm: Any = spark._jvm
         # No parser of dates accepts this text, not even the legacy one, so a failure is due to the options.
@@ -416,7 +420,7 @@ class SparkTexts(SparkFiles):
         records = spark._jsparkSession.createDataset(
             [self.sample(source, "\u2603")] * 2, jvm.org.apache.spark.sql.Encoders.STRING()
         )
-        declared = ", ".join(f"{quoted(f.name)} {f.type}" for f in source.fields)
+        declared = ", ".join(f"{quote_name(f.name)} {f.type}" for f in source.fields)
         try:
             reader: Any = spark.read.options(**self.reader_options(source)).schema(declared)._jreader
             getattr(reader, self.format)(records).collectToPython()

@@ -82,7 +82,7 @@ class Compared:
     unfinished: tuple[PinnedFile, ...] = ()
 
 
-def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
+def compare_listing(listed: Sequence[ListedFile], taken: StorageTable | None, first_number: int) -> Compared:
     """Find the new files, and files that changed since they were taken.
 
     A new file of 0 bytes contains no rows, and is not new here: many writers create a file and fill it later. It is
@@ -110,23 +110,23 @@ def compare(listed: Sequence[ListedFile], taken: StorageTable | None, first_numb
     else:
         found = taken.get_rows(there.select(["path"]))
         known, recorded = found.found, found.rows.filter(found.found)
-        other, unfinished = _unlike(there.filter(known), recorded), _unfinished(recorded)
+        other, unfinished = _unlike_files(there.filter(known), recorded), _unfinished_files(recorded)
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
-    changed = tuple(_changes(other))
+    changed = tuple(_changed_files(other))
     first = next_number(taken, first_number) if new or changed or unfinished else first_number
     numbered = tuple(_listed_now(r, number) for number, r in enumerate(new, start=first))
     return Compared(numbered, changed, first + len(numbered), unfinished)
 
 
-def _unfinished(recorded: pa.Table) -> tuple[PinnedFile, ...]:
+def _unfinished_files(recorded: pa.Table) -> tuple[PinnedFile, ...]:
     """Return the files that later epochs take more portions of, by path."""
     if "portions" not in recorded.column_names:
         return ()
-    divided = _files(recorded.filter(pc.not_equal(recorded["portions"], "")).sort_by("path"))
+    divided = _files_of_rows(recorded.filter(pc.not_equal(recorded["portions"], "")).sort_by("path"))
     return tuple(f for f in divided if is_unfinished(f))
 
 
-def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
+def _unlike_files(there: pa.Table, recorded: pa.Table) -> pa.Table:
     """Return the files whose size or ETag is neither the recorded nor an accepted one, with their records, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
@@ -134,9 +134,9 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     return both.filter(pc.invert(same)).sort_by("path")
 
 
-def _changes(other: pa.Table) -> Iterator[ChangedFile]:
-    """Yield the ones of the `_unlike` files whose bytes differ from the recorded ones."""
-    for was, row in zip(_files(other), other.to_pylist(), strict=True):
+def _changed_files(other: pa.Table) -> Iterator[ChangedFile]:
+    """Yield the ones of the `_unlike_files` files whose bytes differ from the recorded ones."""
+    for was, row in zip(_files_of_rows(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
         if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):
             yield ChangedFile(was, _listed_now(row, was.number))
@@ -155,15 +155,15 @@ def pinned_now(listed: ListedFile, number: int) -> PinnedFile:
 def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
     """Return files with their recorded ETags. Local files are hashed in parallel. Cost: as `recorded_etag`."""
     if len(files) < 2:  # a thread would cost more than the hash of a small file
-        return tuple(_recorded(files))
+        return tuple(_recorded_files(files))
     # A task per file would cost more than a small file. Few files are one per task, because each may be large.
     each = max(1, min(_FILES_PER_TASK, len(files) // (8 * _THREADS)))
     with ThreadPoolExecutor(_THREADS) as pool:
-        parts = pool.map(_recorded, [files[start : start + each] for start in range(0, len(files), each)])
+        parts = pool.map(_recorded_files, [files[start : start + each] for start in range(0, len(files), each)])
         return tuple(file for part in parts for file in part)
 
 
-def _recorded(files: Sequence[PinnedFile]) -> list[PinnedFile]:
+def _recorded_files(files: Sequence[PinnedFile]) -> list[PinnedFile]:
     return [
         f  # a further portion: its file is recorded
         if is_further(f)
@@ -188,12 +188,12 @@ def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str
     if taken is None or not paths:
         return {}
     found = taken.get_rows(pa.table({"path": pa.array(paths, pa.string())}))
-    return {f.path: f for f in _files(found.rows.filter(found.found))}
+    return {f.path: f for f in _files_of_rows(found.rows.filter(found.found))}
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     """Return all taken files, as recorded, in the order of reading; a divided file as its portions."""
-    found = (portion for part in taken.scan() for f in _files(part) for portion in portions_of(f))
+    found = (portion for part in taken.scan() for f in _files_of_rows(part) for portion in portions_of(f))
     return tuple(sorted(found, key=lambda f: f.number))
 
 
@@ -303,7 +303,7 @@ def renamed_rows(
     for column in schema.columns[1:]:
         goes = goes.append_column(column.name, pa.nulls(len(there), arrow_type(column.type)))
     comes = there.set_column(there.column_names.index("path"), "path", path)
-    goes, comes = (_sealed(rows, op, schema) for rows, op in ((goes, DELETE), (comes, PUT)))
+    goes, comes = (_sealed_rows(rows, op, schema) for rows, op in ((goes, DELETE), (comes, PUT)))
     parts = [] if more is None else [more.rows]
     for rows in (comes, goes):  # a path may occur in both, if one folder contains the other
         known = pa.chunked_array([key for part in parts for key in part["key"].chunks], pa.binary())
@@ -311,7 +311,7 @@ def renamed_rows(
     return SealedBatch(schema.table_id, pa.concat_tables(parts).sort_by("key").combine_chunks())
 
 
-def _sealed(rows: pa.Table, op: int, schema: TableSchema) -> pa.Table:
+def _sealed_rows(rows: pa.Table, op: int, schema: TableSchema) -> pa.Table:
     vnodes, paths = np.zeros(len(rows), np.uint16), one_array(rows["path"])
     keys = encode_keys(schema.table_id, vnodes, [paths], schema.key)
     ops = pa.array(np.full(len(rows), op, np.uint8))
@@ -325,7 +325,7 @@ def _portions_text(file: PinnedFile) -> str:
     return msgspec.json.encode(with_moment(file).portions).decode()
 
 
-def _files(rows: pa.Table) -> list[PinnedFile]:
+def _files_of_rows(rows: pa.Table) -> list[PinnedFile]:
     return [
         PinnedFile(
             r["path"],

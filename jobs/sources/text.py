@@ -94,7 +94,7 @@ def with_shown_texts(rows: pa.Table) -> pa.Table:
 
 def _nested_with_shown_bytes(column: pa.Array) -> pa.Array:
     values = column.view(_with_bytes(column.type)).to_pylist()
-    return pa.array([_decoded(value, column.type) for value in values], column.type)
+    return pa.array([_decode_value(value, column.type) for value in values], column.type)
 
 
 def _with_bytes(kind: pa.DataType) -> pa.DataType:
@@ -108,18 +108,18 @@ def _with_bytes(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_string(kind) else kind
 
 
-def _decoded(value: Any, kind: pa.DataType) -> Any:
+def _decode_value(value: Any, kind: pa.DataType) -> Any:
     """A value of the type `kind` from the same value with bytes in place of strings."""
     if value is None:
         return None
     if pa.types.is_string(kind):
         return value.decode(errors="backslashreplace")
     if pa.types.is_struct(kind):
-        return {field.name: _decoded(value[field.name], field.type) for field in kind}
+        return {field.name: _decode_value(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [(_decoded(key, kind.key_type), _decoded(item, kind.item_type)) for key, item in value]
+        return [(_decode_value(key, kind.key_type), _decode_value(item, kind.item_type)) for key, item in value]
     if pa.types.is_list(kind):
-        return [_decoded(item, kind.value_type) for item in value]
+        return [_decode_value(item, kind.value_type) for item in value]
     return value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tussock.jobs.sources.pairing import reads_as
-from tussock.statestore.nested import relabelled
+from tussock.statestore.nested import relabel_column
 from tussock.statestore.types import arrow_type
 
 WIDER_TYPES = (
@@ -25,12 +25,12 @@ def is_wider(was: str, now: str) -> bool:
     return was != now and any(of(found) for of in is_one) and reads_as(found, arrow_type(now))
 
 
-def widened(rows: pa.Table, types: Sequence[str]) -> pa.Table:
+def widen_columns(rows: pa.Table, types: Sequence[str]) -> pa.Table:
     """Convert the first columns of a chunk to these types. Columns that have them are not copied.
 
     Requires: each column has its type, or `is_wider` of its type.
     """
     for i, kind in enumerate(map(arrow_type, types)):
         if (column := rows.column(i)).type != kind:
-            rows = rows.set_column(i, rows.schema.field(i).with_type(kind), relabelled(column, kind))
+            rows = rows.set_column(i, rows.schema.field(i).with_type(kind), relabel_column(column, kind))
     return rows

@@ -75,7 +75,7 @@ def archive_name() -> str:
     """The file name for the Java and the Spark that `spark-submit` would start now. Cost: reads a small file."""
     jars = _spark_home() / "jars"
     added = int(jars.stat().st_mtime) if jars.is_dir() else 0
-    return f"spark-{sha256(f'{_CONTENTS} {_java()} {jars} {added}'.encode()).hexdigest()[:16]}.jsa"
+    return f"spark-{sha256(f'{_CONTENTS} {_java_release()} {jars} {added}'.encode()).hexdigest()[:16]}.jsa"
 
 
 def submit_options(*, writes: bool = False, brief: bool = False, more: str = "") -> dict[str, str]:
@@ -113,9 +113,9 @@ def _archive_option(writes: bool) -> str:
     if any(option in os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM) for option in _OF_CDS):
         return ""
     with suppress(OSError, RuntimeError):  # no home folder, no right to write, a full disk
-        if (found := _found(renames=writes)) is not None:
+        if (found := _find_archive(renames=writes)) is not None:
             return f'"-XX:SharedArchiveFile={found}" {QUIET}'
-        if writes and (new := _claimed(archive_of_user())) is not None:
+        if writes and (new := _claim_file(archive_of_user())) is not None:
             return f'"{_WRITES}={new}" {QUIET}'
     return ""
 
@@ -126,15 +126,15 @@ def forget_archive() -> None:
         archive_of_user().unlink()
 
 
-def _found(*, renames: bool) -> Path | None:
+def _find_archive(*, renames: bool) -> Path | None:
     """An existing archive. Marks the user's as used. `renames`: also a complete new one, which gets its last name."""
     if (of_python := archive_of_python()).is_file():
         return of_python
     of_user = archive_of_user()
     if renames:
         with suppress(OSError):  # another process has renamed it, or the folder belongs to another user
-            if _is_complete(new := _new(of_user)):
-                _flush(new)  # or a crash of the host could leave a file with holes
+            if _is_complete(new := _new_name(of_user)):
+                _sync_file(new)  # or a crash of the host could leave a file with holes
                 new.replace(of_user)
                 _remove_unused(of_user)
     if not of_user.is_file():
@@ -144,13 +144,13 @@ def _found(*, renames: bool) -> Path | None:
     return of_user
 
 
-def _claimed(archive: Path) -> Path | None:
+def _claim_file(archive: Path) -> Path | None:
     """The file for a JVM to write an archive to, if no other JVM is writing it."""
     conf = _spark_home() / "conf"
     if any(os.environ.get(name) for name in _CLASS_PATHS) or (conf.is_dir() and any(conf.iterdir())):
         return None  # a JVM writes no archive if a folder with files is on its class path
     archive.parent.mkdir(parents=True, exist_ok=True)
-    new = _new(archive)
+    new = _new_name(archive)
     if new.exists() and time.time() - new.stat().st_mtime > CLAIM_S:
         new.unlink(missing_ok=True)
     try:
@@ -160,7 +160,7 @@ def _claimed(archive: Path) -> Path | None:
     return new
 
 
-def _new(archive: Path) -> Path:
+def _new_name(archive: Path) -> Path:
     return archive.with_name(f"{archive.name}.new")
 
 
@@ -172,7 +172,7 @@ def _is_complete(new: Path) -> bool:
         return file.read(4) == _MAGIC
 
 
-def _flush(file: Path) -> None:
+def _sync_file(file: Path) -> None:
     """Wait until a file is on the disk."""
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
@@ -187,7 +187,7 @@ def _remove_unused(but: Path) -> None:
                     other.unlink()
 
 
-def _java() -> str:
+def _java_release() -> str:
     """The release of the Java that `spark-submit` starts; empty if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") if not home else str(Path(home) / "bin/java")

@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tussock.jobs.settings.tables import is_local_master
-from tussock.jobs.spark.collected import collected, frame_of
+from tussock.jobs.spark.collected import collect_rows, frame_of
 
 QUERIES = (
     """
@@ -31,12 +31,12 @@ def load_classes(session: SparkSession) -> None:
     """
     if not is_local_master(str(session.sparkContext.master)):
         return
-    frame_of(session, _rows()).createOrReplaceTempView("r")
+    frame_of(session, _sample_rows()).createOrReplaceTempView("r")
     for query in QUERIES:
-        collected(session.sql(query))
+        collect_rows(session.sql(query))
 
 
-def _rows() -> pa.Table:
+def _sample_rows() -> pa.Table:
     return pa.table(
         {
             "k": pa.array([1, 2], pa.int32()),

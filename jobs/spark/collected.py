@@ -8,15 +8,15 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from tussock.jobs.logical.months import as_carried, carried_name, columns_of_carried
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.spark.release import arrow_schema_of
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.months import carried_rows
-from tussock.statestore.nested import conformed, unsliced
+from tussock.statestore.nested import conform_rows, copy_sliced
 from tussock.statestore.types import arrow_type, type_name
 
 
-def collected(frame: DataFrame) -> pa.Table:
+def collect_rows(frame: DataFrame) -> pa.Table:
     """Collect all rows, with the types of `toArrow()`. Intervals of months keep the stored type.
 
     `toArrow()` itself casts to its schema, and that cast fails on a NULL variant (Spark 4.2 with Arrow 26) and on
@@ -32,7 +32,7 @@ def collected(frame: DataFrame) -> pa.Table:
     found = arrow_schema_of(carried.schema)
     fields = [field if kind is None else field.with_type(kind) for field, kind in zip(found, kept, strict=True)]
     schema = pa.schema([field.with_name(name) for field, name in zip(fields, frame.columns, strict=True)])
-    return conformed(
+    return conform_rows(
         pa.Table.from_batches(carried._collect_as_arrow(empty_list_if_zero_records=False)),  # type: ignore[operator]
         schema,
     )
@@ -41,7 +41,9 @@ def collected(frame: DataFrame) -> pa.Table:
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows of stored types as a DataFrame."""
     kinds = [(field.name, type_name(field.type)) for field in rows.schema]
-    frame = frame_of_carried(spark, carried_rows(rows), ", ".join(f"{quoted(n)} {carried_name(k)}" for n, k in kinds))
+    frame = frame_of_carried(
+        spark, carried_rows(rows), ", ".join(f"{quote_name(n)} {carried_name(k)}" for n, k in kinds)
+    )
     texts = columns_of_carried(kinds)
     return frame if texts is None else frame.selectExpr(*texts)
 
@@ -57,7 +59,7 @@ def frame_of_carried(spark: SparkSession, rows: pa.Table, schema: str) -> DataFr
     the rows to one task, so they should be few.
     """
     struct = cast("StructType", _parse_datatype_string(schema))
-    whole = unsliced(conformed(rows, arrow_schema_of(struct))).combine_chunks()
+    whole = copy_sliced(conform_rows(rows, arrow_schema_of(struct))).combine_chunks()
     batches = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
     jvm = spark._jvm
     assert jvm is not None, "a classic Spark session always has its JVM"

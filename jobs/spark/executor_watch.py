@@ -92,21 +92,21 @@ def watch_executors(context: "SparkContext") -> None:
         return
     wait = context.getConf().get(SETTING, DEFAULT) or DEFAULT
     wait_s = duration_ms(wait) / 1000
-    threading.Thread(target=_look, args=(context, wait, wait_s), name="executors", daemon=True).start()
+    threading.Thread(target=_watch_executors, args=(context, wait, wait_s), name="executors", daemon=True).start()
 
 
-def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
+def _watch_executors(context: "SparkContext", wait: str, wait_s: float) -> None:
     from py4j.protocol import Py4JError
 
     watch, application = Watch(wait_s), context.applicationId
     try:
         while not context._jsc.sc().isStopped():
-            seen = _seen(context)
+            seen = _see_executors(context)
             if seen.executors:
                 _given_up.pop(application, None)
             if watch.gives_up(seen, time.monotonic()):
                 _given_up[application] = NoExecutorsError(
-                    str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait
+                    str(context.master), _describe_wanted(context), tuple(sorted(watch.lost)), wait
                 )
                 context.cancelAllJobs()
             time.sleep(min(max(wait_s / _LOOKS, _SHORTEST_S), _LONGEST_S))
@@ -114,7 +114,7 @@ def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
         return
 
 
-def _seen(context: "SparkContext") -> ExecutorsSeen:
+def _see_executors(context: "SparkContext") -> ExecutorsSeen:
     jvm: Any = context._jvm
     tracker = context._jsc.sc().statusTracker()
     driver = str(
@@ -124,7 +124,7 @@ def _seen(context: "SparkContext") -> ExecutorsSeen:
     return ExecutorsSeen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
 
 
-def _wanted(context: "SparkContext") -> str:
+def _describe_wanted(context: "SparkContext") -> str:
     conf = context.getConf()
     wanted = {name: conf.get(name) for name in ("spark.executor.instances", "spark.cores.max", "spark.executor.memory")}
     return "it requested " + (

@@ -81,7 +81,7 @@ def replaces_rows(insert: JavaObject) -> bool:
     return RELEASE >= (4, 2) and bool(insert.replaceCriteriaOpt().isDefined())
 
 
-def exchanged(frame: DataFrame, partitions: int) -> DataFrame:
+def exchange_rows(frame: DataFrame, partitions: int) -> DataFrame:
     """Send each row to the partition of its int column `slot`: `slot % partitions`, where 0 <= slot.
 
     Before Spark 4.1 a partition cannot be named. There, rows are partitioned by the hash of a number that falls

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.settings.debugging import wants_debugging
 from tussock.jobs.settings.object_ticket import REDACTED
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
@@ -198,7 +198,7 @@ def build_spark(
                 SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
             )  # a builder with settings would change the user's session
         chosen = _settings_of_a_new_application(master, dict(settings or {}))
-        with _environment(_locale_of_names()):
+        with _with_environment(_locale_of_names()):
             writes = _start_jvm({"spark.app.name": app_name, **chosen}, brief)
             builder = SparkSession.builder.appName(app_name)
             for name, value in {**chosen, **REQUIRED}.items():
@@ -224,7 +224,7 @@ def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -
         os.environ["PYSPARK_PYTHON"] = sys.executable
         if _is_installed():
             local = {**local, "spark.python.daemon.module": "tussock.jobs.task.python_daemon"}
-    return {**DEFAULTS, **CLOSED, **local, **chosen, **_quiet(chosen), "spark.master": master}
+    return {**DEFAULTS, **CLOSED, **local, **chosen, **_quiet_options(chosen), "spark.master": master}
 
 
 def _is_installed() -> bool:
@@ -255,35 +255,35 @@ def _start_jvm(settings: Mapping[str, str], brief: bool) -> bool:
 
     With TUSSOCK_DEBUG, pyspark starts it unfiltered.
     """
-    if debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if wants_debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return False
-    gateway, writes = _gateway(settings, brief)
+    gateway, writes = _start_gateway(settings, brief)
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
     return writes
 
 
-def _gateway(settings: Mapping[str, str], brief: bool) -> tuple[JavaGateway, bool]:
+def _start_gateway(settings: Mapping[str, str], brief: bool) -> tuple[JavaGateway, bool]:
     """Start a JVM: from the archive of classes, or one that writes it. Return also whether it writes."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     more = " ".join(settings.get(name, "") for name in (_FIRST_JAVA_OPTIONS, _JAVA_OPTIONS))
     options = submit_options(writes=_CLASS_PATH not in settings, brief=brief, more=more)
     try:
-        return _launched(conf, options), writes_archive(options)
+        return _launch_jvm(conf, options), writes_archive(options)
     except PySparkRuntimeError:
         if not options:
             raise
-        gateway = _launched(conf, {})  # this Java does not accept the options, or the archive is damaged
+        gateway = _launch_jvm(conf, {})  # this Java does not accept the options, or the archive is damaged
         forget_archive()
         return gateway, False
 
 
-def _launched(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:
+def _launch_jvm(conf: SparkConf, options: Mapping[str, str]) -> JavaGateway:
     """Start a JVM whose output is filtered. `options`: environment variables for it."""
     reader, writer = os.pipe()
-    relay = threading.Thread(target=_relay, args=(os.fdopen(reader, "rb"),), name="jvm-stderr", daemon=True)
+    relay = threading.Thread(target=_relay_lines, args=(os.fdopen(reader, "rb"),), name="jvm-stderr", daemon=True)
     relay.start()
     try:
-        with _environment(options):
+        with _with_environment(options):
             gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         _kill_processes_that_write_to(writer)
@@ -308,7 +308,7 @@ def _kill_processes_that_write_to(writer: int) -> None:
 
 
 @contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
+def _with_environment(more: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for the block. A JVM that pyspark starts inherits only the environment."""
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
@@ -334,7 +334,7 @@ def _locale_of_names() -> Mapping[str, str]:
     return {"LC_ALL": "C.UTF-8"}
 
 
-def _relay(lines: IO[bytes]) -> None:
+def _relay_lines(lines: IO[bytes]) -> None:
     """Copy the JVM's output to standard error until it ends, without NOISE."""
     with lines:
         for line in lines:
@@ -342,14 +342,14 @@ def _relay(lines: IO[bytes]) -> None:
                 os.write(2, line)
 
 
-def _quiet(chosen: Mapping[str, str]) -> Mapping[str, str]:
+def _quiet_options(chosen: Mapping[str, str]) -> Mapping[str, str]:
     """The option that limits Spark's log to errors from the JVM's first line on.
 
     The user's JVM options come later and win.
 
     Empty with TUSSOCK_DEBUG, or if the package is inside an archive.
     """
-    if debugging() or not LOGGING.is_file():
+    if wants_debugging() or not LOGGING.is_file():
         return {}
     return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {chosen.get(_JAVA_OPTIONS, '')}".rstrip()}
 
@@ -377,7 +377,7 @@ def zone_of(session: SparkSession) -> str:
 
 
 @contextmanager
-def active(session: SparkSession) -> Iterator[None]:
+def activated_session(session: SparkSession) -> Iterator[None]:
     """Make this the active session of the JVM's thread inside the block, then restore the previous one.
 
     Spark's parser takes its settings (ANSI mode, the time zone of literals) from the active session.

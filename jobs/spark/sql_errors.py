@@ -63,7 +63,7 @@ def _offset_in(text: str, source: SourceText) -> int | None:
     """The offset in `source` of the place in Spark's message."""
     for shape in _PLACES:
         if (match := shape.search(text)) is not None:
-            return source.offset(int(match[1]), int(match[2]) + (0 if shape is _PLACES[2] else 1))
+            return source.offset_of_place(int(match[1]), int(match[2]) + (0 if shape is _PLACES[2] else 1))
     return None
 
 
@@ -82,7 +82,7 @@ def _functions_like(quoted: str) -> str:
 
 
 @contextmanager
-def translated(source: SourceText) -> Iterator[None]:
+def translating_errors(source: SourceText) -> Iterator[None]:
     """Translate Spark's errors inside the block into SqlError.
 
     Also silences the loggers that print them with a JVM stack trace.
@@ -105,7 +105,7 @@ def translated(source: SourceText) -> Iterator[None]:
         kind, message = java_failure(err)
         if _SAID.match(message):
             raise sql_error(source, begin, message) from err
-        raise SparkFailedError(kind, message, source.place(begin), source.caret(begin)) from err
+        raise SparkFailedError(kind, message, source.place_at(begin), source.line_with_caret(begin)) from err
     finally:
         for logger, was_disabled in zip(loggers, were_disabled, strict=True):
             logger.disabled = was_disabled

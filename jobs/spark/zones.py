@@ -23,7 +23,7 @@ def rules_of_jvm(spark: SparkSession, name: str) -> ZoneRules:
     with _lock:
         known = _read.setdefault(gateway, {})
         if name not in known:
-            known[name] = _rules(gateway.jvm, name)
+            known[name] = _rules_of_zone(gateway.jvm, name)
         return known[name]
 
 
@@ -36,13 +36,13 @@ def ruled_by_jvm(spark: SparkSession, zone: str) -> RuledZone:
         return RuledZone(zone)
     found = rules_of_jvm(spark, name_of(zone))
     if not digest_of(zone):
-        return found.ruled
+        return found.ruled_zone
     if found.digest != digest_of(zone):
-        raise ZoneRulesDifferError.between(rules_of(zone), found)
+        raise ZoneRulesDifferError.of_rules(rules_of(zone), found)
     return RuledZone(zone)
 
 
-def _rules(jvm: Any, name: str) -> ZoneRules:
+def _rules_of_zone(jvm: Any, name: str) -> ZoneRules:
     version = jvm.java.lang.System.getProperty("java.version")
     try:
         rules = getattr(jvm, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(name).getRules()
@@ -52,10 +52,10 @@ def _rules(jvm: Any, name: str) -> ZoneRules:
     stream = jvm.java.io.ObjectOutputStream(bytes_of)
     stream.writeObject(rules)
     stream.close()
-    origin = f"Java {version}, tz database {_database(jvm)}"
+    origin = f"Java {version}, tz database {_database_version(jvm)}"
     return rules_in(serialized_rules(bytes(bytes_of.toByteArray())), name, origin)
 
 
-def _database(jvm: Any) -> str:
+def _database_version(jvm: Any) -> str:
     """The version of the JVM's tz database, such as 2026a."""
     return str(getattr(jvm, "java.time.zone.ZoneRulesProvider").getVersions("UTC").lastKey())

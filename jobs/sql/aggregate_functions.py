@@ -59,11 +59,11 @@ def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
     function = node.aggregateFunction()
     name = function.productPrefix()
     if name == "HyperLogLogPlusPlus":
-        return _sketch(name, function, jvm)
+        return _parts_of_sketch(name, function, jvm)
     if name == "ApproximatePercentile":
         return _approximate_percentile(function)
     if name == "ListAgg":
-        return _listagg(name, function, node.isDistinct())
+        return _parts_of_listagg(name, function, node.isDistinct())
     read = _READERS.get(name)
     if read is None:
         return Parts(name, list(items(function.children())))
@@ -87,10 +87,10 @@ def _is_the_only_one(node: JavaObject) -> bool:
     )
 
 
-def _first(name: str, function: JavaObject) -> Parts:
+def _parts_of_first(name: str, function: JavaObject) -> Parts:
     # Before RESPECT NULLS came to collect_list and collect_set, they had no such field and ignored nulls.
     has_choice = "ignoreNulls" in items(function.productElementNames().toSeq())
-    return Parts(name, [function.child()], (("ignoreNulls", _boolean(not has_choice or function.ignoreNulls())),))
+    return Parts(name, [function.child()], (("ignoreNulls", _boolean_text(not has_choice or function.ignoreNulls())),))
 
 
 def _first_by(name: str, function: JavaObject) -> Parts:
@@ -102,7 +102,7 @@ def _first_by(name: str, function: JavaObject) -> Parts:
     )
 
 
-def _mode(name: str, function: JavaObject) -> Parts:
+def _parts_of_mode(name: str, function: JavaObject) -> Parts:
     """mode(x).
 
     Among equally frequent values, Spark picks by its reversed order (`true`: the least), or leaves the choice open.
@@ -113,14 +113,14 @@ def _mode(name: str, function: JavaObject) -> Parts:
     )
 
 
-def _percentile(name: str, function: JavaObject) -> Parts:
+def _parts_of_percentile(name: str, function: JavaObject) -> Parts:
     args = [function.child()]
     if name == "Percentile":
         frequency = function.frequencyExpression()
         args += [] if frequency.productPrefix() == "Literal" and frequency.value() == 1 else [frequency]
     value = function.percentageExpression().eval(None)
     percentages = [value] if isinstance(value, float) else list(value.toDoubleArray())
-    params = (("percentages", ",".join(map(repr, percentages))), ("reverse", _boolean(function.reverse())))
+    params = (("percentages", ",".join(map(repr, percentages))), ("reverse", _boolean_text(function.reverse())))
     return Parts(name, args, params)
 
 
@@ -140,7 +140,7 @@ def _approximate_percentile(function: JavaObject) -> Parts:
     )
 
 
-def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
+def _parts_of_sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
     """approx_count_distinct: the number of hash bits that choose a register, and Spark's correction tables.
 
     The view stores the tables, so that another Spark release does not change it.
@@ -153,7 +153,7 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
     return Parts(name, [function.child()], tuple(params))
 
 
-def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
+def _parts_of_listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
     """listagg.
 
     Distinct values are sorted by value, or by the second argument, which is their value before the cast to text.
@@ -172,17 +172,17 @@ def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
     return Parts(name, args, (("delimiter", text),), order)
 
 
-def _boolean(value: bool) -> str:
+def _boolean_text(value: bool) -> str:
     return str(value).lower()
 
 
 _READERS: dict[str, Callable[[str, JavaObject], Parts]] = {
-    "First": _first,
-    "Last": _first,
-    "CollectList": _first,
-    "CollectSet": _first,
+    "First": _parts_of_first,
+    "Last": _parts_of_first,
+    "CollectList": _parts_of_first,
+    "CollectSet": _parts_of_first,
     "MaxMinByK": _first_by,
-    "Mode": _mode,
-    "Percentile": _percentile,
-    "PercentileDisc": _percentile,
+    "Mode": _parts_of_mode,
+    "Percentile": _parts_of_percentile,
+    "PercentileDisc": _parts_of_percentile,
 }

@@ -14,7 +14,7 @@ from tussock.jobs.logical.nodes import Field, Literal
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateTable, Default
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, seq_of
@@ -112,7 +112,7 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
     what = f"the default of column {field.name!r}"
     inner = SourceText(sql)
     try:
-        with translated(inner):
+        with translating_errors(inner):
             expr = sandbox.parser().parseExpression(sql)
             if has_subquery(sandbox, expr):
                 raise sql_error(source, offset, f"{what} is a subquery; a default may not read rows")
@@ -132,7 +132,7 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
                 raise unfit_value(source, table, 0, sql, offset)
             constant = ExpressionWalk(sandbox, inner).expression(folded, {})
     except SqlError as err:
-        if err.place is not None and err.excerpt == source.caret(offset):
+        if err.place is not None and err.excerpt == source.line_with_caret(offset):
             raise
         raise sql_error(source, offset, f"{what}: {err.reason}") from err
     assert isinstance(constant, Literal)

@@ -23,7 +23,7 @@ from tussock.jobs.logical.statements import (
     Query,
     RelationAt,
 )
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
 from tussock.jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
@@ -100,7 +100,7 @@ class Binder:
         """
         self.notes = []
         with self._sandbox.active():
-            return self._bind(SourceText(text, start), epochs)
+            return self._bind_source(SourceText(text, start), epochs)
 
     def bind_frame(self, name: str, analyzed: JavaObject, leaves: Mapping[int, str], if_not_exists: bool) -> CreateView:
         """A view that maintains a DataFrame's query.
@@ -137,9 +137,9 @@ class Binder:
             raise UnsupportedQueryError("its query", "it was made from a DataFrame, so its SELECT is unknown")
         source, header = SourceText(sql), ViewHeader(name, False, True, tuple(columns) or None, 0)
         with self._sandbox.active():
-            return self._view(source, header) if materialized else self._plain_view(source, header)
+            return self._bind_view(source, header) if materialized else self._plain_view(source, header)
 
-    def _bind(self, source: SourceText, epochs: Epochs | None) -> Bound:
+    def _bind_source(self, source: SourceText, epochs: Epochs | None) -> Bound:
         cursor = Cursor(source)
         if not cursor.tokens:
             raise SqlError("the statement is empty")
@@ -150,10 +150,10 @@ class Binder:
             raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
         if cursor.tokens[0].text.upper() in _READS or cursor.comes("CREATE", "TABLE"):
             source, at = at_their_epochs(self._sandbox, source, epochs)
-            return _with_epochs(self._statement(source, Cursor(source)), at)
-        return self._statement(source, cursor)
+            return _with_epochs(self._bind_statement(source, Cursor(source)), at)
+        return self._bind_statement(source, cursor)
 
-    def _statement(self, source: SourceText, cursor: Cursor) -> Bound:
+    def _bind_statement(self, source: SourceText, cursor: Cursor) -> Bound:
         if cursor.accept("INSERT"):
             return bind_insert(self._sandbox, source)
         if cursor.accept("UPDATE"):
@@ -171,27 +171,27 @@ class Binder:
         if cursor.accept("COMMENT", "ON"):
             return bind_comment(self._sandbox, cursor)
         if cursor.accept("CREATE"):
-            return self._create(source, cursor)
+            return self._bind_create(source, cursor)
         if cursor.accept("DROP"):
-            return self._drop(cursor)
+            return self._bind_drop(cursor)
         if cursor.accept("SHOW"):
             return read_show(cursor)
         if cursor.accept("DESCRIBE") or cursor.accept("DESC"):
             return read_describe(cursor)
         if cursor.accept("EXPLAIN"):
-            return self._explain(source, cursor)
+            return self._bind_explain(source, cursor)
         if cursor.tokens[0].text.upper() in _QUERY_WORDS:
-            return self._query(source)
+            return self._bind_query(source)
         raise cursor.error(
             "expected SELECT, WITH, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or "
             "EXPLAIN"
         )
 
-    def _create(self, source: SourceText, cursor: Cursor) -> Bound:
+    def _bind_create(self, source: SourceText, cursor: Cursor) -> Bound:
         or_replace = cursor.accept("OR", "REPLACE")
         if cursor.accept("MATERIALIZED"):
             cursor.expect("VIEW")
-            return self._view(source, read_view(cursor, or_replace))
+            return self._bind_view(source, read_view(cursor, or_replace))
         if cursor.accept("VIEW"):
             return self._plain_view(source, read_view(cursor, or_replace))
         if cursor.accept("FUNCTION"):
@@ -201,15 +201,15 @@ class Binder:
                 "OR REPLACE is for views and functions: the rows of a table or source cannot be computed again"
             )
         if cursor.accept("SOURCE"):
-            return self._source(source, cursor)
+            return self._bind_source_ddl(source, cursor)
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
         raise cursor.error(
             "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION"
         )
 
-    def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
-        select = source.part(header.select)
+    def _bind_view(self, source: SourceText, header: ViewHeader) -> CreateView:
+        select = source.take_part(header.select)
         refuse_epochs(self._sandbox, select, "a materialized view")
         plan = bind_view(self._sandbox, select, header.columns, self.notes)
         uses = self._sandbox.plain_views(select)
@@ -224,7 +224,7 @@ class Binder:
         )
 
     def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
-        select = source.part(header.select)
+        select = source.take_part(header.select)
         refuse_epochs(self._sandbox, select, "a view")
         analyzed = self._sandbox.analyze(select, self._sandbox.parse_query(select)).queryExecution().analyzed()
         own = [(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output())]
@@ -241,42 +241,42 @@ class Binder:
                     f"two columns of the {of} are named {twice[0]!r}; rename one of them with AS",
                 )
         fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
-        uses = tuple(r.name for r in self._sandbox.mentioned(select))
+        uses = tuple(r.name for r in self._sandbox.relations_mentioned(select))
         sql = source.text[header.select :]
         return CreatePlainView(
             header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists, header.or_replace
         )
 
-    def _drop(self, cursor: Cursor) -> Drop:
+    def _bind_drop(self, cursor: Cursor) -> Drop:
         """DROP VIEW drops both kinds of views."""
         drop = read_drop(cursor)
         relation = self._sandbox.relations.get(drop.name)
         plain = drop.kind is RelationKind.VIEW and relation is not None and relation.kind is RelationKind.PLAIN_VIEW
         return msgspec.structs.replace(drop, kind=RelationKind.PLAIN_VIEW) if plain else drop
 
-    def _explain(self, source: SourceText, cursor: Cursor) -> Explain:
+    def _bind_explain(self, source: SourceText, cursor: Cursor) -> Explain:
         if cursor.accept("CREATE"):
             cursor.expect("MATERIALIZED", "VIEW")
-            view = self._view(source, read_view(cursor))
+            view = self._bind_view(source, read_view(cursor))
             return Explain(view.name, view.sql, view.plan, tuple(self.notes))
-        select = source.part(cursor.offset)
+        select = source.take_part(cursor.offset)
         refuse_epochs(self._sandbox, select, "a materialized view")
         return Explain(
             None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes)
         )
 
-    def _query(self, source: SourceText) -> Query:
+    def _bind_query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()
         fields = tuple(Field(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output()))
-        return Query(source, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
+        return Query(source, tuple(r.name for r in self._sandbox.relations_mentioned(source)), fields)
 
-    def _source(self, source: SourceText, cursor: Cursor) -> CreateSource:
+    def _bind_source_ddl(self, source: SourceText, cursor: Cursor) -> CreateSource:
         header = read_source(cursor, self._formats, self._without_path)
         fields: tuple[Field, ...] = ()
         if header.columns is not None:
             begin, end = header.columns
-            columns = source.part(begin, end)
-            with translated(columns):
+            columns = source.take_part(begin, end)
+            with translating_errors(columns):
                 schema = self._sandbox.parser().parseTableSchema(columns.for_spark)
             fields = declared_fields(source, begin, [(f.name(), f.dataType()) for f in schema.fields()])
         return CreateSource(header.name, header.format, fields, header.options, header.if_not_exists)

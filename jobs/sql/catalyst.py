@@ -25,7 +25,7 @@ from tussock.jobs.logical.nodes import (
     Project,
 )
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.filters_below import below_expands
@@ -46,7 +46,7 @@ from tussock.jobs.sql.plan_nodes import (  # noqa: F401 - importing them registe
 )
 from tussock.jobs.sql.plan_nodes.refused import REASONS
 from tussock.jobs.sql.plan_nodes.walk import PlanWalk
-from tussock.jobs.sql.prune import prune
+from tussock.jobs.sql.prune import prune_scans
 from tussock.jobs.sql.refusals import refuse_unstable
 from tussock.jobs.sql.sandbox import Sandbox, items
 from tussock.jobs.sql.spark_text import TWICE_NAMED, NoTextError, SparkText
@@ -84,7 +84,7 @@ def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None
     fields = _view_fields(written, execution, names)
     if has_clock(sandbox, execution.analyzed()):
         source, execution = analyzed_with_moment(sandbox, source, execution.analyzed())
-    return _kept(sandbox, source, execution, fields, notes)
+    return _plan_of_execution(sandbox, source, execution, fields, notes)
 
 
 def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> Plan:
@@ -101,14 +101,14 @@ def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> 
             "now(), or the date of today, in a DataFrame",
             "only the text of a SELECT can name it; create the view by SQL",
         )
-    with translated(source):
+    with translating_errors(source):
         execution = (
             sandbox.java("org.apache.spark.sql.classic.Dataset")
             .ofRows(sandbox.session._jsparkSession, analyzed)
             .queryExecution()
         )
     try:
-        return _kept(sandbox, source, execution, _view_fields(walk, execution, None), notes)
+        return _plan_of_execution(sandbox, source, execution, _view_fields(walk, execution, None), notes)
     except SqlError as err:
         if err.place is None:
             raise
@@ -121,7 +121,7 @@ def text_of_dataframe(sandbox: Sandbox, analyzed: JavaObject, plan: Plan) -> str
     It is bound again to be sure. None if none is found.
     """
     try:
-        text = FrameText(sandbox).text(analyzed)
+        text = FrameText(sandbox).select_text(analyzed)
         again = _bind_view(sandbox, SourceText(text), None, [])
     except (NoTextError, SqlError, Py4JError):  # Py4JError: a node has another shape than its name suggests
         return None
@@ -134,14 +134,14 @@ def _without_places(value: object) -> object:
     return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _kept(
+def _plan_of_execution(
     sandbox: Sandbox, source: SourceText, execution: JavaObject, fields: tuple[Field, ...], notes: list[str]
 ) -> Plan:
     """The plan of a view with these columns, from its QueryExecution (JVM)."""
     expressions = ExpressionWalk(
         sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed())
     )
-    with translated(source):
+    with translating_errors(source):
         optimized = execution.optimizedPlan()
     walk = PlanWalk(expressions, notes, limit.order_of(optimized))
     bound = walk.bind(optimized)
@@ -150,7 +150,7 @@ def _kept(
             f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please "
             "report this query"
         )
-    plan = prune(below_expands(bound.plan))
+    plan = prune_scans(below_expands(bound.plan))
     if plan.fields != fields:  # the optimizer drops aliases that it considers redundant
         plan = Project(plan, tuple(Column(i, f.type) for i, f in enumerate(fields)), fields)
     return plan
@@ -166,7 +166,7 @@ def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, wit
     execution = frame.queryExecution()
     walk = ExpressionWalk(sandbox, source, within)
     refuse_unstable(walk, execution.analyzed(), clock_is_fixed=True)
-    with translated(source):
+    with translating_errors(source):
         optimized = execution.optimizedPlan()
     scope = _projected_scope(walk, optimized)
     return tuple(scope[a.exprId().id()] for a in items(optimized.output()))
@@ -191,7 +191,7 @@ def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:
     if name == "Project":
         below = _projected_scope(walk, node.child())
         return {e.exprId().id(): walk.expression(e, below) for e in items(node.projectList())}
-    raise walk.refuse(node, *REASONS.get(name, (name, "only expressions over the row itself are allowed here")))
+    raise walk.refusal_of(node, *REASONS.get(name, (name, "only expressions over the row itself are allowed here")))
 
 
 def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[str] | None) -> tuple[Field, ...]:

@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tussock.jobs.logical.key_columns import require_values
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
 from tussock.jobs.logical.text_lengths import fitted_texts
-from tussock.jobs.spark.collected import collected
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.collected import collect_rows
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.refusals import refuse_unstable
@@ -36,7 +36,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.meta.catalog import KeyColumn, Relation
 from tussock.statestore.months import shown_at
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.types import arrow_type
 
 _OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, in addition to the user's
@@ -107,26 +107,26 @@ def bind_change(sandbox: Sandbox, source: SourceText, relation: Relation, parsed
     table = table_of(relation)
     within = {"UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}.get(parsed.productPrefix(), "MERGE")
     walk = ExpressionWalk(sandbox, source, within)
-    for other in sandbox.mentioned(source):
-        sandbox.frame(other)  # register their names
-    target = DataFrame(sandbox.frame(relation), sandbox.session)
+    for other in sandbox.relations_mentioned(source):
+        sandbox.dataset_of(other)  # register their names
+    target = DataFrame(sandbox.dataset_of(relation), sandbox.session)
     reads = {table.name, *sandbox.plain_views(source)}
-    with translated(source):
-        for candidates in _candidates(walk, sandbox.session, target, table, parsed):
+    with translating_errors(source):
+        for candidates in _candidate_frames(walk, sandbox.session, target, table, parsed):
             frame = candidates.frame
             for action in candidates.actions:
-                columns, exprs = _given(walk, table, action, candidates)
+                columns, exprs = _given_values(walk, table, action, candidates)
                 types = [a.dataType() for a in items(frame.select(*exprs)._jdf.queryExecution().analyzed().output())]
-                for column, value, found in zip(columns, _written(action, columns), types, strict=True):
+                for column, value, found in zip(columns, _written_values(action, columns), types, strict=True):
                     if value is not None:
                         check_value(walk, value, found, table, column)
                 if action.condition is not None:
-                    judged = frame.select(_column(walk, action.condition))._jdf.queryExecution().analyzed()
+                    judged = frame.select(_classic_column(walk, action.condition))._jdf.queryExecution().analyzed()
                     require_boolean(walk, action.condition, next(items(judged.output())).dataType())
-            analyzed = _changed(walk, table, candidates)._jdf.queryExecution().analyzed()
+            analyzed = _changed_rows(walk, table, candidates)._jdf.queryExecution().analyzed()
             refuse_unstable(walk, analyzed, clock_is_fixed=True, rows_are_logged=True)
             reads.update(sandbox.read_by(analyzed))
-    relations = tuple(r.name for r in sandbox.mentioned(source))
+    relations = tuple(r.name for r in sandbox.relations_mentioned(source))
     return BoundChange(table, source.text, source.start, relations, tuple(sorted(reads)))
 
 
@@ -147,10 +147,10 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     walk = ExpressionWalk(sandbox, source)
     with sandbox.active():
         parsed = sandbox.parse_statement(source)
-    with translated(source):
+    with translating_errors(source):
         found = [
-            (c, collected(_changed(walk, table, c, hidden=not table.key)))
-            for c in _candidates(walk, session, target, table, parsed)
+            (c, collect_rows(_changed_rows(walk, table, c, hidden=not table.key)))
+            for c in _candidate_frames(walk, session, target, table, parsed)
         ]
     schema = _stored_schema(table)
     gone, come = [schema.empty_table()], [schema.empty_table()]
@@ -160,8 +160,10 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
         # An updated row is deleted and inserted, since its key may change. Without a key, its row id puts it in its
         # place.
         leaves = {Kind.DELETE, Kind.UPDATE} if table.key else {Kind.DELETE}
-        gone.append(_without_values(table, _columns(_of_kinds(rows, candidates.actions, leaves), _OLD, schema)))
-        come.append(_columns(_of_kinds(rows, candidates.actions, {Kind.UPDATE, Kind.INSERT}), _NEW, schema))
+        gone.append(
+            _without_values(table, _columns_of_struct(_of_kinds(rows, candidates.actions, leaves), _OLD, schema))
+        )
+        come.append(_columns_of_struct(_of_kinds(rows, candidates.actions, {Kind.UPDATE, Kind.INSERT}), _NEW, schema))
     puts, leaving = pa.concat_tables(come), pa.concat_tables(gone)
     require_values(table, puts)
     puts = fitted_texts(table, puts)
@@ -178,7 +180,7 @@ def _of_kinds(rows: pa.Table, actions: Sequence[MergeBranch], kinds: set[Kind]) 
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
-def _candidates(
+def _candidate_frames(
     walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject
 ) -> list[Candidates]:
     """The frames of a statement with their actions.
@@ -187,15 +189,15 @@ def _candidates(
     """
     kind = parsed.productPrefix()
     if kind in ("UpdateTable", "DeleteFromTable"):
-        rows = _named(target, table, parsed.table())
+        rows = _frame_under_name(target, table, parsed.table())
         if kind == "UpdateTable":
             condition = option_of(parsed.condition())
             columns, values = assignments_of(walk, table, parsed.assignments())
             action = MergeBranch(Kind.UPDATE, None, tuple(columns), tuple(values))
         else:
             condition, action = parsed.condition(), MergeBranch(Kind.DELETE, None)
-        return [Candidates(rows if condition is None else rows.filter(_column(walk, condition)), (action,))]
-    rows = _named(target, table, parsed.targetTable())
+        return [Candidates(rows if condition is None else rows.filter(_classic_column(walk, condition)), (action,))]
+    rows = _frame_under_name(target, table, parsed.targetTable())
     made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(
         session._jsparkSession, parsed.sourceTable()
     )
@@ -208,10 +210,10 @@ def _candidates(
         case _:
             name = _SOURCE
     source = DataFrame(made, session).alias(name)
-    on = _column(walk, parsed.mergeCondition())
-    matched = tuple(_action(walk, table, a) for a in items(parsed.matchedActions()))
-    inserts = tuple(_action(walk, table, a) for a in items(parsed.notMatchedActions()))
-    alone = tuple(_action(walk, table, a) for a in items(parsed.notMatchedBySourceActions()))
+    on = _classic_column(walk, parsed.mergeCondition())
+    matched = tuple(_merge_branch(walk, table, a) for a in items(parsed.matchedActions()))
+    inserts = tuple(_merge_branch(walk, table, a) for a in items(parsed.notMatchedActions()))
+    alone = tuple(_merge_branch(walk, table, a) for a in items(parsed.notMatchedBySourceActions()))
     found = []
     if matched:
         found.append(Candidates(rows.join(source, on, "inner"), matched, name, pairs=True))
@@ -222,15 +224,15 @@ def _candidates(
     return found
 
 
-def _named(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataFrame:
+def _frame_under_name(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataFrame:
     """The table's rows under the statement's name for it, with the whole row as an additional struct column."""
-    whole = F.struct(*(F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(target.columns)))
-    visible = [F.col(quoted(f.name)) for f in table.fields]
+    whole = F.struct(*(F.col(quote_name(c)).alias(f"c{i}") for i, c in enumerate(target.columns)))
+    visible = [F.col(quote_name(f.name)) for f in table.fields]
     name = relation.alias() if relation.productPrefix() == "SubqueryAlias" else table.name
     return target.select(*visible, whole.alias(_OLD)).alias(name)
 
 
-def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> MergeBranch:
+def _merge_branch(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> MergeBranch:
     condition = option_of(action.condition())
     match action.productPrefix():
         case "DeleteAction":
@@ -246,14 +248,14 @@ def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> Mer
             )
 
 
-def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
+def _changed_rows(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
     """One row per candidate: `__action` (the index of the action, -1: none), and the structs `__old` and `__new`.
 
     The structs have the table's stored columns c0, c1, …; with `hidden`, a row id is the last one.
     """
     which = F.lit(_NOTHING)
     for number, action in reversed(list(enumerate(candidates.actions))):
-        applies = F.lit(True) if action.condition is None else _column(walk, action.condition)
+        applies = F.lit(True) if action.condition is None else _classic_column(walk, action.condition)
         which = F.when(applies, F.lit(number)).otherwise(which)
     decided = candidates.frame.withColumn(_ACTION, which)
     width = len(table.fields)
@@ -262,7 +264,7 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
     for number, action in enumerate(candidates.actions):
         if action.kind is Kind.DELETE:
             continue
-        columns, exprs = _given(walk, table, action, candidates)
+        columns, exprs = _given_values(walk, table, action, candidates)
         for column, expr in zip(columns, exprs, strict=True):
             cases[column].append((number, expr))
     new = []
@@ -279,7 +281,7 @@ def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, h
     return decided.select(F.col(_ACTION), (F.col(_OLD) if has_old else nothing).alias(_OLD), F.struct(*new).alias(_NEW))
 
 
-def _given(
+def _given_values(
     walk: ExpressionWalk, table: CreateTable, action: MergeBranch, candidates: Candidates
 ) -> tuple[tuple[int, ...], list[Column]]:
     """The columns to which an action gives values, and the values. For an INSERT, all columns."""
@@ -287,23 +289,23 @@ def _given(
         return (), []
     if action.star:
         return tuple(range(len(table.fields))), [
-            F.col(f"{quoted(candidates.source)}.{quoted(f.name)}") for f in table.fields
+            F.col(f"{quote_name(candidates.source)}.{quote_name(f.name)}") for f in table.fields
         ]
     columns = action.columns
-    exprs = [_column(walk, v) for v in action.values]
+    exprs = [_classic_column(walk, v) for v in action.values]
     if action.kind is Kind.INSERT:
         missing = tuple(i for i in range(len(table.fields)) if i not in columns)
         columns = (*columns, *missing)
-        exprs += [_column(walk, default_expression(walk.sandbox, table, i)) for i in missing]
+        exprs += [_classic_column(walk, default_expression(walk.sandbox, table, i)) for i in missing]
     return columns, exprs
 
 
-def _written(action: MergeBranch, columns: Sequence[int]) -> list[JavaObject | None]:
-    """The values of `_given` as written in the statement. None for values that it does not contain."""
+def _written_values(action: MergeBranch, columns: Sequence[int]) -> list[JavaObject | None]:
+    """The values of `_given_values` as written in the statement. None for values that it does not contain."""
     return [*action.values, *[None] * (len(columns) - len(action.values))]
 
 
-def _column(walk: ExpressionWalk, expr: JavaObject) -> Column:
+def _classic_column(walk: ExpressionWalk, expr: JavaObject) -> Column:
     return ClassicColumn(column_of(walk.sandbox, expr))
 
 
@@ -319,7 +321,7 @@ def require_one_row_a_key(table: CreateTable, changed: pa.Table, live: pa.Boolea
     """
     if not table.key:
         return
-    keys = _identities(table, changed.drop_columns([OP]))
+    keys = _row_identities(table, changed.drop_columns([OP]))
     goes = pc.less(changed[OP], 0)
     put = keys.filter(pc.invert(goes))
     counted = pa.table({"key": put}).group_by("key", use_threads=False).aggregate([([], "count_all")])
@@ -336,10 +338,10 @@ def _stored_schema(table: CreateTable) -> pa.Schema:
     return pa.schema([(f"c{i}", t) for i, t in enumerate(types if table.key else [*types, pa.int64()])])
 
 
-def _columns(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
+def _columns_of_struct(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     """The fields of a struct column as a table."""
     whole = rows[name].combine_chunks()
-    return conformed(pa.table(whole.flatten(), schema.names), schema)
+    return conform_rows(pa.table(whole.flatten(), schema.names), schema)
 
 
 def _without_values(table: CreateTable, rows: pa.Table) -> pa.Table:
@@ -349,7 +351,7 @@ def _without_values(table: CreateTable, rows: pa.Table) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-def _identities(table: CreateTable, rows: pa.Table) -> pa.BinaryArray:
+def _row_identities(table: CreateTable, rows: pa.Table) -> pa.BinaryArray:
     """Keys (or row ids) as bytes that are equal if the keys are equal, including -0.0 and NaN."""
     columns = [rows.column(k) for k in table.key or (len(table.fields),)]
     places = tuple(KeyColumn(i) for i in range(len(columns)))
@@ -361,8 +363,8 @@ def _single_pairs(table: CreateTable, actions: Sequence[MergeBranch], rows: pa.T
 
     As in Spark, rows with several matches are allowed only if the only action is an unconditional DELETE.
     """
-    old = _columns(rows, _OLD, _stored_schema(table))
-    numbered = pa.table({"key": _identities(table, old), "at": pa.array(np.arange(rows.num_rows))})
+    old = _columns_of_struct(rows, _OLD, _stored_schema(table))
+    numbered = pa.table({"key": _row_identities(table, old), "at": pa.array(np.arange(rows.num_rows))})
     counted = numbered.group_by("key", use_threads=False).aggregate([("at", "min"), ("at", "count")])
     twice = counted.filter(pc.greater(counted["at_count"], 1))
     if twice.num_rows == 0:

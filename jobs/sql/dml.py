@@ -24,9 +24,9 @@ from tussock.jobs.logical.statements import (
     append_only_refusal,
 )
 from tussock.jobs.logical.text_lengths import fitted_texts
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 from tussock.jobs.spark.release import replaces_rows
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.sql.assign import (
     assignments_of,
     begin_of,
@@ -48,7 +48,7 @@ from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.grammar import Cursor
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from tussock.statestore.meta.catalog import Relation, RelationKind
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.types import arrow_type
 
 
@@ -75,12 +75,12 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
         cursor.expect("BY", "NAME")
     if not parsed.partitionSpec().isEmpty() or parsed.ifPartitionNotExists() or replaces_rows(parsed):
         raise cursor.error("tables have no partitions; expected INSERT INTO table [(column, …)] VALUES … or SELECT …")
-    select = source.part(cursor.offset)
+    select = source.take_part(cursor.offset)
     with sandbox.files_readable():
         query = values_of_table(ExpressionWalk(sandbox, select), parsed.query(), table, named)
         frame = sandbox.analyze(select, query)
     output = [a.name() for a in items(frame.queryExecution().analyzed().output())]
-    targets = _targets(source, cursor.offset, table, output if parsed.byName() else named, len(output))
+    targets = _target_columns(source, cursor.offset, table, output if parsed.byName() else named, len(output))
     return bind_rows(sandbox, select, frame, query, table, targets)
 
 
@@ -106,12 +106,12 @@ def bind_rows(
         if not (found.catalogString() == "string" and gives_literals(query, i)):
             check_assignable(sandbox, source, source.begin, found, table, target)
     reads = sandbox.read_by(analyzed)
-    relations = tuple(r.name for r in sandbox.mentioned(source)) if reads else ()
+    relations = tuple(r.name for r in sandbox.relations_mentioned(source)) if reads else ()
     into = BoundInsertSelect(table, targets, source.text[source.begin : source.end], relations, reads)
     if reads:
         return msgspec.structs.replace(into, reads=(*reads, *sandbox.plain_views(source)))
     offset_of = partial(cell_offset, ExpressionWalk(sandbox, source), query)
-    with translated(source):
+    with translating_errors(source):
         return BoundInsert(table.name, rows_to_insert(DataFrame(frame, sandbox.session), into, source, offset_of))
 
 
@@ -139,7 +139,7 @@ def rows_to_insert(
     renamed = frame.toDF(*(f"c{i}" for i in range(len(into.targets))))
     try:
         casts = (f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, table.fields, strict=True)))
-        found = collected(renamed.selectExpr(*casts))
+        found = collect_rows(renamed.selectExpr(*casts))
     except PySparkException as err:
         if (unfit := _unfit_value(renamed, into)) is None:
             raise
@@ -147,7 +147,7 @@ def rows_to_insert(
         offset = None if offset_of is None else offset_of(row, column)
         raise unfit_value(source or SourceText(into.select), table, into.targets[column], value, offset) from err
     schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in table.fields])
-    rows = conformed(found, schema)
+    rows = conform_rows(found, schema)
     require_values(table, rows)
     return fitted_texts(table, rows)
 
@@ -229,7 +229,7 @@ def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
 
 def _calls_python(sandbox: Sandbox, source: SourceText) -> bool:
     """Whether a text may call a Python function. These run only in views."""
-    return any(r.kind is RelationKind.FUNCTION for r in sandbox.mentioned(source))
+    return any(r.kind is RelationKind.FUNCTION for r in sandbox.relations_mentioned(source))
 
 
 def _have_kernels(sandbox: Sandbox, exprs: Sequence[Expr]) -> bool:
@@ -299,10 +299,10 @@ def _bind_row_expressions(
     """
     sandbox, source, table = walk.sandbox, walk.source, table_of(relation)
     exprs = [*values, *([] if condition is None else [condition])]
-    frame = sandbox.frame(relation)
+    frame = sandbox.dataset_of(relation)
     if target.productPrefix() == "SubqueryAlias":
         frame = frame.alias(target.alias())
-    with translated(source):
+    with translating_errors(source):
         raw = frame.select(seq_of(sandbox, [column_of(sandbox, e).alias(f"c{i}") for i, e in enumerate(exprs)]))
         output = list(items(raw.queryExecution().analyzed().output()))
     found = [a.dataType() for a in output]
@@ -314,7 +314,7 @@ def _bind_row_expressions(
         require_boolean(walk, condition, found[-1])
         outputs.append(raw.col(f"c{len(columns)}"))
     try:
-        with translated(source):
+        with translating_errors(source):
             bound = bind_projection(sandbox, source, raw.select(seq_of(sandbox, outputs)), walk.within)
     except SqlError as err:
         kinds = [table.fields[column].type for column in columns]
@@ -344,7 +344,9 @@ def named_table(sandbox: Sandbox, cursor: Cursor) -> Relation:
     return relation
 
 
-def _targets(source: SourceText, offset: int, table: CreateTable, named: Sequence[str], width: int) -> tuple[int, ...]:
+def _target_columns(
+    source: SourceText, offset: int, table: CreateTable, named: Sequence[str], width: int
+) -> tuple[int, ...]:
     """The table's column for each column of the rows."""
     index = {c.name.lower(): i for i, c in enumerate(table.fields)}
     there = ", ".join(c.name for c in table.fields)

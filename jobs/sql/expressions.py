@@ -38,13 +38,13 @@ from typing import Any
 from py4j.java_gateway import JavaObject, get_field
 
 from tussock.jobs.logical.errors import UnsupportedQueryError
-from tussock.jobs.logical.expression_tree import conjunction, needs_spark
+from tussock.jobs.logical.expression_tree import join_by_and, needs_spark
 from tussock.jobs.logical.nodes import PYTHON, ROW_KEY, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.release import node_name
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.aggregate_functions import REFUSED, parts_of
-from tussock.jobs.sql.moments import micros_or_moment, moved
+from tussock.jobs.sql.moments import micros_or_moment, move_moment
 from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.sandbox import Sandbox, items, text_of
 from tussock.jobs.sql.sorted_maps import SORTING, holds_sorted_fields, sorted_value
@@ -121,7 +121,7 @@ class ExpressionWalk:
     def place_of(self, node: JavaObject) -> Place | None:
         """The place in the text of a node of a plan or expression. None if the analyzer created the node."""
         span = self.span_of(node)
-        return None if span is None else self.source.place(span[0])
+        return None if span is None else self.source.place_at(span[0])
 
     def span_of(self, node: JavaObject) -> tuple[int, int] | None:
         """The first and last character of a node's text."""
@@ -134,14 +134,16 @@ class ExpressionWalk:
             return None
         return first, int(origin.stopIndex().toString()[5:-1])
 
-    def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
+    def refusal_of(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
         """The error that rejects `node`. If `construct` is None, it is named by the user's text."""
         span = self.span_of(node)
         if span is None:
             named = node.child() if node.productPrefix() == "Alias" else node
             return UnsupportedQueryError(construct or named.productPrefix(), reason, within=self.within)
-        place, excerpt = self.source.place(span[0]), self.source.caret(span[0])
-        return UnsupportedQueryError(construct or self.source.fragment(*span), reason, place, excerpt, self.within)
+        place, excerpt = self.source.place_at(span[0]), self.source.line_with_caret(span[0])
+        return UnsupportedQueryError(
+            construct or self.source.short_fragment(*span), reason, place, excerpt, self.within
+        )
 
     def expression(self, node: JavaObject, scope: Scope) -> Expr:
         """A Catalyst expression over the columns of `scope`: one with a kernel, or a call that Spark computes.
@@ -151,15 +153,18 @@ class ExpressionWalk:
         inner = node.child() if node.productPrefix() == "Alias" else node
         if self.has_kernel is not None:  # arguments that are computed for every row in any case may need Spark
             if inner.productPrefix() in SORTING and (value := sorted_value(inner)) is not None:
-                return self._sorted(inner, self.expression(value, scope))
+                return self._sort_maps(inner, self.expression(value, scope))
             if inner.productPrefix() == "ScalaUDF" or holds_sorted_fields(inner):
-                return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
-        return self.whole(node, lambda: self.tree(node, scope), self._columns_of(scope))
+                return self.bind_call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
+        return self.bind_whole(node, lambda: self.bind_tree(node, scope), self._columns_of(scope))
 
-    def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
-        """The result of `tree` for a whole expression. If that fails or has no kernel, a call that Spark computes."""
+    def bind_whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
+        """The result of `bind_tree` for a whole expression.
+
+        If that fails or has no kernel, a call that Spark computes.
+        """
         if (collation := collation_of(name_of_type(node.dataType()))) is not None:
-            raise self.refuse(node, None, _COLLATED.format(collation))
+            raise self.refusal_of(node, None, _COLLATED.format(collation))
         try:
             expr = tree()
         except UnsupportedQueryError:
@@ -168,18 +173,18 @@ class ExpressionWalk:
         else:
             if self.has_kernel is None or self.has_kernel(expr):
                 return expr
-        return self._by_spark(node, lambda texts: texts.call(node, leaf, self.place_of(node)))
+        return self._by_spark(node, lambda texts: texts.spark_call(node, leaf, self.place_of(node)))
 
-    def condition(self, node: JavaObject, scope: Scope, joins: bool = False) -> Expr:
+    def bind_condition(self, node: JavaObject, scope: Scope, joins: bool = False) -> Expr:
         """A condition. If it has no kernel as a whole, each conjunct becomes a separate expression.
 
         In a condition that joins two relations, the sides of comparisons do too, since they may belong to different
         sides.
         """
         if self.has_kernel is None:
-            return self.tree(node, scope)
+            return self.bind_tree(node, scope)
         try:
-            if self.has_kernel(expr := self.tree(node, scope)):
+            if self.has_kernel(expr := self.bind_tree(node, scope)):
                 return expr
         except UnsupportedQueryError:
             if self._is_opaque(node, self._columns_of(scope)):
@@ -189,15 +194,15 @@ class ExpressionWalk:
             return Call(
                 "And",
                 "boolean",
-                (self.condition(node.left(), scope, joins), self.condition(node.right(), scope, joins)),
+                (self.bind_condition(node.left(), scope, joins), self.bind_condition(node.right(), scope, joins)),
             )
         if joins and name == "Not" and node.child().productPrefix() in _COMPARISONS:
-            return Call("Not", "boolean", (self.condition(node.child(), scope, joins),))
+            return Call("Not", "boolean", (self.bind_condition(node.child(), scope, joins),))
         if joins and name in _COMPARISONS:
             return Call(name, "boolean", (self.expression(node.left(), scope), self.expression(node.right(), scope)))
         return self.expression(node, scope)
 
-    def tree(self, node: JavaObject, scope: Scope) -> Expr:
+    def bind_tree(self, node: JavaObject, scope: Scope) -> Expr:
         """A Catalyst expression over the columns of `scope`, node by node. Raises UnsupportedQueryError."""
         name = node_name(node)
         if name == "AttributeReference":
@@ -205,41 +210,43 @@ class ExpressionWalk:
         if name == "ScalarSubquery" and node.exprId().id() in scope:
             return scope[node.exprId().id()]
         if self.sandbox.is_moment(node):
-            raise self.refuse(node, None, ELSEWHERE)
+            raise self.refusal_of(node, None, ELSEWHERE)
         if name == "Alias":
-            return self.tree(node.child(), scope)
+            return self.bind_tree(node.child(), scope)
         if name == "Literal":
-            return self._literal(node)
+            return self._bind_literal(node)
         if name == "Collate" and name_of_type(node.dataType()) == name_of_type(node.child().dataType()) == "string":
-            return self.tree(node.child(), scope)
+            return self.bind_tree(node.child(), scope)
         if name == _NORMALISED:
-            return self.tree(_not_normalised(node.child()), scope)
+            return self.bind_tree(_not_normalised(node.child()), scope)
         if name == "TimestampAddInterval" and node.right().dataType().catalogString() == "interval":
-            return self._moved(self.tree(node.left(), scope), node.right(), scope)
+            return self._move_moment(self.bind_tree(node.left(), scope), node.right(), scope)
         if (
             name == "Uuid" and self.within == _VIEW
         ):  # the optimizer's uuid(), for a NEAREST BY join; a user's own was rejected before
             return Call(ROW_KEY, "string", ())
         if name in SORTING and (value := sorted_value(node)) is not None:
-            return self._sorted(node, self.tree(value, scope))
+            return self._sort_maps(node, self.bind_tree(value, scope))
         if name in _LAMBDAS:  # before its arguments, which have no meaning outside
-            raise self.refuse(node, None, "functions that take lambdas have no kernel")
-        return self.call(node, tuple(self.tree(child, scope) for child in items(node.children())))
+            raise self.refusal_of(node, None, "functions that take lambdas have no kernel")
+        return self.bind_call(node, tuple(self.bind_tree(child, scope) for child in items(node.children())))
 
-    def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
+    def bind_call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
         """An inner node over arguments that were already walked. Raises UnsupportedQueryError."""
         name = node_name(node)
         if name in _TRANSPARENT:
             return args[0]
         if name in _SUBQUERIES:
-            raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
-        if name == "ScalaUDF" and (function := self.sandbox.function(text_of(node.udfName()))) is not None:
+            raise self.refusal_of(
+                node, "a subquery", "its result changes with another relation's rows; write it as a join"
+            )
+        if name == "ScalaUDF" and (function := self.sandbox.python_function(text_of(node.udfName()))) is not None:
             if self.within != _VIEW:
-                raise self.refuse(node, None, "it is the user's Python code, which runs only in materialized views")
+                raise self.refusal_of(node, None, "it is the user's Python code, which runs only in materialized views")
             which = (("name", function.name), ("digest", function.digest))
             return Call(PYTHON, function.returns, args, None, which, self.place_of(node))
         if name in _USER_CODE:
-            raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
+            raise self.refusal_of(node, None, "user-defined functions are opaque; write it in SQL functions")
         match name, args:
             case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if (
                 0 <= place < len(elements)
@@ -257,7 +264,7 @@ class ExpressionWalk:
             params = _cast_params(params, args[0].type, kind)
         return Call(name, kind, args, mode, params, self.place_of(node))
 
-    def _moved(self, moment: Expr, by: JavaObject, scope: Scope) -> Expr:
+    def _move_moment(self, moment: Expr, by: JavaObject, scope: Scope) -> Expr:
         """A moment plus an interval of months, days and microseconds: a constant, or a CASE of constants.
 
         Raises: UnsupportedQueryError.
@@ -267,15 +274,16 @@ class ExpressionWalk:
             parts = list(items(by.children()))  # condition, value, …, and the ELSE value
             values = {*range(1, len(parts), 2), len(parts) - 1}
             args = tuple(
-                self._moved(moment, p, scope) if i in values else self.tree(p, scope) for i, p in enumerate(parts)
+                self._move_moment(moment, p, scope) if i in values else self.bind_tree(p, scope)
+                for i, p in enumerate(parts)
             )
             return Call(name, moment.type, args, place=self.place_of(by))
         if name != "Literal":
-            raise self.refuse(by, None, "a computed interval of months and days has no kernel")
+            raise self.refusal_of(by, None, "a computed interval of months and days has no kernel")
         if (interval := by.value()) is None:
             return Literal(None, moment.type)
         months, days, micros = (get_field(interval, part) for part in ("months", "days", "microseconds"))
-        return moved(moment, months, days, micros, self.sandbox.time_zone)
+        return move_moment(moment, months, days, micros, self.sandbox.time_zone)
 
     def _columns_of(self, scope: Scope) -> Leaf:
         """The nodes that are columns in a text: input attributes, joined subqueries, and maps sorted as keys."""
@@ -288,14 +296,14 @@ class ExpressionWalk:
 
         return leaf
 
-    def _sorted(self, node: JavaObject, value: Expr) -> Call:
+    def _sort_maps(self, node: JavaObject, value: Expr) -> Call:
         """A value of a key with the entries of its maps in the order of their keys."""
         return Call("MapSort", name_of_type(node.dataType()), (value,), place=self.place_of(node))
 
     def _sorted_key(self, node: JavaObject, scope: Scope) -> Expr | None:
         """The sorted value, if kernels can compute it from columns."""
         try:
-            expr = self.tree(node, scope)
+            expr = self.bind_tree(node, scope)
         except (UnsupportedQueryError, KeyError):  # a lambda's variable
             return None
         return expr if self.has_kernel is not None and self.has_kernel(expr) else None
@@ -313,24 +321,24 @@ class ExpressionWalk:
                 "it mixes Python functions with functions that only Spark computes; compute one of them in another "
                 "view and read that view"
             )
-            raise self.refuse(node, None, reason)
+            raise self.refusal_of(node, None, reason)
         try:
             return write(self.texts)
         except NoTextError as err:
-            raise self.refuse(node, None, f"it has no kernel, and Spark cannot compute it either: {err}") from err
+            raise self.refusal_of(node, None, f"it has no kernel, and Spark cannot compute it either: {err}") from err
 
-    def aggregate(self, node: JavaObject, scope: Scope) -> AggCall:
+    def bind_aggregate_call(self, node: JavaObject, scope: Scope) -> AggCall:
         """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for unsupported functions."""
         parts = parts_of(node, self.sandbox.jvm)
         if parts.name in REFUSED:
-            raise self.refuse(node, None, REFUSED[parts.name])
+            raise self.refusal_of(node, None, REFUSED[parts.name])
         if parts.name not in _AGGREGATES:
-            raise self.refuse(node, None, "this aggregate cannot be maintained incrementally yet")
+            raise self.refusal_of(node, None, "this aggregate cannot be maintained incrementally yet")
         function = AggFunction(parts.name)
         if dict(parts.params).get("ignoreNulls") == "false" and (
             node.isDistinct() or function is AggFunction.COLLECT_SET
         ):
-            raise self.refuse(node, None, "NULL among distinct values is not supported; omit RESPECT NULLS")
+            raise self.refusal_of(node, None, "NULL among distinct values is not supported; omit RESPECT NULLS")
         args = tuple(self.expression(arg, scope) for arg in parts.args)
         mode = self.mode_of(node.aggregateFunction())
         condition = node.filter()
@@ -340,7 +348,7 @@ class ExpressionWalk:
         ):  # rows that the condition excludes must not be evaluated
             leaf, test = self._columns_of(scope), condition.get()
             args = tuple(
-                self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c)))  # type: ignore[misc]
+                self._by_spark(c, lambda t, c=c: t.guarded_call(test, c, leaf, self.place_of(c)))  # type: ignore[misc]
                 for c in parts.args
             )
         if function is AggFunction.COUNT and not node.isDistinct():
@@ -349,7 +357,7 @@ class ExpressionWalk:
             )  # count(1) counts rows
             if len(args) > 1:  # count(a, b) counts rows in which neither is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
-                args, where = (), conjunction(present)
+                args, where = (), join_by_and(present)
         kind = name_of_type(node.aggregateFunction().dataType())
         order = tuple(self.sort_key(key, scope) for key in parts.order)
         return AggCall(function, kind, args, mode, node.isDistinct(), where, self.place_of(node), parts.params, order)
@@ -363,14 +371,14 @@ class ExpressionWalk:
         """A node's eval mode, if it has one."""
         return self._mode_and_params(node.productPrefix(), node)[0]
 
-    def _literal(self, node: JavaObject) -> Literal:
-        return self.constant(node, node.value(), node.dataType())
+    def _bind_literal(self, node: JavaObject) -> Literal:
+        return self.bind_constant(node, node.value(), node.dataType())
 
-    def constant(self, node: JavaObject, value: Any, kind: JavaObject) -> Literal:
+    def bind_constant(self, node: JavaObject, value: Any, kind: JavaObject) -> Literal:
         """A constant of `node` in Catalyst's internal form; `kind` is its type. Raises UnsupportedQueryError."""
         name = name_of_type(kind)
-        if isinstance(physical := _physical(value, kind, name), _Unknown):
-            raise self.refuse(node, None, f"a constant of type {name}")
+        if isinstance(physical := _physical_form(value, kind, name), _Unknown):
+            raise self.refusal_of(node, None, f"a constant of type {name}")
         text = isinstance(physical, list)
         return Literal(json.dumps(physical, ensure_ascii=False, separators=(",", ":")) if text else physical, name)
 
@@ -388,7 +396,7 @@ class ExpressionWalk:
                 text = value.toString()
                 if text != "None":
                     text = text.removeprefix("Some(").removesuffix(")")
-                    found.append((param.name, self.sandbox.ruled(text) if param.name == "timeZoneId" else text))
+                    found.append((param.name, self.sandbox.zone_by_jvm(text) if param.name == "timeZoneId" else text))
             elif value is not None:
                 found.append((param.name, str(value).lower() if isinstance(value, bool) else str(value)))
         if name == "StaticInvoke":
@@ -456,7 +464,7 @@ class _Unknown:
     """A constant without a physical form."""
 
 
-def _physical(value: Any, data_type: JavaObject, kind: str) -> Any:
+def _physical_form(value: Any, data_type: JavaObject, kind: str) -> Any:
     """A constant's physical form (see logical.Literal). For nested values, lists of the forms of their parts."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -478,13 +486,13 @@ def _physical(value: Any, data_type: JavaObject, kind: str) -> Any:
         return [list(pair) for pair in zip(keys, values, strict=True)]
     if kind.startswith("struct<"):
         types = [field.dataType() for field in data_type.fields()]
-        return _all_known([_physical(value.get(i, t), t, name_of_type(t)) for i, t in enumerate(types)])
+        return _all_known([_physical_form(value.get(i, t), t, name_of_type(t)) for i, t in enumerate(types)])
     return _Unknown()
 
 
 def _physical_elements(values: JavaObject, element: JavaObject) -> Any:
     kind = name_of_type(element)
-    return _all_known([_physical(values.get(i, element), element, kind) for i in range(values.numElements())])
+    return _all_known([_physical_form(values.get(i, element), element, kind) for i in range(values.numElements())])
 
 
 def _all_known(parts: list[Any]) -> Any:

@@ -7,7 +7,7 @@ that a query reads twice. Both copies are equal after this pass, so the planner 
 
 import msgspec
 
-from tussock.jobs.logical.expression_tree import columns_of, conjunction, conjuncts, renumbered
+from tussock.jobs.logical.expression_tree import columns_of, join_by_and, renumber_columns, split_conjuncts
 from tussock.jobs.logical.nodes import Column, Expand, Expr, Filter, Join, Plan, Union
 
 
@@ -17,17 +17,17 @@ def below_expands(plan: Plan) -> Plan:
     if not (isinstance(plan, Filter) and isinstance(plan.input, Expand)):
         return plan
     expand = plan.input
-    passed = _passed(expand)
+    passed = _passed_columns(expand)
     moved, kept = list[Expr](), list[Expr]()
-    for condition in conjuncts(plan.condition):
+    for condition in split_conjuncts(plan.condition):
         if not kept and columns_of(condition) <= passed.keys():  # later ones may be guarded by the ones that stay
-            moved.append(renumbered(condition, passed))
+            moved.append(renumber_columns(condition, passed))
         else:
             kept.append(condition)
     if not moved:
         return plan
-    below = msgspec.structs.replace(expand, input=below_expands(Filter(expand.input, conjunction(moved))))
-    return Filter(below, conjunction(kept)) if kept else below
+    below = msgspec.structs.replace(expand, input=below_expands(Filter(expand.input, join_by_and(moved))))
+    return Filter(below, join_by_and(kept)) if kept else below
 
 
 def _with_inputs(plan: Plan) -> Plan:
@@ -44,7 +44,7 @@ def _with_inputs(plan: Plan) -> Plan:
             return msgspec.structs.replace(plan, input=below_expands(below))
 
 
-def _passed(expand: Expand) -> dict[int, int]:
+def _passed_columns(expand: Expand) -> dict[int, int]:
     """The columns that all projections take from one column of the input, and this column."""
     found = {}
     for place, exprs in enumerate(zip(*expand.projections, strict=True)):

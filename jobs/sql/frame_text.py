@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.sql.sandbox import Sandbox, items, option_of
-from tussock.jobs.sql.spark_text import NoTextError, literal, parameters, written
+from tussock.jobs.sql.spark_text import NoTextError, literal_text, parameters_of, write_node
 
 _JOINS = {
     "Inner": "JOIN",
@@ -58,117 +58,123 @@ class FrameText:
         self._sandbox = sandbox
         self._aliases: set[str] = set()
 
-    def text(self, analyzed: JavaObject) -> str:
+    def select_text(self, analyzed: JavaObject) -> str:
         """The SELECT. Requires: the sandbox has the relations of its leaves. Raises NoTextError."""
         output = list(items(analyzed.output()))
-        select = self._select(analyzed)
+        select = self._select_of(analyzed)
         if select.columns is None or [(n, name) for n, _, name in select.columns] != [
             (a.exprId().id(), a.name()) for a in output
         ]:
             if select.columns is not None:
-                select = self._nested(select)
-            select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in output]
-        return _rendered(select)
+                select = self._nest_select(select)
+            select.columns = [(a.exprId().id(), _column_of(select.scope, a), a.name()) for a in output]
+        return _render_select(select)
 
-    def _select(self, node: JavaObject) -> _Select:
+    def _select_of(self, node: JavaObject) -> _Select:
         name = node.productPrefix()
         if name in _PASSED:
-            return self._select(node.child())
+            return self._select_of(node.child())
         match name:
             case "LogicalRDD":
-                return self._relation(node)
+                return self._select_relation(node)
             case "Filter":
-                select = self._bare(node.child())
-                select.where.append(self._expression(node.condition(), select))
+                select = self._bare_select(node.child())
+                select.where.append(self._expression_text(node.condition(), select))
                 return select
             case "Project":
-                select = self._bare(node.child())
-                select.columns = [self._column(e, select) for e in items(node.projectList())]
+                select = self._bare_select(node.child())
+                select.columns = [self._column_text(e, select) for e in items(node.projectList())]
                 return select
             case "Aggregate":
-                select = self._bare(node.child())
-                select.group = [self._expression(e, select) for e in items(node.groupingExpressions())]
-                select.columns = [self._column(e, select) for e in items(node.aggregateExpressions())]
+                select = self._bare_select(node.child())
+                select.group = [self._expression_text(e, select) for e in items(node.groupingExpressions())]
+                select.columns = [self._column_text(e, select) for e in items(node.aggregateExpressions())]
                 return select
             case "Window":
-                select = self._bare(node.child())
-                kept = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in items(node.child().output())]
-                select.columns = [*kept, *(self._column(e, select) for e in items(node.windowExpressions()))]
+                select = self._bare_select(node.child())
+                kept = [(a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.child().output())]
+                select.columns = [*kept, *(self._column_text(e, select) for e in items(node.windowExpressions()))]
                 return select
             case "Join":
-                return self._join(node)
+                return self._select_join(node)
             case "Union":
-                return self._union(node)
+                return self._select_union(node)
             case "Distinct":
-                select = self._selected(node.child())
+                select = self._select_columns(node.child())
                 select.distinct = True
                 return select
             case "Sort":
-                select = self._bare(node.child())
-                select.order = [self._sorted(o, select) for o in items(node.order())]
+                select = self._bare_select(node.child())
+                select.order = [self._order_text(o, select) for o in items(node.order())]
                 return select
             case "GlobalLimit" | "LocalLimit" | "Offset":
-                return self._cut(node)
+                return self._select_limit(node)
             case _:
                 raise NoTextError(f"the operator {name}")
 
-    def _relation(self, node: JavaObject) -> _Select:
+    def _select_relation(self, node: JavaObject) -> _Select:
         relation = self._sandbox.relation_of(node)
         if relation is None:
             raise NoTextError("data from outside of the catalog")
-        alias = self._alias(relation.name)
-        shown = quoted(relation.name) if not _is_plain(relation.name) else relation.name
-        scope = {a.exprId().id(): f"{alias}.{_name(a.name())}" for a in items(node.output())}
+        alias = self._new_alias(relation.name)
+        shown = quote_name(relation.name) if not _is_plain(relation.name) else relation.name
+        scope = {a.exprId().id(): f"{alias}.{_name_text(a.name())}" for a in items(node.output())}
         return _Select(shown if alias == relation.name else f"{shown} AS {alias}", scope)
 
-    def _join(self, node: JavaObject) -> _Select:
+    def _select_join(self, node: JavaObject) -> _Select:
         kind = node.joinType().toString()
         if kind not in _JOINS:
             raise NoTextError(f"a join {kind}")
-        left, right = self._item(node.left(), joins=True), self._item(node.right(), joins=False)
+        left, right = self._from_item(node.left(), joins=True), self._from_item(node.right(), joins=False)
         both = _Select("", left.scope | right.scope)
         condition = option_of(node.condition())
-        on = "" if condition is None else f" ON {self._expression(condition, both)}"
+        on = "" if condition is None else f" ON {self._expression_text(condition, both)}"
         scope = left.scope if kind in _ONE_SIDED else both.scope
         return _Select(f"{left.source} {_JOINS[kind]} {right.source}{on}", scope, is_join=True)
 
-    def _union(self, node: JavaObject) -> _Select:
-        parts = [self._selected(child) for child in items(node.children())]
-        alias = self._alias("t")
+    def _select_union(self, node: JavaObject) -> _Select:
+        parts = [self._select_columns(child) for child in items(node.children())]
+        alias = self._new_alias("t")
         names = [name for _, _, name in parts[0].columns or ()]
-        scope = {a.exprId().id(): f"{alias}.{_name(n)}" for a, n in zip(items(node.output()), names, strict=True)}
-        return _Select(f"({' UNION ALL '.join(map(_rendered, parts))}) AS {alias}", scope)
+        scope = {a.exprId().id(): f"{alias}.{_name_text(n)}" for a, n in zip(items(node.output()), names, strict=True)}
+        return _Select(f"({' UNION ALL '.join(map(_render_select, parts))}) AS {alias}", scope)
 
-    def _cut(self, node: JavaObject) -> _Select:
+    def _select_limit(self, node: JavaObject) -> _Select:
         child = node.child()
         if node.productPrefix() == "GlobalLimit" and child.productPrefix() == "LocalLimit":
             node, child = child, child.child()
-        select = self._select(child)
+        select = self._select_of(child)
         if select.limit is not None or (node.productPrefix() == "Offset" and select.offset is not None):
-            select = self._nested(select)
+            select = self._nest_select(select)
         if node.productPrefix() == "Offset":
-            select.offset = self._expression(node.offsetExpr(), select)
+            select.offset = self._expression_text(node.offsetExpr(), select)
         else:
-            select.limit = self._expression(node.limitExpr(), select)
+            select.limit = self._expression_text(node.limitExpr(), select)
         return select
 
-    def _bare(self, node: JavaObject) -> _Select:
-        select = self._select(node)
-        return select if select.is_bare else self._nested(select)
+    def _bare_select(self, node: JavaObject) -> _Select:
+        select = self._select_of(node)
+        return select if select.is_bare else self._nest_select(select)
 
-    def _selected(self, node: JavaObject) -> _Select:
+    def _select_columns(self, node: JavaObject) -> _Select:
         """A SELECT with a column list."""
-        select = self._bare(node) if node.productPrefix() not in ("Project", "Aggregate") else self._select(node)
+        select = (
+            self._bare_select(node) if node.productPrefix() not in ("Project", "Aggregate") else self._select_of(node)
+        )
         if select.columns is None:
-            select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in items(node.output())]
+            select.columns = [(a.exprId().id(), _column_of(select.scope, a), a.name()) for a in items(node.output())]
         return select
 
-    def _item(self, node: JavaObject, joins: bool) -> _Select:
+    def _from_item(self, node: JavaObject, joins: bool) -> _Select:
         """A FROM item: a relation, a SELECT in parentheses, or on the left a join."""
-        select = self._select(node)
-        return select if select.is_bare and not select.where and (joins or not select.is_join) else self._nested(select)
+        select = self._select_of(node)
+        return (
+            select
+            if select.is_bare and not select.where and (joins or not select.is_join)
+            else self._nest_select(select)
+        )
 
-    def _nested(self, select: _Select) -> _Select:
+    def _nest_select(self, select: _Select) -> _Select:
         """A SELECT over the existing one."""
         if select.columns is None:
             select.columns = [
@@ -180,12 +186,13 @@ class FrameText:
             times = names[name.lower()] = names.get(name.lower(), 0) + 1
             columns.append((number, text, name if times == 1 else f"{name}_{times}"))
         select.columns = columns
-        alias = self._alias("t")
+        alias = self._new_alias("t")
         return _Select(
-            f"({_rendered(select)}) AS {alias}", {number: f"{alias}.{_name(name)}" for number, _, name in columns}
+            f"({_render_select(select)}) AS {alias}",
+            {number: f"{alias}.{_name_text(name)}" for number, _, name in columns},
         )
 
-    def _alias(self, wanted: str) -> str:
+    def _new_alias(self, wanted: str) -> str:
         alias, n = wanted, 1
         while alias in self._aliases:
             n += 1
@@ -193,28 +200,28 @@ class FrameText:
         self._aliases.add(alias)
         return alias
 
-    def _column(self, node: JavaObject, select: _Select) -> tuple[int, str, str]:
-        return node.exprId().id(), self._expression(node, select), str(node.name())
+    def _column_text(self, node: JavaObject, select: _Select) -> tuple[int, str, str]:
+        return node.exprId().id(), self._expression_text(node, select), str(node.name())
 
-    def _expression(self, node: JavaObject, select: _Select) -> str:
+    def _expression_text(self, node: JavaObject, select: _Select) -> str:
         name = node.productPrefix()
         match name:
             case "AttributeReference":
-                return _of(select.scope, node)
+                return _column_of(select.scope, node)
             case "Alias":
-                return self._expression(node.child(), select)
+                return self._expression_text(node.child(), select)
             case "Literal":
-                return literal(node)
+                return literal_text(node)
             case "AggregateExpression":
                 function = node.aggregateFunction()
-                args = ", ".join(self._expression(a, select) for a in items(function.children()))
+                args = ", ".join(self._expression_text(a, select) for a in items(function.children()))
                 where = option_of(node.filter())
-                kept = "" if where is None else f" FILTER (WHERE {self._expression(where, select)})"
+                kept = "" if where is None else f" FILTER (WHERE {self._expression_text(where, select)})"
                 return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){kept}"
             case "WindowExpression":
                 return (
-                    f"{self._expression(node.windowFunction(), select)} OVER "
-                    f"({self._window(node.windowSpec(), select)})"
+                    f"{self._expression_text(node.windowFunction(), select)} OVER "
+                    f"({self._window_text(node.windowSpec(), select)})"
                 )
             case (
                 "PythonUDF"
@@ -227,12 +234,12 @@ class FrameText:
                 | "StaticInvoke"
             ):
                 raise NoTextError(name)
-        children = [] if name in _RANKS else parameters(self._sandbox, node)
-        return written(self._sandbox, node, [self._expression(c, select) for c in children])
+        children = [] if name in _RANKS else parameters_of(self._sandbox, node)
+        return write_node(self._sandbox, node, [self._expression_text(c, select) for c in children])
 
-    def _window(self, spec: JavaObject, select: _Select) -> str:
-        keys = ", ".join(self._expression(e, select) for e in items(spec.partitionSpec()))
-        order = ", ".join(self._sorted(o, select) for o in items(spec.orderSpec()))
+    def _window_text(self, spec: JavaObject, select: _Select) -> str:
+        keys = ", ".join(self._expression_text(e, select) for e in items(spec.partitionSpec()))
+        order = ", ".join(self._order_text(o, select) for o in items(spec.orderSpec()))
         frame = (
             ""
             if spec.frameSpecification().productPrefix() == "UnspecifiedFrame$"
@@ -241,11 +248,11 @@ class FrameText:
         parts = (f"PARTITION BY {keys}" if keys else "", f"ORDER BY {order}" if order else "", frame)
         return " ".join(part for part in parts if part)
 
-    def _sorted(self, order: JavaObject, select: _Select) -> str:
-        return f"{self._expression(order.child(), select)} {order.direction().sql()} {order.nullOrdering().sql()}"
+    def _order_text(self, order: JavaObject, select: _Select) -> str:
+        return f"{self._expression_text(order.child(), select)} {order.direction().sql()} {order.nullOrdering().sql()}"
 
 
-def _of(scope: dict[int, str], attribute: JavaObject) -> str:
+def _column_of(scope: dict[int, str], attribute: JavaObject) -> str:
     if (text := scope.get(attribute.exprId().id())) is None:
         raise NoTextError("a column of an outer query")
     return text
@@ -255,14 +262,14 @@ def _is_plain(name: str) -> bool:
     return set(name) <= _PLAIN
 
 
-def _name(name: str) -> str:
-    return name if _is_plain(name) and not name[0].isdigit() else quoted(name)
+def _name_text(name: str) -> str:
+    return name if _is_plain(name) and not name[0].isdigit() else quote_name(name)
 
 
-def _rendered(select: _Select) -> str:
+def _render_select(select: _Select) -> str:
     assert select.columns is not None
     shown = ", ".join(
-        text if text.rpartition(".")[2] == _name(name) else f"{text} AS {_name(name)}"
+        text if text.rpartition(".")[2] == _name_text(name) else f"{text} AS {_name_text(name)}"
         for _, text, name in select.columns
     )
     parts = [f"SELECT {'DISTINCT ' if select.distinct else ''}{shown} FROM {select.source}"]

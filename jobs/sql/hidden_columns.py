@@ -32,7 +32,7 @@ from tussock.jobs.logical.hidden_columns import (
     mentions_hidden,
     metadata_fields,
 )
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 #: The classes of values in a plan that may contain a plan.
@@ -62,12 +62,12 @@ class WideColumns:
 
     def texts(self) -> list[str]:
         """The declared columns, then the named hidden ones, as expressions over the flat columns."""
-        made = {METADATA: self._metadata(), INGESTED_AT: quoted(HiddenColumn.INGESTED_AT.column)}
-        return [*map(quoted, self.declared), *(f"{made[name]} AS {quoted(name)}" for name in self.named)]
+        made = {METADATA: self._metadata(), INGESTED_AT: quote_name(HiddenColumn.INGESTED_AT.column)}
+        return [*map(quote_name, self.declared), *(f"{made[name]} AS {quote_name(name)}" for name in self.named)]
 
     def _metadata(self) -> str:
         fields = (
-            f"'{name}', {'0L' if column is None else quoted(column.column)}"
+            f"'{name}', {'0L' if column is None else quote_name(column.column)}"
             for name, column in metadata_fields(self.hidden)
         )
         return f"named_struct({', '.join(fields)})"

@@ -15,7 +15,7 @@ def micros_or_moment(value: Expr, kind: str) -> Expr:
     return Call("Cast", kind, (instant,), "ANSI", utc) if kind == "timestamp_ntz" else instant
 
 
-def moved(moment: Expr, months: int, days: int, micros: int, time_zone: str) -> Expr:
+def move_moment(moment: Expr, months: int, days: int, micros: int, time_zone: str) -> Expr:
     """A moment plus a calendar interval, part by part: months and days by the wall clock, the rest by the instant.
 
     So 25 hours are not the same as a day and an hour.

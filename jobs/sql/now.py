@@ -13,7 +13,7 @@ from functools import partial
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
-from tussock.jobs.logical.source_text import EditedText, SourceText, edited
+from tussock.jobs.logical.source_text import EditedText, SourceText, edit_source
 from tussock.jobs.sql.sandbox import MOMENT, Sandbox, items
 
 ELSEWHERE = (
@@ -55,7 +55,7 @@ def at_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, micros
 
 def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, moment: str) -> SourceText:
     found: dict[tuple[int, int], str] = {}
-    for node in _clocks(sandbox, analyzed):
+    for node in _clock_nodes(sandbox, analyzed):
         origin = node.origin()
         start, stop = origin.startIndex().toString(), origin.stopIndex().toString()
         first, last = (int(start[5:-1]), int(stop[5:-1])) if start != "None" else (len(source.text), len(source.text))
@@ -64,10 +64,10 @@ def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, mom
         word = source.text[first : last + 1].partition("(")[0].strip().lower()
         if word not in _SPELLED and word != "unix_timestamp":
             reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are supported"
-            raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
+            raise UnsupportedQueryError(word, reason, source.place_at(first), source.line_with_caret(first))
         text = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
         found[first, last + 1] = text.format(moment=moment)
-    return edited(source, found) if found else source
+    return edit_source(source, found) if found else source
 
 
 def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> tuple[SourceText, JavaObject]:
@@ -85,7 +85,7 @@ def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObj
             return kept, sandbox.analyze(kept, sandbox.parse_query(kept)).queryExecution()
         except SqlError as err:  # the original text is valid, but Spark allows no subquery here, e.g. in a lambda
             at = kept.edits[0][0] if isinstance(kept, EditedText) else source.begin
-            raise UnsupportedQueryError("now()", ELSEWHERE, source.place(at), source.caret(at)) from err
+            raise UnsupportedQueryError("now()", ELSEWHERE, source.place_at(at), source.line_with_caret(at)) from err
 
 
 def has_clock(sandbox: Sandbox, plan: JavaObject) -> bool:
@@ -94,7 +94,7 @@ def has_clock(sandbox: Sandbox, plan: JavaObject) -> bool:
     return bool(plan.containsPattern(pattern))
 
 
-def _clocks(sandbox: Sandbox, plan: JavaObject) -> Iterator[JavaObject]:
+def _clock_nodes(sandbox: Sandbox, plan: JavaObject) -> Iterator[JavaObject]:
     """The nodes of a plan that read the clock, including those in subqueries."""
     if not has_clock(sandbox, plan):
         return
@@ -106,7 +106,7 @@ def _clocks(sandbox: Sandbox, plan: JavaObject) -> Iterator[JavaObject]:
         if node.productPrefix() in _KEPT:
             yield node
         if node.productPrefix() in _WITHIN:
-            yield from _clocks(sandbox, node.plan())
+            yield from _clock_nodes(sandbox, node.plan())
         pending += items(node.children())
     for child in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: the definitions of WITH
-        yield from _clocks(sandbox, child)
+        yield from _clock_nodes(sandbox, child)

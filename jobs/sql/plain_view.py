@@ -7,9 +7,9 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreatePlainView
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.catalog import Relation
 
 _BEHIND_ALL_TEXT = (
@@ -23,10 +23,10 @@ class _Definition(msgspec.Struct):
 
 def plain_view_of(relation: Relation) -> CreatePlainView:
     """The statement that created a plain view."""
-    return decoded(relation.definition, _Definition).statement
+    return decode_json(relation.definition, _Definition).statement
 
 
-def register(
+def register_view(
     session: SparkSession,
     view: CreatePlainView,
     query: str | None = None,
@@ -42,5 +42,5 @@ def register(
     """
     text = " " * _BEHIND_ALL_TEXT + (view.sql if query is None else query)
     rows: DataFrame = session.sql(text) if rows_of is None else DataFrame(rows_of(text), session)
-    picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
-    rows.select(*picked).createOrReplaceTempView(quoted(view.name))
+    picked = (F.col(quote_name(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
+    rows.select(*picked).createOrReplaceTempView(quote_name(view.name))

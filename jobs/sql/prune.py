@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from tussock.jobs.logical.expression_tree import columns_of, renumbered
+from tussock.jobs.logical.expression_tree import columns_of, renumber_columns
 from tussock.jobs.logical.nodes import (
     Aggregate,
     Column,
@@ -39,13 +39,13 @@ from tussock.jobs.logical.nodes import (
 )
 
 
-def prune(plan: Plan) -> Plan:
+def prune_scans(plan: Plan) -> Plan:
     """The same plan over narrower scans. Its fields do not change."""
-    pruned, _ = _narrow(plan, tuple(range(len(plan.fields))))
+    pruned, _ = _narrow_plan(plan, tuple(range(len(plan.fields))))
     return pruned
 
 
-def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+def _narrow_plan(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     """The plan with at least the columns `wanted` (ascending), and the new position of each old output column.
 
     Projects keep their width, which the optimizer chose. Other nodes pass on the needs of the nodes above them.
@@ -60,38 +60,42 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             columns, fields = tuple(plan.columns[i] for i in wanted), tuple(plan.fields[i] for i in wanted)
             return Values(plan.rows, columns, fields), {old: new for new, old in enumerate(wanted)}
         case Range():
-            return plan, _same(1)
+            return plan, _same_positions(1)
         case Project():
-            below, to = _narrow(plan.input, _used(plan.exprs))
-            exprs = tuple(renumbered(e, to) for e in plan.exprs)
-            return _picked(below, exprs, plan.fields), _same(len(exprs))
+            below, to = _narrow_plan(plan.input, _used_columns(plan.exprs))
+            exprs = tuple(renumber_columns(e, to) for e in plan.exprs)
+            return _pick_columns(below, exprs, plan.fields), _same_positions(len(exprs))
         case Expand():
-            below, to = _narrow(plan.input, _used([p[i] for p in plan.projections for i in wanted]))
-            projections = tuple(tuple(renumbered(p[i], to) for i in wanted) for p in plan.projections)
+            below, to = _narrow_plan(plan.input, _used_columns([p[i] for p in plan.projections for i in wanted]))
+            projections = tuple(tuple(renumber_columns(p[i], to) for i in wanted) for p in plan.projections)
             return Expand(below, projections, tuple(plan.fields[i] for i in wanted)), {
                 old: new for new, old in enumerate(wanted)
             }
         case Generate():
-            width = len(plan.passed)
+            width = len(plan.passed_columns)
             above = [i for i in wanted if i < width]
-            below, to = _narrow(plan.input, _union(tuple(plan.passed[i] for i in above), _used([plan.argument])))
-            kept = tuple(to[plan.passed[i]] for i in above)
+            below, to = _narrow_plan(
+                plan.input, _union_of(tuple(plan.passed_columns[i] for i in above), _used_columns([plan.argument]))
+            )
+            kept = tuple(to[plan.passed_columns[i]] for i in above)
             narrower = (
                 None if kept == tuple(range(len(below.fields))) else kept
             )  # otherwise a list would be copied for each of its elements
             at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
-            return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made, narrower), at
+            return Generate(
+                below, plan.generator, renumber_columns(plan.argument, to), plan.outer, plan.made, narrower
+            ), at
         case Filter():
-            below, to = _narrow(plan.input, _union(wanted, _used([plan.condition])))
-            return Filter(below, renumbered(plan.condition, to)), to
+            below, to = _narrow_plan(plan.input, _union_of(wanted, _used_columns([plan.condition])))
+            return Filter(below, renumber_columns(plan.condition, to)), to
         case TemporalFilter():
-            below, to = _narrow(plan.input, _union(wanted, _used([plan.value])))
-            return msgspec.structs.replace(plan, input=below, value=renumbered(plan.value, to)), to
+            below, to = _narrow_plan(plan.input, _union_of(wanted, _used_columns([plan.value])))
+            return msgspec.structs.replace(plan, input=below, value=renumber_columns(plan.value, to)), to
         case TopN():
-            below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
+            below, to = _narrow_plan(plan.input, _union_of(wanted, _used_columns([k.expr for k in plan.order])))
             return TopN(below, _moved_order(plan.order, to), plan.limit, plan.offset), to
         case Sort():
-            below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
+            below, to = _narrow_plan(plan.input, _union_of(wanted, _used_columns([k.expr for k in plan.order])))
             return Sort(below, _moved_order(plan.order, to)), to
         case Aggregate():
             return _narrow_aggregate(plan, wanted)
@@ -100,7 +104,9 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
         case Join():
             return _narrow_join(plan, wanted)
         case SingleRow():
-            below, to = _narrow(plan.input, wanted or (0,))  # keep a column, because a chunk needs one to have rows
+            below, to = _narrow_plan(
+                plan.input, wanted or (0,)
+            )  # keep a column, because a chunk needs one to have rows
             return SingleRow(below), to
         case Union():
             return _narrow_union(plan, wanted)
@@ -112,19 +118,23 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
     width = len(plan.left.fields)
     if plan.kind is JoinKind.EXISTENCE:  # its last column belongs to neither side
         wanted = tuple(i for i in wanted if i < width)
-    both = _union(wanted, _used([] if plan.condition is None else [plan.condition]))
-    left, to_left = _narrow(plan.left, _union(tuple(i for i in both if i < width), _used(plan.left_keys)))
-    right, to_right = _narrow(plan.right, _union(tuple(i - width for i in both if i >= width), _used(plan.right_keys)))
+    both = _union_of(wanted, _used_columns([] if plan.condition is None else [plan.condition]))
+    left, to_left = _narrow_plan(
+        plan.left, _union_of(tuple(i for i in both if i < width), _used_columns(plan.left_keys))
+    )
+    right, to_right = _narrow_plan(
+        plan.right, _union_of(tuple(i - width for i in both if i >= width), _used_columns(plan.right_keys))
+    )
     shift = len(left.fields)
     both_to = to_left | {width + old: shift + new for old, new in to_right.items()}
     joined = Join(
         left,
         right,
         plan.kind,
-        tuple(renumbered(k, to_left) for k in plan.left_keys),
-        tuple(renumbered(k, to_right) for k in plan.right_keys),
+        tuple(renumber_columns(k, to_left) for k in plan.left_keys),
+        tuple(renumber_columns(k, to_right) for k in plan.right_keys),
         plan.null_safe,
-        None if plan.condition is None else renumbered(plan.condition, both_to),
+        None if plan.condition is None else renumber_columns(plan.condition, both_to),
         plan.place,
     )
     if plan.kind is JoinKind.EXISTENCE:
@@ -142,11 +152,11 @@ def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, d
     if not kept and not width:  # the output still has a row
         kept = list(range(len(plan.calls)))[:1]
     calls = [plan.calls[i] for i in kept]
-    below, to = _narrow(plan.input, _used([*plan.keys, *(e for call in calls for e in call.expressions)]))
-    moved = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in calls)
+    below, to = _narrow_plan(plan.input, _used_columns([*plan.keys, *(e for call in calls for e in call.expressions)]))
+    moved = tuple(call.map_expressions(lambda e: renumber_columns(e, to), call.place) for call in calls)
     fields = (*plan.fields[:width], *(plan.fields[width + i] for i in kept))
-    places = _same(width) | {width + old: width + new for new, old in enumerate(kept)}
-    return Aggregate(below, tuple(renumbered(k, to) for k in plan.keys), moved, fields), places
+    places = _same_positions(width) | {width + old: width + new for new, old in enumerate(kept)}
+    return Aggregate(below, tuple(renumber_columns(k, to) for k in plan.keys), moved, fields), places
 
 
 def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
@@ -154,11 +164,13 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
     width = len(plan.input.fields)
     kept = [i for i in range(len(plan.calls)) if width + i in wanted]
     calls = [plan.calls[i] for i in kept]
-    read = _used([*plan.partition, *(k.expr for k in plan.order), *(e for call in calls for e in call.expressions)])
-    below, to = _narrow(plan.input, _union(tuple(i for i in wanted if i < width), read))
+    read = _used_columns(
+        [*plan.partition, *(k.expr for k in plan.order), *(e for call in calls for e in call.expressions)]
+    )
+    below, to = _narrow_plan(plan.input, _union_of(tuple(i for i in wanted if i < width), read))
     if not calls:
         return below, to
-    partition = tuple(renumbered(e, to) for e in plan.partition)
+    partition = tuple(renumber_columns(e, to) for e in plan.partition)
     fields = (*below.fields, *(plan.fields[width + i] for i in kept))
     moved = to | {width + old: len(below.fields) + new for new, old in enumerate(kept)}
     return Window(
@@ -167,17 +179,17 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
 
 
 def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:
-    def bound(b: FrameBound) -> FrameBound:
-        return b if b.value is None else FrameBound(b.edge, b.rows, renumbered(b.value, to))
+    def move_bound(b: FrameBound) -> FrameBound:
+        return b if b.value is None else FrameBound(b.edge, b.rows, renumber_columns(b.value, to))
 
-    frame = Frame(call.frame.by_rows, bound(call.frame.lower), bound(call.frame.upper))
-    where = None if call.filter is None else renumbered(call.filter, to)
-    args = tuple(renumbered(a, to) for a in call.args)
+    frame = Frame(call.frame.by_rows, move_bound(call.frame.lower), move_bound(call.frame.upper))
+    where = None if call.filter is None else renumber_columns(call.filter, to)
+    args = tuple(renumber_columns(a, to) for a in call.args)
     return msgspec.structs.replace(call, args=args, frame=frame, order=_moved_order(call.order, to), filter=where)
 
 
 def _moved_order(order: tuple[SortKey, ...], to: dict[int, int]) -> tuple[SortKey, ...]:
-    return tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in order)
+    return tuple(SortKey(renumber_columns(k.expr, to), k.descending, k.nulls_last) for k in order)
 
 
 def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
@@ -185,13 +197,13 @@ def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int,
     fields = tuple(plan.fields[i] for i in wanted)
     inputs: list[Plan] = []
     for below in plan.inputs:
-        narrow, to = _narrow(below, wanted)
+        narrow, to = _narrow_plan(below, wanted)
         columns = tuple(Column(to[i], plan.fields[i].type) for i in wanted)
-        inputs.append(_picked(narrow, columns, tuple(narrow.fields[c.index] for c in columns)))
+        inputs.append(_pick_columns(narrow, columns, tuple(narrow.fields[c.index] for c in columns)))
     return Union(tuple(inputs), fields), {old: new for new, old in enumerate(wanted)}
 
 
-def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> Plan:
+def _pick_columns(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> Plan:
     """`below` projected.
 
     Omits a projection that changes nothing, or that only selects a scan's columns under their own names.
@@ -208,13 +220,13 @@ def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> 
     return Project(below, exprs, fields)
 
 
-def _used(exprs: Sequence[Expr]) -> tuple[int, ...]:
+def _used_columns(exprs: Sequence[Expr]) -> tuple[int, ...]:
     return tuple(sorted(frozenset().union(*(columns_of(e) for e in exprs))))
 
 
-def _union(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def _union_of(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*a, *b}))
 
 
-def _same(width: int) -> dict[int, int]:
+def _same_positions(width: int) -> dict[int, int]:
     return {i: i for i in range(width)}

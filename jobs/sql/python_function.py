@@ -8,7 +8,7 @@ from py4j.java_gateway import JavaClass, JavaGateway, JavaObject
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.statements import CreateFunction
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.catalog import Relation
 
 MOST_PARAMETERS = 22  # of a ScalaUDF
@@ -33,10 +33,10 @@ class _Definition(msgspec.Struct):
 
 def function_of(relation: Relation) -> CreateFunction:
     """The statement that created a function."""
-    return decoded(relation.definition, _Definition).statement
+    return decode_json(relation.definition, _Definition).statement
 
 
-def register(jvm: Jvm, function: CreateFunction) -> None:
+def register_function(jvm: Jvm, function: CreateFunction) -> None:
     """Register the function's name and types in Spark as a ScalaUDF, so that Spark checks and casts its arguments."""
     encoders = getattr(jvm.java("org.apache.spark.sql.catalyst.encoders.RowEncoder$"), "MODULE$")
     option = jvm.java("scala.Option")
@@ -53,12 +53,12 @@ def register(jvm: Jvm, function: CreateFunction) -> None:
     jvm.session._jsparkSession.udf().register(function.name, placeholder)
 
 
-def forget(jvm: Jvm, name: str) -> None:
-    """Undo `register`."""
+def unregister_function(jvm: Jvm, name: str) -> None:
+    """Undo `register_function`."""
     jvm.session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
 
 
-def signatures(functions: Sequence[CreateFunction]) -> str:
+def declarations_of(functions: Sequence[CreateFunction]) -> str:
     """The declarations of functions: `f(x int, y string), g(z date)`."""
     return ", ".join(f"{f.name}({', '.join(f'{p.name} {p.type}' for p in f.fields)})" for f in functions)
 

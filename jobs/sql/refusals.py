@@ -28,24 +28,26 @@ def refuse_unstable(
         rows_are_logged: the computed rows are stored, so subqueries are allowed too.
     """
 
-    def has(pattern: str) -> bool:
+    def has_pattern(pattern: str) -> bool:
         return bool(analyzed.containsPattern(walk.sandbox.tree_pattern(pattern)))
 
     if (
-        clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION")
+        clock_is_fixed and not rows_are_logged and has_pattern("PLAN_EXPRESSION")
     ):  # in views, the optimizer turns them into joins
-        found = _first(
+        found = _first_matching(
             analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery")
         )
-        raise _refusal(walk, found, "a subquery", _SUBQUERY)
-    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates mean the epoch's moment (tussock.jobs.sql.now)
-        if (found := _first(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
-            raise _refusal(walk, found, None, _READER)
-        if (found := _first(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
-            raise _refusal(walk, found, None, _CLOCK)
+        raise _make_refusal(walk, found, "a subquery", _SUBQUERY)
+    if not clock_is_fixed and has_pattern(
+        "CURRENT_LIKE"
+    ):  # now() and dates mean the epoch's moment (tussock.jobs.sql.now)
+        if (found := _first_matching(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
+            raise _make_refusal(walk, found, None, _READER)
+        if (found := _first_matching(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
+            raise _make_refusal(walk, found, None, _CLOCK)
     if not analyzed.deterministic():
-        found = _first(analyzed, _is_chance)
-        raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
+        found = _first_matching(analyzed, _is_chance)
+        raise _make_refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
 
 
 _OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
@@ -58,15 +60,15 @@ def _is_chance(node: JavaObject) -> bool:
     return not node.deterministic() and all(child.deterministic() for child in items(node.children()))
 
 
-def _refusal(
+def _make_refusal(
     walk: ExpressionWalk, node: JavaObject | None, construct: str | None, reason: str
 ) -> UnsupportedQueryError:
     if node is None:
         return UnsupportedQueryError(construct or "an expression", reason, within=walk.within)
-    return walk.refuse(node, construct, reason)
+    return walk.refusal_of(node, construct, reason)
 
 
-def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject | None:
+def _first_matching(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject | None:
     """The first matching expression of a plan, searched top down. None if it is inside a subquery."""
     pending = [*items(plan.expressions())]
     while pending:
@@ -75,6 +77,6 @@ def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject
             return node
         pending = [*items(node.children()), *pending]
     for child in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: the definitions of WITH
-        if (found := _first(child, wanted)) is not None:
+        if (found := _first_matching(child, wanted)) is not None:
             return found
     return None

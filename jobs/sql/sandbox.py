@@ -17,22 +17,22 @@ from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import NoRelationError, SqlError, sql_error
 from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, HiddenColumn, mentions_hidden
-from tussock.jobs.logical.misspelt import Misspelling, misspelling
+from tussock.jobs.logical.misspelt import Misspelling, find_misspelling
 from tussock.jobs.logical.nodes import Expr
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction, CreateTable
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.release import RELEASE
-from tussock.jobs.spark.session import SQL, active, sql_session
-from tussock.jobs.spark.sql_errors import syntax_error_at, translated
+from tussock.jobs.spark.session import SQL, activated_session, sql_session
+from tussock.jobs.spark.sql_errors import syntax_error_at, translating_errors
 from tussock.jobs.spark.zones import ruled_by_jvm
 from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
-from tussock.jobs.sql.plain_view import plain_view_of, register
-from tussock.jobs.sql.python_function import forget, function_of, signatures
-from tussock.jobs.sql.python_function import register as register_function
-from tussock.statestore.decoding import decoded
+from tussock.jobs.sql.plain_view import plain_view_of, register_view
+from tussock.jobs.sql.python_function import declarations_of, function_of, unregister_function
+from tussock.jobs.sql.python_function import register_function as register_function
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tussock.statestore.zones import RuledZone, digest_of, name_of
 
@@ -153,7 +153,7 @@ class Sandbox:
         self._added: set[str] = set()  # names of a single statement
         self.set_relations(relations)
 
-    def ruled(self, name: str) -> RuledZone:
+    def zone_by_jvm(self, name: str) -> RuledZone:
         """A zone that a statement names, with the JVM's rules. Raises UnknownZoneError."""
         if name == name_of(self.time_zone):
             return self.time_zone
@@ -196,7 +196,7 @@ class Sandbox:
     @contextmanager
     def active(self) -> Iterator[None]:
         """See tussock.jobs.spark.session.active, for the binding session."""
-        with active(self.session):
+        with activated_session(self.session):
             yield
 
     @contextmanager
@@ -212,7 +212,7 @@ class Sandbox:
     def moment_known(self, edit: Edit) -> Iterator[None]:
         """Make the moment's relation known inside the block, and read plain views as `edit` rewrites their queries."""
         if self._moment is None:
-            frame = self.columns(["moment"], ["timestamp"])
+            frame = self.empty_dataset(["moment"], ["timestamp"])
             frame.createOrReplaceTempView(MOMENT)
             self._moment = frame.queryExecution().analyzed().rdd().id()
         self._forget_plain_views()
@@ -247,13 +247,15 @@ class Sandbox:
         self._places = {name: place for place, name in enumerate(self.relations)}
         self._added.clear()
         stale = {
-            n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen
+            n
+            for n, seen in self._registered.items()
+            if n not in self.relations or _identity_of(self.relations[n]) != seen
         }
         if stale:  # the inputs of plain views may have changed
             stale |= {n for n in self._registered if before[n].kind is RelationKind.PLAIN_VIEW}
         for name in stale:
             if before[name].kind is RelationKind.FUNCTION:
-                forget(self, name)
+                unregister_function(self, name)
             else:
                 self.session.catalog.dropTempView(name)
             del self._registered[name]
@@ -290,12 +292,12 @@ class Sandbox:
             return None
         columns = WideColumns(tuple(c.name for c in relation.columns), hidden)
         names = [*columns.declared, *(h.column for h in hidden)]
-        frame = self.columns(names, [*(c.type for c in relation.columns), *(h.type for h in hidden)])
+        frame = self.empty_dataset(names, [*(c.type for c in relation.columns), *(h.type for h in hidden)])
         number = frame.queryExecution().analyzed().rdd().id()
         self._of_rdd[number], self._hidden_of_rdd[number] = relation.name.lower(), hidden
         return frame, columns
 
-    def mentioned(self, source: SourceText) -> list[Relation]:
+    def relations_mentioned(self, source: SourceText) -> list[Relation]:
         """Relations whose name occurs in a text, in catalog order.
 
         May include relations that it does not read (an alias).
@@ -305,9 +307,9 @@ class Sandbox:
 
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
         """The plain views whose name occurs in a text."""
-        return tuple(r.name for r in self.mentioned(source) if r.kind is RelationKind.PLAIN_VIEW)
+        return tuple(r.name for r in self.relations_mentioned(source) if r.kind is RelationKind.PLAIN_VIEW)
 
-    def function(self, name: str | None) -> CreateFunction | None:
+    def python_function(self, name: str | None) -> CreateFunction | None:
         """The Python function of this name. None for other functions."""
         relation = None if name is None else self.relations.get(name.lower())
         return None if relation is None or relation.kind is not RelationKind.FUNCTION else function_of(relation)
@@ -322,25 +324,27 @@ class Sandbox:
 
     def parse_query(self, source: SourceText) -> JavaObject:
         """The unresolved plan of a SELECT. Anything else is a syntax error. Raises SqlError."""
-        return self._parsed(source, self.parser().parseQuery)
+        return self._parse_text(source, self.parser().parseQuery)
 
     def parse_statement(self, source: SourceText) -> JavaObject:
         """The unresolved plan of any statement, which does not run. Raises SqlError."""
-        return self._parsed(source, self.parser().parsePlan)
+        return self._parse_text(source, self.parser().parsePlan)
 
-    def _parsed(self, source: SourceText, parse: Callable[[str], JavaObject]) -> JavaObject:
+    def _parse_text(self, source: SourceText, parse: Callable[[str], JavaObject]) -> JavaObject:
         refuse_doubled_quotes(source)
         try:
-            with translated(source):
+            with translating_errors(source):
                 return parse(source.for_spark)
         except SqlError as err:
             if isinstance(err.__cause__, ParseException):
                 failed = syntax_error_at(err.__cause__, source)
-                if failed is not None and (found := self._misspelling(source, failed, parse)) is not None:
-                    raise found.error(source) from err
+                if failed is not None and (found := self._find_misspelling(source, failed, parse)) is not None:
+                    raise found.to_error(source) from err
             raise
 
-    def _misspelling(self, source: SourceText, failed: int, parse: Callable[[str], JavaObject]) -> Misspelling | None:
+    def _find_misspelling(
+        self, source: SourceText, failed: int, parse: Callable[[str], JavaObject]
+    ) -> Misspelling | None:
         def fails(text: str) -> int | None:
             shift = len(text) - len(source.text)
             corrected = SourceText(text, begin=source.begin, end=None if source.end is None else source.end + shift)
@@ -352,23 +356,25 @@ class Sandbox:
 
         words = getattr(self.java("org.apache.spark.sql.catalyst.util.SQLKeywordUtils$"), "MODULE$").keywords()
         names = {name.lower() for r in self.relations.values() for name in (r.name, *(c.name for c in r.columns))}
-        return misspelling(source, failed, fails, frozenset(str(words.mkString(" ")).split()), names)
+        return find_misspelling(source, failed, fails, frozenset(str(words.mkString(" ")).split()), names)
 
     def analyze(self, source: SourceText, parsed: JavaObject) -> JavaObject:
         """The Dataset (JVM) of a parsed query over the empty relations.
 
         Requires: `parsed` is not a command. Raises SqlError.
         """
-        for relation in self.mentioned(source):
-            self._register(relation)
+        for relation in self.relations_mentioned(source):
+            self._register_relation(relation)
         try:
-            with translated(source):
-                return self._rows(parsed, source.text)
+            with translating_errors(source):
+                return self._dataset_of_plan(parsed, source.text)
         except SqlError as err:
             if (name := _HIDDEN.search(err.reason)) is not None:
                 raise SqlError(self._hidden_reason(name[1], source), err.place, err.excerpt) from err
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
-                known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
+                known = declarations_of(
+                    [function_of(r) for r in self.relations_mentioned(source) if r.kind is RelationKind.FUNCTION]
+                )
                 raise SqlError(
                     f"a call has {count[1]} arguments; the functions are {known}", err.place, err.excerpt
                 ) from err
@@ -381,29 +387,31 @@ class Sandbox:
             )
             raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
-    def _rows(self, parsed: JavaObject, text: str) -> JavaObject:
+    def _dataset_of_plan(self, parsed: JavaObject, text: str) -> JavaObject:
         """The Dataset (JVM) of a plan that was parsed from a text."""
         exposed = with_hidden_columns(self.session, parsed, text, self._wide_rows)
         return self.java("org.apache.spark.sql.classic.Dataset").ofRows(self.session._jsparkSession, exposed)
 
     def _parsed_rows(self, text: str) -> JavaObject:
-        return self._rows(self.parser().parseQuery(text), text)
+        return self._dataset_of_plan(self.parser().parseQuery(text), text)
 
     def _hidden_reason(self, name: str, source: SourceText) -> str:
         """Why a hidden column is unknown in a text."""
-        others = [r for r in self.mentioned(source) if r.kind is not RelationKind.FUNCTION and not self._hidden(r)]
+        others = [
+            r for r in self.relations_mentioned(source) if r.kind is not RelationKind.FUNCTION and not self._hidden(r)
+        ]
         reason = f"{name} is a hidden column of sources of files (csv, json, parquet, …) and is unknown here"
         if others:
             have = "; ".join(f"{r.kind} {r.name} has {', '.join(c.name for c in r.columns)}" for r in others)
             return f"{reason}: {have}"
         return f"{reason}: GROUP BY, UNION, WITH and USING do not pass it on, as in Spark; select it there under a name"
 
-    def frame(self, relation: Relation) -> JavaObject:
+    def dataset_of(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
-        self._register(relation)
-        return self.session._jsparkSession.table(quoted(relation.name))
+        self._register_relation(relation)
+        return self.session._jsparkSession.table(quote_name(relation.name))
 
-    def columns(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
+    def empty_dataset(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
         """An empty Dataset (JVM) with nullable columns of these names and types."""
         schema = self.java(_STRUCT_TYPE)()
         for name, kind in zip(names, kinds, strict=True):
@@ -414,24 +422,24 @@ class Sandbox:
         """Spark's parser (JVM)."""
         return self.session._jsparkSession.sessionState().sqlParser()
 
-    def _register(self, relation: Relation) -> None:
+    def _register_relation(self, relation: Relation) -> None:
         name = relation.name.lower()
         if name in self._registered:
             return
         if relation.kind is RelationKind.PLAIN_VIEW:
             view = plain_view_of(relation)
             for used in view.uses:
-                self._register(self.relations[used])
-            query = self._edited(view.sql)
-            register(self.session, view, query, self._parsed_rows if mentions_hidden(query) else None)
-            self._registered[name] = _identity(relation)
+                self._register_relation(self.relations[used])
+            query = self._edit_query(view.sql)
+            register_view(self.session, view, query, self._parsed_rows if mentions_hidden(query) else None)
+            self._registered[name] = _identity_of(relation)
             return
         if relation.kind is RelationKind.FUNCTION:
             register_function(self, function_of(relation))
-            self._registered[name] = _identity(relation)
+            self._registered[name] = _identity_of(relation)
             return
         table = table_of(relation) if relation.kind is RelationKind.TABLE else None
-        required = () if table is None else table.required  # never NULL
+        required = () if table is None else table.required_columns  # never NULL
         lengths = {} if table is None else dict(table.lengths)
         schema = self.java(_STRUCT_TYPE)()
         for i, column in enumerate(relation.columns):
@@ -441,11 +449,11 @@ class Sandbox:
             schema = schema.add(column.name, self.data_type(column.type), i not in required, metadata.build())
         # An empty RDD instead of no rows, because the optimizer folds relations without rows.
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
-        frame.createOrReplaceTempView(quoted(relation.name))
+        frame.createOrReplaceTempView(quote_name(relation.name))
         self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
-        self._registered[name] = _identity(relation)
+        self._registered[name] = _identity_of(relation)
 
-    def _edited(self, query: str) -> str:
+    def _edit_query(self, query: str) -> str:
         """The current text of a plain view's query."""
         if self._edit is None:
             return query
@@ -453,7 +461,7 @@ class Sandbox:
         return self._edit(source, self.analyze(source, self.parse_query(source)).queryExecution().analyzed()).text
 
 
-def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
+def _identity_of(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
     return relation.id, relation.columns
 
 
@@ -465,4 +473,4 @@ class _Definition(msgspec.Struct):
 
 def table_of(relation: Relation) -> CreateTable:
     """The statement that created a table."""
-    return decoded(relation.definition, _Definition).statement
+    return decode_json(relation.definition, _Definition).statement

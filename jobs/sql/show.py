@@ -45,7 +45,7 @@ def show_plan(plan: Plan) -> str:
 
     Equal plans have equal texts. Columns are `name#index` of the node's input.
     """
-    return "\n".join(_lines(plan, 0))
+    return "\n".join(_plan_lines(plan, 0))
 
 
 def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
@@ -65,7 +65,7 @@ def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
     return f"{expr.node}{suffix}({args})" + ("" if expr.type == "boolean" else f":{expr.type}")
 
 
-def _lines(plan: Plan, depth: int) -> list[str]:
+def _plan_lines(plan: Plan, depth: int) -> list[str]:
     head = "  " * depth
     match plan:
         case Scan():
@@ -77,33 +77,35 @@ def _lines(plan: Plan, depth: int) -> list[str]:
         case Range():
             return [f"{head}Range {plan.fields[0].name} from {plan.start} to {plan.end} by {plan.step}"]
         case Project():
-            names = _names(plan.input)
+            names = _field_names(plan.input)
             shown = ", ".join(f"{f.name} = {show_expr(e, names)}" for e, f in zip(plan.exprs, plan.fields, strict=True))
-            return [f"{head}Project [{shown}]", *_lines(plan.input, depth + 1)]
+            return [f"{head}Project [{shown}]", *_plan_lines(plan.input, depth + 1)]
         case Expand():
-            names = _names(plan.input)
+            names = _field_names(plan.input)
             rows = ", ".join(f"[{', '.join(show_expr(e, names) for e in p)}]" for p in plan.projections)
-            return [f"{head}Expand [{', '.join(_names(plan))}] = {rows}", *_lines(plan.input, depth + 1)]
+            return [f"{head}Expand [{', '.join(_field_names(plan))}] = {rows}", *_plan_lines(plan.input, depth + 1)]
         case Generate():
-            argument = show_expr(plan.argument, _names(plan.input))
+            argument = show_expr(plan.argument, _field_names(plan.input))
             made = ", ".join(f"{f.name}:{f.type}" for f in plan.made)
             head += f"Generate [{made}] = {plan.generator}{' outer' if plan.outer else ''}({argument})"
-            return [head, *_lines(plan.input, depth + 1)]
+            return [head, *_plan_lines(plan.input, depth + 1)]
         case Filter():
-            return [f"{head}Filter {show_expr(plan.condition, _names(plan.input))}", *_lines(plan.input, depth + 1)]
+            return [
+                f"{head}Filter {show_expr(plan.condition, _field_names(plan.input))}",
+                *_plan_lines(plan.input, depth + 1),
+            ]
         case TemporalFilter():
-            shown = (
-                f"{show_expr(plan.value, _names(plan.input))} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
-            )
+            value = show_expr(plan.value, _field_names(plan.input))
+            shown = f"{value} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
             forgets = " forgets" if plan.forgets else ""
-            return [f"{head}TemporalFilter {shown}{forgets}", *_lines(plan.input, depth + 1)]
+            return [f"{head}TemporalFilter {shown}{forgets}", *_plan_lines(plan.input, depth + 1)]
         case Aggregate():
-            names = _names(plan.input)
+            names = _field_names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.keys)
             calls = ", ".join(_show_call(c, names) for c in plan.calls)
-            return [f"{head}Aggregate keys=[{keys}] calls=[{calls}]", *_lines(plan.input, depth + 1)]
+            return [f"{head}Aggregate keys=[{keys}] calls=[{calls}]", *_plan_lines(plan.input, depth + 1)]
         case Join():
-            left, right = _names(plan.left), _names(plan.right)
+            left, right = _field_names(plan.left), _field_names(plan.right)
             pairs = zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
             keys = ", ".join(
                 f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs
@@ -111,26 +113,32 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             where = "" if plan.condition is None else f" where {show_expr(plan.condition, [*left, *right])}"
             return [
                 f"{head}Join {plan.kind} on [{keys}]{where}",
-                *_lines(plan.left, depth + 1),
-                *_lines(plan.right, depth + 1),
+                *_plan_lines(plan.left, depth + 1),
+                *_plan_lines(plan.right, depth + 1),
             ]
         case SingleRow():
-            return [f"{head}SingleRow", *_lines(plan.input, depth + 1)]
+            return [f"{head}SingleRow", *_plan_lines(plan.input, depth + 1)]
         case Union():
-            return [f"{head}Union all", *(line for below in plan.inputs for line in _lines(below, depth + 1))]
+            return [f"{head}Union all", *(line for below in plan.inputs for line in _plan_lines(below, depth + 1))]
         case TopN():
-            names = _names(plan.input)
+            names = _field_names(plan.input)
             limit = "none" if plan.limit is None else plan.limit
-            order = _order(plan.order, names)
-            return [f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
+            order = _order_text(plan.order, names)
+            return [
+                f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}",
+                *_plan_lines(plan.input, depth + 1),
+            ]
         case Sort():
-            return [f"{head}Sort order=[{_order(plan.order, _names(plan.input))}]", *_lines(plan.input, depth + 1)]
+            return [
+                f"{head}Sort order=[{_order_text(plan.order, _field_names(plan.input))}]",
+                *_plan_lines(plan.input, depth + 1),
+            ]
         case Window():
-            names = _names(plan.input)
+            names = _field_names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.partition)
             calls = ", ".join(_show_over(c, names) for c in plan.calls)
-            shown = f"Window partition=[{keys}] order=[{_order(plan.order, names)}] calls=[{calls}]"
-            return [f"{head}{shown}", *_lines(plan.input, depth + 1)]
+            shown = f"Window partition=[{keys}] order=[{_order_text(plan.order, names)}] calls=[{calls}]"
+            return [f"{head}{shown}", *_plan_lines(plan.input, depth + 1)]
         case _:
             assert_never(plan)
 
@@ -146,7 +154,7 @@ def _show_over(call: WindowCall, names: Sequence[str]) -> str:
         (
             f" number={call.number}" if call.number else "",
             " ignore nulls" if call.ignore_nulls else "",
-            f" order by [{_order(call.order, names)}]" if call.order else "",
+            f" order by [{_order_text(call.order, names)}]" if call.order else "",
             "" if call.filter is None else f" where {show_expr(call.filter, names)}",
         )
     )
@@ -161,7 +169,7 @@ def _show_bound(bound: FrameBound, names: Sequence[str]) -> str:
     return f"{bound.rows:+d}" if bound.value is None else show_expr(bound.value, names)
 
 
-def _names(plan: Plan) -> list[str]:
+def _field_names(plan: Plan) -> list[str]:
     return [f.name for f in plan.fields]
 
 
@@ -170,12 +178,12 @@ def _show_call(call: AggCall, names: Sequence[str]) -> str:
     mode = "" if call.mode is None else f"[{call.mode}]"
     distinct = "distinct " if call.distinct else ""
     params = "".join(f" {name}={value if len(value) <= _SHOWN_CHARACTERS else '…'}" for name, value in call.params)
-    order = f" order by [{_order(call.order, names)}]" if call.order else ""
+    order = f" order by [{_order_text(call.order, names)}]" if call.order else ""
     where = "" if call.filter is None else f" where {show_expr(call.filter, names)}"
     return f"{call.function}{mode}({distinct}{args}{params}{order}):{call.type}{where}"
 
 
-def _order(keys: Sequence[SortKey], names: Sequence[str]) -> str:
+def _order_text(keys: Sequence[SortKey], names: Sequence[str]) -> str:
     return ", ".join(
         f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}"
         for k in keys

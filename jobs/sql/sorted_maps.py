@@ -25,14 +25,16 @@ def sorted_value(node: JavaObject) -> JavaObject | None:
             function = node.function()
             arguments = list(items(function.arguments()))
             inner = sorted_value(function.function())
-            return node.argument() if inner is not None and len(arguments) == 1 and _same(inner, arguments[0]) else None
+            return (
+                node.argument() if inner is not None and len(arguments) == 1 and _is_same(inner, arguments[0]) else None
+            )
         case "If":
             value = node.predicate().child() if node.predicate().productPrefix() == "IsNull" else None
             if value is None or node.trueValue().productPrefix() != "Literal" or node.trueValue().value() is not None:
                 return None
             made = node.falseValue()
             inner = _of_struct(made) if made.productPrefix() == "CreateNamedStruct" else sorted_value(made)
-            return value if inner is not None and _same(inner, value) else None
+            return value if inner is not None and _is_same(inner, value) else None
         case "CreateNamedStruct":
             whole = _of_struct(node)  # a struct of the fields of a NULL is not NULL
             return None if whole is None or whole.nullable() else whole
@@ -50,7 +52,7 @@ def _of_map(child: JavaObject) -> JavaObject:
     """The map that a MapSort sorts, whose values may be sorted before."""
     if child.productPrefix() == "MapFromArrays" and child.left().productPrefix() == "MapKeys":
         values, whole = sorted_value(child.right()), child.left().child()
-        if values is not None and values.productPrefix() == "MapValues" and _same(values.child(), whole):
+        if values is not None and values.productPrefix() == "MapValues" and _is_same(values.child(), whole):
             return whole
     return child
 
@@ -68,8 +70,8 @@ def _of_struct(node: JavaObject) -> JavaObject | None:
         return None
     whole = taken[0].child()
     same_names = list(whole.dataType().fieldNames()) == list(node.dataType().fieldNames())
-    return whole if same_names and all(_same(part.child(), whole) for part in taken) else None
+    return whole if same_names and all(_is_same(part.child(), whole) for part in taken) else None
 
 
-def _same(left: JavaObject, right: JavaObject) -> bool:
+def _is_same(left: JavaObject, right: JavaObject) -> bool:
     return bool(left.semanticEquals(right))

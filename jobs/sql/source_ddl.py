@@ -40,9 +40,9 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> BoundAlterSource:
         return BoundSourceOptions(name, {}, removed)
     known = tuple(Field(c.name, c.type) for c in relation.columns)
     if cursor.accept("RENAME", "COLUMN"):
-        return _renamed(cursor, name, known)
+        return _rename_column(cursor, name, known)
     if cursor.accept("ALTER", "COLUMN") or cursor.accept("ALTER"):
-        return _widened(sandbox, cursor, name, known)
+        return _widen_column(sandbox, cursor, name, known)
     offset = cursor.offset
     if not cursor.comes("ADD"):
         raise cursor.error(_EXPECTED)
@@ -70,18 +70,18 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> BoundAlterSource:
     return AddSourceColumns(name, known, fields)
 
 
-def _renamed(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
+def _rename_column(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
     """A statement after ALTER SOURCE name RENAME COLUMN."""
     column = column_of(cursor, "source", name, known)
     cursor.expect("TO")
     begin = cursor.at
     new = word_of(cursor, "the column's new name").value()
-    made = _checked(cursor, begin, name, known, column, Field(new, known[column].type))
+    made = _change_column(cursor, begin, name, known, column, Field(new, known[column].type))
     cursor.end()
     return made
 
 
-def _widened(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
+def _widen_column(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:
     """A statement after ALTER SOURCE name ALTER COLUMN. Spark parses the type, as an added column's."""
     column = column_of(cursor, "source", name, known)
     word = cursor.at
@@ -101,10 +101,10 @@ def _widened(sandbox: Sandbox, cursor: Cursor, name: str, known: tuple[Field, ..
         cursor.at = word
         raise cursor.complaint("expected TYPE and a type, and nothing after it")
     (field,) = declared_fields(source, start, [(known[column].name, columns[0].dataType())])
-    return _checked(cursor, begin, name, known, column, field)
+    return _change_column(cursor, begin, name, known, column, field)
 
 
-def _checked(
+def _change_column(
     cursor: Cursor, begin: int, name: str, known: tuple[Field, ...], column: int, to: Field
 ) -> SetSourceColumns:
     """The statement that changes one column. Raises SqlError at the token `begin`."""

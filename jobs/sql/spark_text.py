@@ -22,10 +22,10 @@ from py4j.java_gateway import JavaObject, is_instance_of
 
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import BY_SPARK, ZONES, Call, Column, Expr, Place
-from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.settings.zone_errors import UnknownZoneError
-from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 from tussock.statestore.types import UnsupportedTypeError, arrow_type, twice_named
@@ -86,45 +86,45 @@ class SparkText:
         """The expressions that the optimizer replaces."""
         return list(replaced_expressions(self.sandbox, self._analyzed))
 
-    def call(self, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
+    def spark_call(self, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
         """The expression as a call that Spark computes. Raises NoTextError."""
         writer = _Writer(self, leaf)
-        call = _made(writer, node, writer.text(node), place)
-        self._prove(call, node, leaf)
+        call = _make_call(writer, node, writer.node_text(node), place)
+        self._prove_text(call, node, leaf)
         return call
 
-    def guarded(self, condition: JavaObject, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
+    def guarded_call(self, condition: JavaObject, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
         """The expression if the condition is true, otherwise NULL without evaluating it. Raises NoTextError."""
         writer = _Writer(self, leaf)
-        test, value = writer.text(condition), writer.text(node)
-        self._prove(_made(writer, condition, test, place), condition, leaf)
-        self._prove(_made(writer, node, value, place), node, leaf)
-        return _made(writer, node, f"CASE WHEN {test} THEN {value} END", place)
+        test, value = writer.node_text(condition), writer.node_text(node)
+        self._prove_text(_make_call(writer, condition, test, place), condition, leaf)
+        self._prove_text(_make_call(writer, node, value, place), node, leaf)
+        return _make_call(writer, node, f"CASE WHEN {test} THEN {value} END", place)
 
-    def _prove(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
-        if not TreeComparison(self.sandbox, leaf=leaf, args=call.args).same(self._bound(call), node):
-            raise NoTextError(f"Spark reads {shown(call)} differently")
+    def _prove_text(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
+        if not TreeComparison(self.sandbox, leaf=leaf, args=call.args).is_same(self._bind_text(call), node):
+            raise NoTextError(f"Spark reads {call_text(call)} differently")
 
-    def _bound(self, call: Call) -> JavaObject:
+    def _bind_text(self, call: Call) -> JavaObject:
         """The text as Spark binds and optimizes it, over columns of the arguments' types."""
         text, kinds = call.params[0][1], tuple(a.type for a in call.args)
         if (known := self._bound_again.get((text, kinds))) is None:
             source = SourceText(text)
-            frame = self.sandbox.columns([f"a{i}" for i in range(len(kinds))], kinds)
+            frame = self.sandbox.empty_dataset([f"a{i}" for i in range(len(kinds))], kinds)
             try:
-                with translated(source):
+                with translating_errors(source):
                     selected = frame.selectExpr(seq_of(self.sandbox, [f"{text} AS r"]))
                     plan = selected.queryExecution().optimizedPlan()
             except SqlError as err:
-                raise NoTextError(f"Spark cannot read {shown(call)} ({err.reason})") from err
+                raise NoTextError(f"Spark cannot read {call_text(call)} ({err.reason})") from err
             if plan.productPrefix() != "Project":
-                raise NoTextError(f"{shown(call)} is not an expression over a row")
+                raise NoTextError(f"{call_text(call)} is not an expression over a row")
             known = self._bound_again[text, kinds] = plan.projectList().head()
         return known
 
 
-def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -> Call:
-    params = (("sql", text), *writer.zones(node, text))
+def _make_call(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -> Call:
+    params = (("sql", text), *writer.zone_parameters(node, text))
     call = Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=params, place=place)
     for kind in (call.type, *(column.type for column in writer.columns)):
         try:
@@ -140,12 +140,12 @@ def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -
 TWICE_NAMED = "two fields of one struct are named {!r}; give them different names, as with AS or named_struct"
 
 
-def shown(call: Call) -> str:
+def call_text(call: Call) -> str:
     """The text of a call that Spark computes, with its columns by number."""
-    return filled(call, [f"c{a.index}" if isinstance(a, Column) else "…" for a in call.args])
+    return fill_columns(call, [f"c{a.index}" if isinstance(a, Column) else "…" for a in call.args])
 
 
-def filled(call: Call, columns: Sequence[str]) -> str:
+def fill_columns(call: Call, columns: Sequence[str]) -> str:
     """The text of a call that Spark computes, with `columns[i]` for argument i."""
     return filled_text(call.params[0][1], columns)
 
@@ -164,7 +164,7 @@ class _Writer:
         self._texts = texts
         self._variables: dict[int, str] = {}  # of lambdas, by expression id
 
-    def zones(self, node: JavaObject, text: str) -> Iterator[tuple[str, str]]:
+    def zone_parameters(self, node: JavaObject, text: str) -> Iterator[tuple[str, str]]:
         """The parameter with the time zones by which Spark may convert, as in `Call.params`. None if that is UTC alone.
 
         The test uses the names of functions too, so it may include the store's zone unnecessarily.
@@ -176,11 +176,11 @@ class _Writer:
             found.append(sandbox.time_zone)
         for name in dict.fromkeys(_ZONE_NAME.findall(text)):
             with suppress(UnknownZoneError):  # another text with a slash
-                found.append(sandbox.ruled(name))
+                found.append(sandbox.zone_by_jvm(name))
         if found:
             yield ZONES, " ".join(found)
 
-    def text(self, node: JavaObject) -> str:
+    def node_text(self, node: JavaObject) -> str:
         """The node as SQL, in parentheses if a neighbour could change its meaning. Raises NoTextError."""
         if (column := self.leaf(node)) is not None:
             if column not in self.columns:
@@ -188,59 +188,59 @@ class _Writer:
             return f"`a{self.columns.index(column)}`"
         name = node.productPrefix()
         if name in _TRANSPARENT:
-            return self.text(node.child())
+            return self.node_text(node.child())
         for original in self._texts.originals:
-            comparison = TreeComparison(self._texts.sandbox, holes=parameters(self._texts.sandbox, original))
-            if (found := comparison.match(original, node)) is not None:
-                return written(self._texts.sandbox, original, [self.text(n) for n in found])
+            comparison = TreeComparison(self._texts.sandbox, holes=parameters_of(self._texts.sandbox, original))
+            if (found := comparison.match_holes(original, node)) is not None:
+                return write_node(self._texts.sandbox, original, [self.node_text(n) for n in found])
         match name:
             case "Literal":
-                return literal(node)
+                return literal_text(node)
             case "NamedLambdaVariable":
                 if (variable := self._variables.get(node.exprId().id())) is None:
                     raise NoTextError("the variable of a surrounding lambda")
                 return variable
             case "LambdaFunction":
-                return self._lambda(node)
+                return self._lambda_text(node)
         if name == "RaiseError":
-            return f"raise_error({self._message(node)})"
+            return f"raise_error({self._message_text(node)})"
         if name == "MapSort":
             raise NoTextError("a map cannot be a key there; use array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
-        return written(self._texts.sandbox, node, [self.text(child) for child in _operands(node)])
+        return write_node(self._texts.sandbox, node, [self.node_text(child) for child in _operands_of(node)])
 
-    def _message(self, node: JavaObject) -> str:
+    def _message_text(self, node: JavaObject) -> str:
         """The message of raise_error(message) as SQL. Raises NoTextError."""
         kind, said = node.errorClass(), node.errorParms()
         if kind.productPrefix() != "Literal" or kind.value().toString() != "USER_RAISED_EXCEPTION":
             raise NoTextError("an error with a class and parameters has no text; give raise_error only a message")
         if said.productPrefix() == "CreateMap":
-            return self.text(said.children().apply(1))
+            return self.node_text(said.children().apply(1))
         return string_text(said.value().valueArray().getUTF8String(0).toString())
 
-    def _lambda(self, node: JavaObject) -> str:
+    def _lambda_text(self, node: JavaObject) -> str:
         if node.hidden():  # the original text has no arrow, and its function reads no variable
-            return self.text(node.function())
+            return self.node_text(node.function())
         for variable in items(node.arguments()):
             self._variables[variable.exprId().id()] = f"x{len(self._variables)}"
         names = [self._variables[v.exprId().id()] for v in items(node.arguments())]
-        return f"{names[0] if len(names) == 1 else '(' + ', '.join(names) + ')'} -> {self.text(node.function())}"
+        return f"{names[0] if len(names) == 1 else '(' + ', '.join(names) + ')'} -> {self.node_text(node.function())}"
 
 
-def parameters(sandbox: Sandbox, original: JavaObject) -> list[JavaObject]:
+def parameters_of(sandbox: Sandbox, original: JavaObject) -> list[JavaObject]:
     """The arguments of an expression as the user wrote them."""
     inherits = is_instance_of(sandbox.gateway, original, f"{_CATALYST}.InheritAnalysisRules")
     return list(items(original.parameters() if inherits else original.children()))
 
 
-def _operands(node: JavaObject) -> Sequence[JavaObject]:
+def _operands_of(node: JavaObject) -> Sequence[JavaObject]:
     """The children of a node. Those of the operator, if the node is try_add(…) or the like over times or intervals."""
     tries = node.productPrefix() == "TryEval" and _INFIX.get(node.child().productPrefix()) in _TRY_OPERATORS
     return list(items((node.child() if tries else node).children()))
 
 
-def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
+def write_node(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
     """A node over its arguments' texts. Raises NoTextError."""
     name = node.productPrefix()
     mode = _mode_of(node)
@@ -277,9 +277,9 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
                 f"{'ALL' if name.endswith('All') else 'ANY'} ({patterns}))"
             )
         case "GetStructField":
-            return f"{args[0]}.{_name(node.child().dataType().fields()[node.ordinal()].name())}"
+            return f"{args[0]}.{_field_name(node.child().dataType().fields()[node.ordinal()].name())}"
         case "GetArrayStructFields":
-            return f"{args[0]}.{_name(node.field().name())}"
+            return f"{args[0]}.{_field_name(node.field().name())}"
         case "GetArrayItem" | "GetMapValue":
             return f"{args[0]}[{args[1]}]"
         case "Collate":  # the other argument is the collation
@@ -294,13 +294,13 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
         case "TimestampDiff":
             return f"timestampdiff({node.unit()}, {', '.join(args)})"
         case "PreciseTimestampConversion":
-            return _precise(node, args[0])
+            return _micros_text(node, args[0])
         case "DatetimeSub":
             return f"({args[0]} - {args[1]})"
         case "JsonToStructs" | "CsvToStructs" | "XmlToStructs":
-            return f"{node.prettyName()}({args[0]}, {_schema(node.schema())}{_options(node.options())})"
+            return f"{node.prettyName()}({args[0]}, {_schema_text(node.schema())}{_options_text(node.options())})"
         case "StructsToJson" | "StructsToCsv" | "StructsToXml" | "SchemaOfJson" | "SchemaOfCsv" | "SchemaOfXml":
-            return f"{node.prettyName()}({args[0]}{_options(node.options())})"
+            return f"{node.prettyName()}({args[0]}{_options_text(node.options())})"
         case "AesEncrypt" if not _has_vector(node):
             raise NoTextError(
                 "without an initialization vector it generates a random one, so it gives another value on every run; "
@@ -311,12 +311,12 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
         case "TryEval":  # try_f(…), for an f without eval modes
             return f"try_{args[0]}"
         case "VariantGet":
-            return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
+            return f"{node.prettyName()}({', '.join(args)}, {_schema_text(node.dataType())})"
         case _:
             return f"{_NAMES.get(name) or node.prettyName()}({', '.join(args)})"
 
 
-def _precise(node: JavaObject, arg: str) -> str:
+def _micros_text(node: JavaObject, arg: str) -> str:
     """Microseconds since 1970 of an instant, or the reverse, as in window() and session_window().
 
     Raises NoTextError.
@@ -330,7 +330,7 @@ def _precise(node: JavaObject, arg: str) -> str:
             raise NoTextError("no function counts the microseconds of a local time; cast it to a timestamp")
 
 
-#: The nodes of the texts that `_precise` writes.
+#: The nodes of the texts that `_micros_text` writes.
 _PRECISE = frozenset({"UnixMicros", "MicrosToTimestamp"})
 
 
@@ -349,7 +349,7 @@ def _mode_of(node: JavaObject) -> str | None:
     return None
 
 
-def literal(node: JavaObject) -> str:
+def literal_text(node: JavaObject) -> str:
     """A constant as SQL. Raises NoTextError."""
     kind = node.dataType().catalogString()
     if any(word in kind.split("<")[0] for word in ("object", "geometry", "geography")):
@@ -368,17 +368,17 @@ def literal(node: JavaObject) -> str:
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
 
 
-def _name(text: str) -> str:
+def _field_name(text: str) -> str:
     if "`" in text:
         raise NoTextError(f"a field named {text}")
-    return quoted(text)
+    return quote_name(text)
 
 
-def _schema(kind: JavaObject) -> str:
+def _schema_text(kind: JavaObject) -> str:
     return string_text(str(kind.sql()))
 
 
-def _options(options: JavaObject) -> str:
+def _options_text(options: JavaObject) -> str:
     if options.isEmpty():
         return ""
     pairs = sorted((str(entry._1()), str(entry._2())) for entry in items(options.toSeq()))
@@ -390,7 +390,7 @@ class TreeComparison:
     """Compares two Catalyst trees.
 
     Args:
-        holes: nodes of the left tree that match anything; `match` returns the matched nodes.
+        holes: nodes of the left tree that match anything; `match_holes` returns the matched nodes.
         leaf, args: for the right tree, the column that a node represents. The left tree has the attribute `a{i}`
             instead, with i its index in `args`.
     """
@@ -402,15 +402,15 @@ class TreeComparison:
     _found: dict[int, JavaObject] = field(default_factory=dict)
     _variables: dict[int, int] = field(default_factory=dict)
 
-    def match(self, left: JavaObject, right: JavaObject) -> list[JavaObject] | None:
+    def match_holes(self, left: JavaObject, right: JavaObject) -> list[JavaObject] | None:
         """The node that each hole matches, if the trees are otherwise equal.
 
         None if they differ, or if a hole is the whole tree.
         """
         self._found, self._variables = {}, {}
-        if not self.same(left, right) or any(n.equals(right) for n in self._found.values()):
+        if not self.is_same(left, right) or any(n.equals(right) for n in self._found.values()):
             return None
-        first = [self._hole(hole) for hole in self.holes]  # equal arguments share a hole
+        first = [self._hole_number(hole) for hole in self.holes]  # equal arguments share a hole
         values = [self._found.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
         # A constant that is missing among the replacement's arguments has been folded into it.
         return (
@@ -419,31 +419,31 @@ class TreeComparison:
             else None
         )
 
-    def same(self, left: JavaObject, right: JavaObject) -> bool:
+    def is_same(self, left: JavaObject, right: JavaObject) -> bool:
         """Whether the trees are equal."""
-        if (hole := self._hole(left)) is not None:
+        if (hole := self._hole_number(left)) is not None:
             if hole in self._found:
                 return bool(self._found[hole].equals(right))
             self._found[hole] = right
             return True
-        left, right = self._stripped(left), self._stripped(right)
+        left, right = self._strip_node(left), self._strip_node(right)
         if self.leaf is not None and (column := self.leaf(right)) is not None:
             return bool(
                 left.productPrefix() == "AttributeReference" and left.name() == f"a{list(self.args).index(column)}"
             )
         if is_instance_of(self.sandbox.gateway, left, f"{_CATALYST}.RuntimeReplaceable"):
-            return self.same(left.replacement(), right)
+            return self.is_same(left.replacement(), right)
         a, b = left.productPrefix(), right.productPrefix()
         if (
             a == "Cast"
-            and (hole := self._hole(left.child())) is not None
+            and (hole := self._hole_number(left.child())) is not None
             and (b != "Cast" or not right.dataType().equals(left.dataType()))
         ):
-            return self.same(
+            return self.is_same(
                 left.child(), right
             )  # the optimizer omitted or computed the cast; Spark adds it again if needed
         if b == "PreciseTimestampConversion" and a in _PRECISE:
-            return self.same(left.child(), right.child())
+            return self.is_same(left.child(), right.child())
         if a != b:
             return bool(b == "Literal" and left.foldable()) and not self._has_hole(left) and self._folds_to(left, right)
         if a == "Literal":
@@ -463,7 +463,7 @@ class TreeComparison:
                     return False
             elif isinstance(x, JavaObject) != isinstance(y, JavaObject) or x != y:
                 return False
-        return all(self.same(x, y) for x, y in zip(mine, other, strict=True))
+        return all(self.is_same(x, y) for x, y in zip(mine, other, strict=True))
 
     def _holds_expressions(self, value: JavaObject) -> bool:
         """Whether a constructor argument consists of children, alone or in a list, which are compared separately."""
@@ -478,17 +478,17 @@ class TreeComparison:
         return False
 
     @staticmethod
-    def _stripped(node: JavaObject) -> JavaObject:
+    def _strip_node(node: JavaObject) -> JavaObject:
         while node.productPrefix() in _TRANSPARENT:
             node = node.child()
         return node
 
-    def _hole(self, node: JavaObject) -> int | None:
+    def _hole_number(self, node: JavaObject) -> int | None:
         return next((i for i, hole in enumerate(self.holes) if node.equals(hole)), None)
 
     def _has_hole(self, node: JavaObject) -> bool:
         return bool(self.holes) and (
-            self._hole(node) is not None or any(self._has_hole(c) for c in items(node.children()))
+            self._hole_number(node) is not None or any(self._has_hole(c) for c in items(node.children()))
         )
 
     @staticmethod
@@ -520,5 +520,5 @@ def _replaced_within(sandbox: Sandbox, node: JavaObject, pattern: JavaObject) ->
     is_original = is_instance_of(sandbox.gateway, node, f"{_CATALYST}.RuntimeReplaceable")
     if is_original:
         yield node
-    for child in parameters(sandbox, node) if is_original else items(node.children()):
+    for child in parameters_of(sandbox, node) if is_original else items(node.children()):
         yield from _replaced_within(sandbox, child, pattern)

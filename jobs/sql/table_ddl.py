@@ -12,7 +12,7 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
 from tussock.jobs.logical.text_lengths import fitted_texts, has_length, lengths_of
 from tussock.jobs.logical.tokens import Token, tokens_of
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.assign import default_of
 from tussock.jobs.sql.dml import bind_rows, named_table
@@ -20,7 +20,7 @@ from tussock.jobs.sql.grammar import Cursor
 from tussock.jobs.sql.sandbox import Sandbox, items, table_of, text_of
 from tussock.jobs.sql.table_words import read_table_words
 from tussock.statestore.hummock.row_shape import value_bytes
-from tussock.statestore.nested import relabelled
+from tussock.statestore.nested import relabel_column
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 from tussock.statestore.vnode import one_array
 
@@ -97,7 +97,7 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
         cursor.accept("COLUMN")
         column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("COMMENT")
-        to = _commented(table, column, _comment(cursor))
+        to = _with_comment(table, column, _read_comment(cursor))
     elif cursor.comes("ADD"):
         return _added_columns(sandbox, cursor, table)
     else:
@@ -169,8 +169,8 @@ def _value_now(sandbox: Sandbox, source: SourceText, place: int, field: Field, s
             "one value"
         )
         raise sql_error(source, place, reason)
-    value = collected(frame).column(0).combine_chunks()
-    return one_array(relabelled(value, arrow_type(field.type)))
+    value = collect_rows(frame).column(0).combine_chunks()
+    return one_array(relabel_column(value, arrow_type(field.type)))
 
 
 def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
@@ -187,22 +187,22 @@ def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
         table = table_of(named_table(sandbox, cursor))
         column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("IS")
-        to = _commented(table, column, _comment(cursor))
+        to = _with_comment(table, column, _read_comment(cursor))
     else:
         cursor.expect("TABLE")
         table = table_of(named_table(sandbox, cursor))
         cursor.expect("IS")
-        to = msgspec.structs.replace(table, comment=_comment(cursor))
+        to = msgspec.structs.replace(table, comment=_read_comment(cursor))
     cursor.end()
     return AlterTable(table, to)
 
 
-def _commented(table: CreateTable, column: int, comment: str | None) -> CreateTable:
+def _with_comment(table: CreateTable, column: int, comment: str | None) -> CreateTable:
     kept = {c: text for c, text in table.comments if c != column} | ({} if comment is None else {column: comment})
     return msgspec.structs.replace(table, comments=tuple(sorted(kept.items())))
 
 
-def _comment(cursor: Cursor) -> str | None:
+def _read_comment(cursor: Cursor) -> str | None:
     if cursor.accept("NULL"):
         return None
     token = cursor.next("a text in quotes, or NULL")
@@ -239,7 +239,7 @@ def _table_as(
     if cursor.accept("COMMENT"):
         cursor.next("a comment")
     cursor.accept("AS")
-    select = source.part(cursor.offset)
+    select = source.take_part(cursor.offset)
     with sandbox.files_readable():
         frame = sandbox.analyze(select, parsed.query())
     output = [(a.name(), a.dataType()) for a in items(frame.queryExecution().analyzed().output())]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.source_text import SourceText, edited
+from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.sql.grammar import Cursor, column_names
 
 _OTHER_OF_TABLES = (("UNIQUE", "("), ("CHECK", "("), ("FOREIGN", "KEY"))
@@ -57,7 +57,7 @@ def read_table_words(cursor: Cursor) -> TableWords:
     Raises SqlError: other constraints, two keys, a key without columns. Cost: linear in the text.
     """
     reader = _Reader(Cursor(cursor.source, cursor.at))
-    reader.read()
+    reader.read_table()
     if reader.key is not None and not reader.has_columns:
         reason = (
             "CREATE TABLE … AS SELECT takes no PRIMARY KEY; create the table with its columns and the key, "
@@ -65,7 +65,7 @@ def read_table_words(cursor: Cursor) -> TableWords:
         )
         raise sql_error(cursor.source, reader.key.offset, reason)
     parts = {span: " " * (span[1] - span[0]) for span in reader.spans}  # all other offsets stay valid
-    return TableWords(edited(cursor.source, parts) if parts else cursor.source, reader.key, reader.append_only)
+    return TableWords(edit_source(cursor.source, parts) if parts else cursor.source, reader.key, reader.append_only)
 
 
 @dataclass(slots=True)
@@ -76,12 +76,12 @@ class _Reader:
     has_columns: bool = False
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def read(self) -> None:
+    def read_table(self) -> None:
         cursor = self.cursor
         if cursor.accept("("):
             comma = None
             while True:
-                comma = self._element(comma)
+                comma = self._read_element(comma)
                 if comma is None:
                     break
         while cursor.at < len(cursor.tokens) and not cursor.comes("AS"):
@@ -96,29 +96,29 @@ class _Reader:
     def _end(self) -> int:
         return self.cursor.tokens[self.cursor.at - 1].end
 
-    def _element(self, comma: int | None) -> int | None:
+    def _read_element(self, comma: int | None) -> int | None:
         """Read one element of the list, with the comma or bracket behind it. The comma's offset; None at the end."""
         cursor = self.cursor
         first = cursor.offset
-        if self._constraint(column=None):
+        if self._read_constraint(column=None):
             if not (cursor.comes(",") or cursor.comes(")")):
                 raise cursor.error("expected , or ) after the PRIMARY KEY")
             end = cursor.offset + 1 if comma is None and cursor.comes(",") else self._end
             self.spans.append((first if comma is None else comma, end))
         elif cursor.at < len(cursor.tokens):
             self.has_columns = True
-            self._column(cursor.next("a column").value())
+            self._read_column(cursor.next("a column").value())
         if cursor.at == len(cursor.tokens):
             return None  # Spark's parser reports the missing bracket
         found = cursor.next("a comma")
         return found.start if found.text == "," else None
 
-    def _column(self, name: str) -> None:
+    def _read_column(self, name: str) -> None:
         """Read the rest of a column, up to the comma or bracket behind it."""
         cursor, angles = self.cursor, 0
         while cursor.at < len(cursor.tokens) and (angles or not (cursor.comes(",") or cursor.comes(")"))):
             first = cursor.offset
-            if not angles and self._constraint(column=name):
+            if not angles and self._read_constraint(column=name):
                 self.spans.append((first, self._end))
                 continue
             token = cursor.next("the rest of a column")
@@ -130,7 +130,7 @@ class _Reader:
             elif angles and token.text in "<>":
                 angles += 1 if token.text == "<" else -1
 
-    def _constraint(self, column: str | None) -> bool:
+    def _read_constraint(self, column: str | None) -> bool:
         """Read a constraint of the table, or of a column, if one comes next."""
         cursor = self.cursor
         begin, first = cursor.at, cursor.offset

@@ -21,8 +21,8 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
 from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
-from tussock.jobs.logical.quoting import quoted
-from tussock.jobs.logical.source_text import SourceText, edited
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.jobs.spark.sql_errors import from_spark
@@ -62,7 +62,7 @@ class Epochs(Protocol):
         """The relation of this name in a sight. Raises InputError with the reason and the alternatives."""
         ...
 
-    def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
+    def changes_of(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
         """The relation whose changes are read, and the last epoch of them (`until` None: the query's own epoch).
 
         Raises: as `relation`; BackwardsError.
@@ -94,66 +94,71 @@ def at_their_epochs(
     Cost: none if no word of the text hints at an epoch. Otherwise another parse, one to four round trips to the JVM
         per node of the plan, and a small Spark query per moment.
     """
-    found = _named(sandbox, source)
+    found = _find_references(sandbox, source)
     if epochs is None and found:
-        raise _refusal(source, found[0], "this statement")
+        raise _make_refusal(source, found[0], "this statement")
     parts: dict[tuple[int, int], str] = {}
     relations: dict[str, RelationAt] = {}
     for named in found:
         assert epochs is not None
-        there = (_changes if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _at)(
+        there = (_changes_at if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _relation_at)(
             sandbox, source, named, epochs
         )
         relations[there.name] = there
-        parts[named.begin, named.end] = f"({quoted(there.name)} AS {quoted(named.name)})"
+        parts[named.begin, named.end] = f"({quote_name(there.name)} AS {quote_name(named.name)})"
     for there in relations.values():
-        sandbox.add(_empty(there))
-    return (edited(source, parts) if parts else source), tuple(relations.values())
+        sandbox.add(_empty_relation(there))
+    return (edit_source(source, parts) if parts else source), tuple(relations.values())
 
 
 def refuse_epochs(sandbox: Sandbox, source: SourceText, within: str) -> None:
     """Raises UnsupportedQueryError if the query of a view names an epoch."""
-    if found := _named(sandbox, source):
-        raise _refusal(source, found[0], within)
+    if found := _find_references(sandbox, source):
+        raise _make_refusal(source, found[0], within)
 
 
-def _refusal(source: SourceText, named: _Named, within: str) -> UnsupportedQueryError:
-    written = source.fragment(named.begin, named.end - 1)
+def _make_refusal(source: SourceText, named: _Named, within: str) -> UnsupportedQueryError:
+    written = source.short_fragment(named.begin, named.end - 1)
     reason = _FOLLOWS.format(name=named.name)
-    return UnsupportedQueryError(written, reason, source.place(named.begin), source.caret(named.begin), within)
+    return UnsupportedQueryError(
+        written, reason, source.place_at(named.begin), source.line_with_caret(named.begin), within
+    )
 
 
-def _named(sandbox: Sandbox, source: SourceText) -> list[_Named]:
+def _find_references(sandbox: Sandbox, source: SourceText) -> list[_Named]:
     """The references in the order of the text."""
     tokens = [t for t in tokens_of(source) if source.begin <= t.start and (source.end is None or t.end <= source.end)]
     words = [t.value().lower() for t in tokens]
     if CHANGES not in words and not any(pair == ("as", "of") for pair in itertools.pairwise(words)):
         return []
-    found = [_place(source, tokens, node) for node in _nodes(source, sandbox.parse_statement(source), frozenset())]
+    found = [
+        _reference_of(source, tokens, node)
+        for node in _epoch_nodes(source, sandbox.parse_statement(source), frozenset())
+    ]
     return sorted({(n.begin, n.end): n for n in found}.values(), key=lambda n: n.begin)
 
 
-def _nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Iterator[JavaObject]:
+def _epoch_nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Iterator[JavaObject]:
     """The nodes of a parsed plan that name an epoch. `withs`: the names defined by WITH at this point."""
     kind = plan.productPrefix()
     if kind == "UnresolvedWith":
         for definition in items(plan.cteRelations()):
-            yield from _nodes(source, definition._2(), withs)
+            yield from _epoch_nodes(source, definition._2(), withs)
             withs |= {str(definition._1()).lower()}
-        yield from _nodes(source, plan.child(), withs)
+        yield from _epoch_nodes(source, plan.child(), withs)
         return
     if kind == "RelationTimeTravel":
         if (name := _name_of(source, plan)).lower() in withs:
             raise sql_error(
                 source,
-                _span(plan.relation())[0],
+                _node_span(plan.relation())[0],
                 f"{name} is defined by WITH here; name the epoch inside its query",
             )
         yield plan
     if kind == "UnresolvedTableValuedFunction" and [str(part).lower() for part in items(plan.name())] == [CHANGES]:
         yield plan
     for below in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: subqueries
-        yield from _nodes(source, below, withs)
+        yield from _epoch_nodes(source, below, withs)
 
 
 def _name_of(source: SourceText, travel: JavaObject) -> str:
@@ -161,26 +166,26 @@ def _name_of(source: SourceText, travel: JavaObject) -> str:
     if len(parts) != 1:
         raise sql_error(
             source,
-            _span(travel.relation())[0],
+            _node_span(travel.relation())[0],
             f"there is no relation {'.'.join(parts)}: relations have one name, without a dot",
         )
     return parts[0]
 
 
-def _span(node: JavaObject) -> tuple[int, int]:
+def _node_span(node: JavaObject) -> tuple[int, int]:
     """The first offset of a node, and the offset after its last character."""
     origin = node.origin()
     return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
 
 
-def _place(source: SourceText, tokens: list[Token], node: JavaObject) -> _Named:
+def _reference_of(source: SourceText, tokens: list[Token], node: JavaObject) -> _Named:
     if node.productPrefix() == "RelationTimeTravel":  # its own place is at the words after the name
-        return _Named(_span(node.relation())[0], _span(node)[1], _name_of(source, node), node)
-    begin, end = _span(node)  # with its alias
-    return _Named(begin, _arguments(tokens, begin, end)[-1].end, CHANGES, node)
+        return _Named(_node_span(node.relation())[0], _node_span(node)[1], _name_of(source, node), node)
+    begin, end = _node_span(node)  # with its alias
+    return _Named(begin, _call_arguments(tokens, begin, end)[-1].end, CHANGES, node)
 
 
-def _arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
+def _call_arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
     """The tokens of a call from its opening parenthesis to the closing one."""
     inside = [t for t in tokens if begin <= t.start < end]
     first = next(i for i, t in enumerate(inside) if t.text == "(")
@@ -192,16 +197,16 @@ def _arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
     raise AssertionError("Spark parsed the call, so its parentheses match")
 
 
-def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
+def _relation_at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
     if (version := text_of(named.node.version())) is not None:
         if not version.isdecimal():
             reason = f"VERSION AS OF {version!r}: a version is an epoch number; for a moment write TIMESTAMP AS OF '…'"
             raise sql_error(source, named.begin, reason)
         seen = Sight(int(version))
     else:
-        begin, end = _span(named.node)
+        begin, end = _node_span(named.node)
         of = next(t for t in tokens_of(source) if t.start >= begin and t.text.upper() == "OF")
-        (value,) = _values(sandbox, source, begin, [source.text[of.end : end]])
+        (value,) = _constant_values(sandbox, source, begin, [source.text[of.end : end]])
         if not isinstance(value, datetime):
             raise sql_error(
                 source,
@@ -215,9 +220,9 @@ def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> 
     return RelationAt(f"{relation.name} version as of {epoch}{as_seen}", relation, epoch, seen=seen)
 
 
-def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
+def _changes_at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
     inside = [t for t in tokens_of(source) if t.start < named.end]
-    between = _arguments(inside, named.begin, named.end)[1:-1]
+    between = _call_arguments(inside, named.begin, named.end)[1:-1]
     texts, depth = [""], 0
     for i, token in enumerate(between):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0)
@@ -230,14 +235,15 @@ def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs
         raise sql_error(source, named.begin, _USAGE)
     changed = between[0].value()
     seen = [
-        epochs.at(v) if isinstance(v, datetime) else Sight(v) for v in _values(sandbox, source, named.begin, bounds)
+        epochs.at(v) if isinstance(v, datetime) else Sight(v)
+        for v in _constant_values(sandbox, source, named.begin, bounds)
     ]
     since = seen[0].epoch_of(changed.lower())
-    relation, until = epochs.changed(changed, since, seen[1] if len(seen) == 2 else None)
+    relation, until = epochs.changes_of(changed, since, seen[1] if len(seen) == 2 else None)
     return RelationAt(f"{CHANGES}({relation.name}, {since}, {until})", relation, until, since)
 
 
-def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) -> list[int | datetime]:
+def _constant_values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) -> list[int | datetime]:
     """The values of constant expressions: epochs or moments. Spark parses texts as moments in the store's time zone."""
     try:
         kinds = [kind for _, kind in sandbox.session.sql("SELECT " + ", ".join(f"({t})" for t in texts)).dtypes]
@@ -263,7 +269,7 @@ def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) 
     return [int(v) if kind in _WHOLE else _1970 + timedelta(microseconds=v) for v, kind in zip(row, kinds, strict=True)]
 
 
-def _empty(there: RelationAt) -> Relation:
+def _empty_relation(there: RelationAt) -> Relation:
     """The relation for the sandbox: its name and columns."""
     columns = there.relation.columns if there.since is None else (*there.relation.columns, *CHANGE_COLUMNS)
     return Relation(there.relation.id, there.name, RelationKind.VIEW, columns, msgspec.Raw(b"{}"))

@@ -26,7 +26,7 @@ from tussock.jobs.catalog.difference import without_places, words_of
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 
@@ -87,11 +87,11 @@ class Approval(msgspec.Struct, frozen=True, dict=True):
         counted = [(x.kind, x.name, x.meaning) for x in self.items if x.kind is not ItemKind.VARIABLE]
         return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
 
-    def json(self) -> str:
+    def to_json(self) -> str:
         """All items as a text for `approval_of`."""
         return msgspec.json.encode(self).decode()
 
-    def inputs(self) -> "Approval":
+    def input_items(self) -> "Approval":
         """The items that are known before any statement is bound."""
         bound = (ItemKind.ACTION, ItemKind.FUNCTION)
         return Approval(tuple(item for item in self.items if item.kind not in bound))
@@ -104,7 +104,7 @@ def approval_of(text: str) -> Approval | str:
     """
     if text.lstrip().startswith("{"):
         try:
-            return decoded(text, Approval)
+            return decode_json(text, Approval)
         except msgspec.DecodeError as err:
             raise NoApprovalError(text) from err
     if len(found := set(_DIGEST.findall(text))) != 1:
@@ -116,10 +116,10 @@ def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[PlanItem]
     """The statements of a pipeline's files, in order. Raises SqlError if a script cannot be split."""
     for _, script in scripts:
         for statement in split_script(script):
-            yield PlanItem(ItemKind.STATEMENT, _title(statement.text), statement.text)
+            yield PlanItem(ItemKind.STATEMENT, _statement_title(statement.text), statement.text)
 
 
-def fingerprint(relation: Relation) -> str:
+def fingerprint_relation(relation: Relation) -> str:
     """A digest of the statement that would create the relation in its current form, including its plan.
 
     Blanks and comments are ignored. So is the way from the store to a source: the plan of a new store has no store yet.
@@ -132,7 +132,7 @@ def fingerprint(relation: Relation) -> str:
     return hashlib.sha256(msgspec.json.encode({k: v for k, v in document.items() if k not in ignored})).hexdigest()[:16]
 
 
-def edits(approved: Approval, now: Approval) -> tuple[str, ...]:
+def describe_edits(approved: Approval, now: Approval) -> tuple[str, ...]:
     """The differences between two plans as lines of text: changed texts and settings, otherwise changed actions."""
     found = [
         line
@@ -157,12 +157,14 @@ def _edits_of(kind: ItemKind, approved: Approval, now: Approval) -> Iterator[str
             assert one is not None
             yield f"{kind} {name}: {'is new' if then is None else 'is gone'} since the approval"
             if kind is not ItemKind.ACTION:
-                yield from _cut([f"    {'+' if then is None else '-'} {line}" for line in one.text.splitlines()])
+                yield from _limit_lines(
+                    [f"    {'+' if then is None else '-'} {line}" for line in one.text.splitlines()]
+                )
         elif then.meaning != here.meaning:
             if "\n" in then.text + here.text or kind is ItemKind.STATEMENT:
                 yield f"{kind} {name}: has changed, - approved, + now:"
                 lines = difflib.ndiff(then.text.splitlines(), here.text.splitlines())
-                yield from _cut([f"    {line.rstrip()}" for line in lines if line[:1] in "+-"])
+                yield from _limit_lines([f"    {line.rstrip()}" for line in lines if line[:1] in "+-"])
             else:
                 yield f"{kind} {name}: {then.text or 'nothing'} approved, {here.text or 'nothing'} now"
 
@@ -178,13 +180,13 @@ def _by_name(kind: ItemKind, items: Sequence[PlanItem]) -> Mapping[str, PlanItem
     return found
 
 
-def _cut(lines: Sequence[str]) -> Iterator[str]:
+def _limit_lines(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
         yield f"    and {len(lines) - _MOST_LINES} more lines"
 
 
-def _title(text: str) -> str:
+def _statement_title(text: str) -> str:
     """The verb of a statement and the name of its relation: `create materialized view by_shop`, `insert into shops`."""
     words: list[str] = []
     for token in tokens_of(SourceText(text)):

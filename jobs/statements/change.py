@@ -35,7 +35,8 @@ def computed_change(
     """
     version, epoch = pending.version, pending.sight.epoch
     relation = next(
-        (r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None
+        (r for r in version.catalog.relations_at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)),
+        None,
     )
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.catalog.checks import check_plan
-from tussock.jobs.catalog.definition import created_by, find, output_of, source_of
-from tussock.jobs.catalog.difference import differences
+from tussock.jobs.catalog.definition import created_by, find_relation, output_of, source_of
+from tussock.jobs.catalog.difference import list_differences
 from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.python_function import FOLDER
@@ -55,7 +55,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.logical.transaction_words import transaction_word
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, fingerprint, statement_items
+from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, fingerprint_relation, statement_items
 from tussock.jobs.statements.once import Once
 from tussock.jobs.statements.source_changes import change_notes, edited_source
 from tussock.jobs.statements.statement_maker import StatementMaker
@@ -184,7 +184,7 @@ class Deploying:
     def __post_init__(self) -> None:
         self._draft = DraftTransaction(self.catalog, self.version.epoch + 1)
 
-    def of(
+    def make_deployment(
         self,
         scripts: Sequence[Script],
         prune: bool,
@@ -204,26 +204,26 @@ class Deploying:
         """
         whole, moves = True, self._record_zone_rules() if zone_rules else ()
         for path, script in scripts:
-            with _noted(path):
+            with _errors_with_file(path):
                 for statement in split_script(script):
-                    whole = whole and self._take(path, statement)
+                    whole = whole and self._process_statement(path, statement)
                     if not whole:
-                        self._name(statement)
+                        self._remember_name(statement)
         if derived is not None and whole:
             for own in derived(self._draft.catalog):
-                with _noted(own.file):
-                    self._take(own.file, ScriptStatement(own.text, Place(1, 1)), own=own)
+                with _errors_with_file(own.file):
+                    self._process_statement(own.file, ScriptStatement(own.text, Place(1, 1)), own=own)
         self._without_files(prune and whole, own=derived is not None and whole)
-        self._resume(resume)
-        self._rebuild(moved_views(self.catalog, moves, self.meta.settings.time_zone))
-        self._settle()
+        self._resume_views(resume)
+        self._rebind_views(moved_views(self.catalog, moves, self.meta.settings.time_zone))
+        self._settle_views()
         if not zone_rules:
             self._note_other_rules()
         changes = bool(self._draft.statements)
         for zone in self.maker.unrecorded_zones(self._draft.catalog) if changes else ():
-            self._draft.add(zone)
-        to_log = self._draft.statement() if changes and self.stores_rows else None
-        items = (*statement_items(scripts), *self._functions(), *self._actions())
+            self._draft.add_statement(zone)
+        to_log = self._draft.to_statement() if changes and self.stores_rows else None
+        items = (*statement_items(scripts), *self._function_items(), *self._action_items())
         return Deployment(
             tuple(self._steps),
             changes or not whole,
@@ -233,10 +233,10 @@ class Deploying:
             waiting=self._waiting,
         )
 
-    def _functions(self) -> Iterator[PlanItem]:
+    def _function_items(self) -> Iterator[PlanItem]:
         return (PlanItem(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
 
-    def _actions(self) -> Iterator[PlanItem]:
+    def _action_items(self) -> Iterator[PlanItem]:
         """The actions without estimates. Measures are omitted, because suites, which determine them, are items."""
         for step in self._steps:
             if step.action is not StepAction.NONE and not step.what.split()[-1].startswith(INTERNAL):
@@ -247,18 +247,18 @@ class Deploying:
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
-    def _take(self, path: Path, statement: ScriptStatement, *, own: DerivedScript | None = None) -> bool:
+    def _process_statement(self, path: Path, statement: ScriptStatement, *, own: DerivedScript | None = None) -> bool:
         """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
         there = unchanged_relation(draft.catalog, text, base, self.meta.objects)
         if there is not None and not draft.is_unsettled(there):
             self._named.add(there.name)
-            self._add(Step(StepAction.NONE, _what(there), place, note=self._note(there)))
+            self._add_step(Step(StepAction.NONE, _describe_relation(there), place, note=self._note_on_unchanged(there)))
             return True
-        once = self._once.of(draft.catalog, text)
+        once = self._once.next_statement(draft.catalog, text)
         if once is not None and once.ran:
-            self._add(Step(StepAction.NONE, _in_few_words(text), place))
+            self._add_step(Step(StepAction.NONE, _in_few_words(text), place))
             return True
         if (word := transaction_word(text)) is not None:
             raise sql_error(
@@ -267,23 +267,25 @@ class Deploying:
                 f"the files of a pipeline are applied as one transaction; remove {word.value} from them",
             )
         try:
-            bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own is not None)
+            bound, notes = self.maker.bind_statement(
+                draft.catalog, self.version, text, statement.place, own=own is not None
+            )
             if own is not None and own.may_be_left:
                 require_plain(bound)
         except UnsupportedQueryError as err:
             if own is None or not own.may_be_left:
                 raise
             note = f"Spark judges this rule over all rows of the view, because {err.construct}: {err.reason}"
-            self._add(Step(StepAction.NONE, _in_few_words(text), place, note=note))
+            self._add_step(Step(StepAction.NONE, _in_few_words(text), place, note=note))
             return True
         if isinstance(bound, Query | Show | Explain):
-            self._add(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
+            self._add_step(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
             return True
         try:
             self._require_current(bound)
             made = self._to_log(bound, base)
         except WaitingStatementsError:
-            self._add(
+            self._add_step(
                 Step(
                     StepAction.WAIT,
                     _in_few_words(text),
@@ -295,11 +297,11 @@ class Deploying:
         self._create_or_run(made, text, place, notes, None if once is None else once.name)
         return True
 
-    def _name(self, statement: ScriptStatement) -> None:
+    def _remember_name(self, statement: ScriptStatement) -> None:
         """Remember the relation that a waiting statement creates, so that it does not count as missing in the files."""
         words = [w.upper() for w in statement.text.split()]
         if words[:1] == ["CREATE"]:
-            self._named |= {r.name for r in self.catalog.live() if r.name.upper() in words}
+            self._named |= {r.name for r in self.catalog.live_relations() if r.name.upper() in words}
 
     def _require_current(self, bound: Bound) -> None:
         """Raises WaitingStatementsError if a statement reads a view that the log or this draft will change."""
@@ -312,16 +314,16 @@ class Deploying:
 
     def _after_draft(self) -> WaitingLog:
         self._waiting = self._waiting or self.waiting()
-        return self._draft.waiting(self._waiting)
+        return self._draft.waiting_log(self._waiting)
 
     def _to_log(self, bound: Bound, base: Path) -> Sequence[Single]:
         """The statements to log. An existing relation is kept, changed or replaced, as the files require."""
-        made = self._made(bound, base)
+        made = self._make_statement(bound, base)
         if isinstance(made, CreateSource):
             return edited_source(self._draft.catalog, made, self.meta.objects, self.maker.spark) or [made]
         return [made]
 
-    def _made(self, bound: Bound, base: Path) -> Single:
+    def _make_statement(self, bound: Bound, base: Path) -> Single:
         if isinstance(bound, BoundCreateTableAs) and not self.stores_rows:
             return msgspec.structs.replace(bound.table, if_not_exists=True)
         if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
@@ -338,7 +340,7 @@ class Deploying:
             case _:
                 return made
 
-    def _note(self, relation: Relation) -> str:
+    def _note_on_unchanged(self, relation: Relation) -> str:
         """A note for the user about an unchanged relation."""
         building = next(
             (b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), ""
@@ -350,39 +352,51 @@ class Deploying:
     ) -> None:
         draft, made = self._draft, statements[-1]
         name = _created_name(made)
-        before = next((r for r in draft.catalog.live() if r.name == name), None)
+        before = next((r for r in draft.catalog.live_relations() if r.name == name), None)
         follows = before is not None and draft.is_unsettled(before)
-        changed = sum(draft.add(statement, once) for statement in statements) > 0
+        changed = sum(draft.add_statement(statement, once) for statement in statements) > 0
         changes: tuple[str, ...] = ()
         if isinstance(made, SetSourceOptions | SetSourceColumns):
-            changes = tuple(change_notes(_source(draft.catalog, made.name), statements))
+            changes = tuple(change_notes(_find_source(draft.catalog, made.name), statements))
         if name is None:
             action = (StepAction.DROP if isinstance(made, Drop) else StepAction.RUN) if changed else StepAction.NONE
             note = "; ".join(changes)
-            self._add(Step(action, _in_few_words(text), place, note=note, text=text, bound=once or ""))
+            self._add_step(Step(action, _in_few_words(text), place, note=note, text=text, bound=once or ""))
             return
         notes = (*notes, *changes)
         self._named.add(name)
         code = made.code if isinstance(made, CreateFunction) else ()
         self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
-        after = planned(draft.catalog, name) or find(draft.catalog, name)
+        after = find_planned(draft.catalog, name) or find_relation(draft.catalog, name)
         whole = "\n".join([text, *(f"-- {FOLDER}/{module.name}.py\n{module.source}" for module in code)])
-        self._add(replace(self._created(before, after, changed, follows, place, "; ".join(notes)), text=whole))
+        self._add_step(
+            replace(self._step_of_create(before, after, changed, follows, place, "; ".join(notes)), text=whole)
+        )
 
-    def _created(
+    def _step_of_create(
         self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str
     ) -> Step:
         if not changed:
-            return Step(StepAction.NONE, _what(after), place, note=self._note(after))
+            return Step(StepAction.NONE, _describe_relation(after), place, note=self._note_on_unchanged(after))
         new = before is None or before.id != after.id
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)
         if before is None:
-            return Step(StepAction.CREATE, _what(after), place, (), rebuilt, rows, size, note, bound=fingerprint(after))
-        found = differences(created_by(before), created_by(after))
+            return Step(
+                StepAction.CREATE,
+                _describe_relation(after),
+                place,
+                (),
+                rebuilt,
+                rows,
+                size,
+                note,
+                bound=fingerprint_relation(after),
+            )
+        found = list_differences(created_by(before), created_by(after))
         action = StepAction.FOLLOW if follows and not found else StepAction.CHANGE
-        bound = f"{fingerprint(before)} to {fingerprint(after)}"
-        return Step(action, _what(after), place, found, rebuilt, rows, size, note, bound=bound)
+        bound = f"{fingerprint_relation(before)} to {fingerprint_relation(after)}"
+        return Step(action, _describe_relation(after), place, found, rebuilt, rows, size, note, bound=bound)
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 
@@ -391,31 +405,44 @@ class Deploying:
 
         `own`: drop the project's own views that are no longer used.
         """
-        views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
-        for view in reversed([r for r in views if r.name not in self._named and (own or not r.internal)]):
-            if goes := prune or view.internal:
-                self._draft.add(Drop(view.kind, view.name))
-            self._add(Step(StepAction.DROP if goes else StepAction.GONE, _what(view), ""))
+        views = [
+            r for r in self._draft.catalog.live_relations() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)
+        ]
+        for view in reversed([r for r in views if r.name not in self._named and (own or not r.is_internal)]):
+            if goes := prune or view.is_internal:
+                self._draft.add_statement(Drop(view.kind, view.name))
+            self._add_step(Step(StepAction.DROP if goes else StepAction.GONE, _describe_relation(view), ""))
 
-    def _resume(self, names: Sequence[str]) -> None:
+    def _resume_views(self, names: Sequence[str]) -> None:
         for name in names:
-            view = find(self._draft.catalog, name, RelationKind.VIEW)
+            view = find_relation(self._draft.catalog, name, RelationKind.VIEW)
             if view.paused is None:
-                self._add(Step(StepAction.NONE, _what(view), "", note="it is not paused"))
+                self._add_step(Step(StepAction.NONE, _describe_relation(view), "", note="it is not paused"))
                 continue
             after = self._bound_again(view)
             rows, size = self._read_by(after)
-            said = [step for step in self._steps if step.what == _what(view)]  # the step that reports the pause
+            said = [
+                step for step in self._steps if step.what == _describe_relation(view)
+            ]  # the step that reports the pause
             self._steps = [step for step in self._steps if step not in said]
-            bound = fingerprint(after)
-            self._add(
-                Step(StepAction.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound)
+            bound = fingerprint_relation(after)
+            self._add_step(
+                Step(
+                    StepAction.RESUME,
+                    _describe_relation(view),
+                    said[0].place if said else "",
+                    (),
+                    True,
+                    rows,
+                    size,
+                    bound=bound,
+                )
             )
 
     def _bound_again(self, view: Relation) -> Relation:
         """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
         self.maker.bind_again(self._draft, view)
-        return find(self._draft.catalog, view.name)
+        return find_relation(self._draft.catalog, view.name)
 
     # --- rules of time zones ------------------------------------------------------------------------------------------
 
@@ -423,48 +450,50 @@ class Deploying:
         """Record the JVM's rules in place of the ones that differ. Raises UnknownZoneError."""
         moves = tuple(moves_of_jvm(self.catalog, self.meta.settings.time_zone, self.maker))
         for move in moves:
-            self._draft.add(move.statement)
+            self._draft.add_statement(move.statement)
             bound = f"{move.recorded.digest} to {move.found.digest}"
-            self._add(Step(StepAction.CHANGE, f"time zone {move.found.name}", "", (move.difference,), bound=bound))
+            self._add_step(Step(StepAction.CHANGE, f"time zone {move.found.name}", "", (move.difference,), bound=bound))
         return moves
 
-    def _rebuild(self, views: Sequence[Relation]) -> None:
+    def _rebind_views(self, views: Sequence[Relation]) -> None:
         """Bind views anew that the files have not changed. Raises CannotFollowError."""
         for view in views:
-            if any(r.id == view.id for r in self._draft.catalog.live()):
+            if any(r.id == view.id for r in self._draft.catalog.live_relations()):
                 self.maker.bind_again(self._draft, view, rebuilt=True)
-                after = planned(self._draft.catalog, view.name) or find(self._draft.catalog, view.name)
-                self._steps = [step for step in self._steps if step.what != _what(view)]
-                self._add(self._created(view, after, True, True, "", ""))
+                after = find_planned(self._draft.catalog, view.name) or find_relation(self._draft.catalog, view.name)
+                self._steps = [step for step in self._steps if step.what != _describe_relation(view)]
+                self._add_step(self._step_of_create(view, after, True, True, "", ""))
 
     def _note_other_rules(self) -> None:
         for move in known_moves(self.catalog, self.meta.settings.time_zone):
-            self._add(Step(StepAction.NONE, f"time zone {move.recorded.name}", "", note=move.note))
+            self._add_step(Step(StepAction.NONE, f"time zone {move.recorded.name}", "", note=move.note))
 
-    def _settle(self) -> None:
+    def _settle_views(self) -> None:
         """Bind the views again that read changed relations and that the files do not name. Raises CannotFollowError."""
         before = dict[str, Relation]()
-        for view in self.maker.settle(self._draft):
+        for view in self.maker.settle_views(self._draft):
             before.setdefault(view.name, view)
         for view in before.values():
-            self._add(self._created(view, find(self._draft.catalog, view.name), True, True, "", ""))
+            self._add_step(
+                self._step_of_create(view, find_relation(self._draft.catalog, view.name), True, True, "", "")
+            )
 
-    def _add(self, step: Step) -> None:
+    def _add_step(self, step: Step) -> None:
         self._steps.append(step)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
     def _read_by(self, view: Relation) -> tuple[int, int]:
         """The stored rows and bytes that building a view reads. For sources, only the bytes of their files."""
-        below = [r for r in self.version.catalog.live() if r.id in view.depends_on]
-        found = [self._taken(r) if source_of(r) is not None else self._stored(r) for r in below]
+        below = [r for r in self.version.catalog.live_relations() if r.id in view.depends_on]
+        found = [self._measure_taken(r) if source_of(r) is not None else self._measure_stored(r) for r in below]
         return sum(rows for rows, _ in found), sum(size for _, size in found)
 
-    def _stored(self, relation: Relation) -> tuple[int, int]:
+    def _measure_stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)
         return (0, 0) if output is None else stored_size(self.version, output.table_id)
 
-    def _taken(self, relation: Relation) -> tuple[int, int]:
+    def _measure_taken(self, relation: Relation) -> tuple[int, int]:
         statement = source_of(relation)
         assert statement is not None
         taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
@@ -499,7 +528,7 @@ def _expressions_below(plan: Plan) -> Iterator[Expr]:
 
 
 @contextmanager
-def _noted(path: Path) -> Iterator[None]:
+def _errors_with_file(path: Path) -> Iterator[None]:
     """Add the file to errors raised inside the block."""
     try:
         yield
@@ -522,13 +551,13 @@ def _created_name(statement: Single) -> str | None:
             return None
 
 
-def _source(catalog: Catalog, name: str) -> CreateSource:
-    statement = source_of(find(catalog, name, RelationKind.SOURCE))
+def _find_source(catalog: Catalog, name: str) -> CreateSource:
+    statement = source_of(find_relation(catalog, name, RelationKind.SOURCE))
     assert statement is not None
     return statement
 
 
-def _what(relation: Relation) -> str:
+def _describe_relation(relation: Relation) -> str:
     return f"{relation.kind} {relation.name}"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.kernels.python_function import FOLDER, FunctionCodeError, loaded
+from tussock.jobs.kernels.python_function import FOLDER, FunctionCodeError, load_function
 from tussock.jobs.logical.statements import CreateFunction, FunctionModule
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
@@ -29,8 +29,8 @@ def with_code(function: CreateFunction, base: Path) -> CreateFunction:
     while pending:
         name = pending.pop()
         if name not in sources:
-            sources[name] = _read(function, folder, name)
-            pending += sorted(n for n in _imported(function, name, sources[name]) if (folder / f"{n}.py").exists())
+            sources[name] = _read_code(function, folder, name)
+            pending += sorted(n for n in _list_imports(function, name, sources[name]) if (folder / f"{n}.py").exists())
     if (size := sum(len(s.encode()) for s in sources.values())) > _MOST_BYTES:
         reason = f"it and its imports are {size:,} bytes; the catalog accepts at most {_MOST_BYTES:,}"
         raise FunctionCodeError(function.name, f"{FOLDER}/{function.module}.py", reason)
@@ -40,11 +40,11 @@ def with_code(function: CreateFunction, base: Path) -> CreateFunction:
             arrow_type(field[1])
         except UnsupportedTypeError as err:
             raise FunctionCodeError(function.name, f"{FOLDER}/{function.module}.py", f"{field[0]}: {err}") from err
-    loaded(whole)
+    load_function(whole)
     return whole
 
 
-def _read(function: CreateFunction, folder: Path, name: str) -> str:
+def _read_code(function: CreateFunction, folder: Path, name: str) -> str:
     path = folder / f"{name}.py"
     try:
         return path.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def _read(function: CreateFunction, folder: Path, name: str) -> str:
         raise FunctionCodeError(function.name, str(path), f"it cannot be read as UTF-8 text ({err})") from err
 
 
-def _imported(function: CreateFunction, name: str, source: str) -> Iterator[str]:
+def _list_imports(function: CreateFunction, name: str, source: str) -> Iterator[str]:
     """The first part of every module name that a module imports."""
     try:
         tree = ast.parse(source)

@@ -14,7 +14,7 @@ from tussock.statestore.decimals import as_decimals
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.months import kept_array
-from tussock.statestore.nested import is_nested, rebuilt
+from tussock.statestore.nested import is_nested, rebuild_leaves
 from tussock.statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
 from tussock.statestore.vnode import one_array
 
@@ -66,15 +66,15 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
     columns: list[pa.ChunkedArray] = []
     for field in schema:
         if (place := found.get(field.name.lower())) is None:
-            columns.append(_default(definition.statement, len(columns), field, rows.num_rows))
+            columns.append(_default_column(definition.statement, len(columns), field, rows.num_rows))
         else:
-            columns.append(_stored(table.name, field, rows.column(place)))
+            columns.append(_to_stored_column(table.name, field, rows.column(place)))
     stored = pa.Table.from_arrays(columns, schema=schema)
     require_values(definition.statement, stored)
     return fitted_texts(definition.statement, stored)
 
 
-def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.ChunkedArray:
+def _default_column(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.ChunkedArray:
     """The default values of a column. Raises UnfitRowsError if Spark would have to compute the default."""
     default = next((d for d in table.defaults if d.column == column), None)
     if default is None:
@@ -84,35 +84,37 @@ def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.
             table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it"
         )
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
-    made = thread_kernel().project(one_row, [default.value], [table.fields[column].type])
+    made = thread_kernel().project_columns(one_row, [default.value], [table.fields[column].type])
     return made.column(0).take(pa.array(np.zeros(rows, np.int64)))
 
 
-def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _to_stored_column(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column in the table's type. Arrays, maps and structs are converted part by part.
 
     Raises: UnfitRowsError if a value would change.
     """
-    if is_nested(field.type) and _alike(column.type, field.type):
+    if is_nested(field.type) and _have_same_shape(column.type, field.type):
 
-        def part(values: pa.Array, kind: pa.DataType) -> pa.Array:
-            return one_array(_stored(table, field.with_type(kind), pa.chunked_array([values])))
+        def convert_part(values: pa.Array, kind: pa.DataType) -> pa.Array:
+            return one_array(_to_stored_column(table, field.with_type(kind), pa.chunked_array([values])))
 
-        return pa.chunked_array([rebuilt(chunk, field.type, part) for chunk in column.chunks], field.type)
+        return pa.chunked_array(
+            [rebuild_leaves(chunk, field.type, convert_part) for chunk in column.chunks], field.type
+        )
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pt.is_null(column.type):
         return pa.chunked_array([pa.nulls(len(column), field.type)])
     if field.type == MONTHS:
-        return _months(table, field, column)
-    if column.type != field.type and not _assignable(column.type, field.type):
+        return _to_months(table, field, column)
+    if column.type != field.type and not _is_assignable(column.type, field.type):
         raise UnfitRowsError(
             table, field.name, str(column.type), f"{field.type}, or a type that converts to it without loss"
         )
     try:
         decimals = pt.is_decimal(column.type) and pt.is_decimal(field.type)
         cast = as_decimals(column, field.type) if decimals else column.cast(field.type)
-        if column.type != field.type and _kind(field.type) == "number":
+        if column.type != field.type and _cast_group(field.type) == "number":
             _require_same(column, cast)
         if pt.is_time(field.type):
             _require_microseconds_of_a_day(cast)
@@ -132,7 +134,7 @@ def _require_microseconds_of_a_day(times: pa.ChunkedArray) -> None:
         raise pa.ArrowInvalid("a time of day is before 00:00:00 or after 23:59:59.999999")
 
 
-def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _to_months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Intervals of months in the table's form. Raises UnfitRowsError."""
     if column.type != GIVEN_MONTHS:
         raise UnfitRowsError(table, field.name, str(column.type), str(GIVEN_MONTHS))
@@ -142,29 +144,31 @@ def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
         raise UnfitRowsError(table, field.name, str(err), f"{GIVEN_MONTHS} of months") from err
 
 
-def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _have_same_shape(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether two types have the same structure of arrays, maps and structs.
 
     Struct fields must match by name and order.
     """
     if pt.is_list(wanted):
         lists = pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
-        return lists and _alike(found.value_type, wanted.value_type)
+        return lists and _have_same_shape(found.value_type, wanted.value_type)
     if pt.is_map(wanted):
         return (
-            pt.is_map(found) and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+            pt.is_map(found)
+            and _have_same_shape(found.key_type, wanted.key_type)
+            and _have_same_shape(found.item_type, wanted.item_type)
         )
     if pt.is_struct(wanted):
         names = [f.name.lower() for f in wanted]
         return (
             pt.is_struct(found)
             and [f.name.lower() for f in found] == names
-            and all(map(_alike, _types(found), _types(wanted)))
+            and all(map(_have_same_shape, _field_types(found), _field_types(wanted)))
         )
     return not is_nested(found)
 
 
-def _types(of: pa.DataType) -> list[pa.DataType]:
+def _field_types(of: pa.DataType) -> list[pa.DataType]:
     return [field.type for field in of]
 
 
@@ -177,14 +181,14 @@ def _require_same(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> None:
             raise pa.ArrowInvalid("it has more digits than the type can store")
 
 
-def _assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pt.is_timestamp(found) and pt.is_timestamp(wanted):
         return (found.tz is None) == (wanted.tz is None)
-    kind = _kind(found)
-    return kind is not None and kind == _kind(wanted)
+    kind = _cast_group(found)
+    return kind is not None and kind == _cast_group(wanted)
 
 
-def _kind(of: pa.DataType) -> str | None:
+def _cast_group(of: pa.DataType) -> str | None:
     """The group of types that are cast among each other. None: no casts."""
     if pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of):
         return "number"

@@ -42,20 +42,27 @@ class Once:
         default_factory=dict
     )  # by relation id: the relation that was last examined, and its statements
 
-    def of(self, catalog: Catalog, text: str) -> OnceStatement | None:
+    def next_statement(self, catalog: Catalog, text: str) -> OnceStatement | None:
         """The next statement of the run. None if it changes no table, or if its table does not exist."""
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None
         table = next(
-            (r for r in catalog.live() if r.name == name and r.kind in (RelationKind.TABLE, RelationKind.SOURCE)), None
+            (
+                r
+                for r in catalog.live_relations()
+                if r.name == name and r.kind in (RelationKind.TABLE, RelationKind.SOURCE)
+            ),
+            None,
         )
         if table is None:
             return None
-        name = self._named(table, [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(source)])
+        name = self._name_statement(
+            table, [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(source)]
+        )
         return OnceStatement(name, name in self._ran_of(table))
 
-    def _named(self, table: Relation, words: Sequence[str]) -> str:
+    def _name_statement(self, table: Relation, words: Sequence[str]) -> str:
         """The name of a statement of these words, with its number among the equal ones of this run."""
         text = "i/" + hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
         self._seen[f"{table.id}/{text}"] += 1

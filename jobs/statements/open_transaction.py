@@ -61,35 +61,35 @@ class OpenTransaction:
         self._client_id = self.writer.new_client_id()
 
     @property
-    def statements(self) -> int:
+    def statement_count(self) -> int:
         """The number of statements that COMMIT would log."""
         return len(self._steps)
 
     @property
-    def unsure(self) -> bool:
+    def is_unsure(self) -> bool:
         """Whether a COMMIT broke off, so that the entry may be in the log or not."""
         return self._unsure
 
     @property
-    def logged(self) -> int | None:
+    def logged_position(self) -> int | None:
         """The position of the entry, if a COMMIT that broke off has logged it. Cost: a few GETs after such a COMMIT."""
         return self.meta.logged_position(self._client_id, self._since) if self._unsure else None
 
     @property
-    def drafted(self) -> WaitingLog:
+    def drafted_log(self) -> WaitingLog:
         """The waiting statements followed by the transaction's. Raises TransactionError after an error."""
         self._require_open()
-        draft, before = self._current()
-        return draft.waiting(before)
+        draft, before = self._current_draft()
+        return draft.waiting_log(before)
 
-    def take(self, step: Step) -> Answer:
+    def add_statement(self, step: Step) -> Answer:
         """Add a statement. After an error in one, the transaction accepts no other.
 
         Raises: LogMovedError, EpochMovedError: give it again; TransactionError; errors of the step.
         """
         self._require_open()
         try:
-            draft, before = self._current()
+            draft, before = self._current_draft()
             answer = step(draft, before)
         except BaseException as err:
             self._draft = None  # it may contain the statement
@@ -105,22 +105,22 @@ class OpenTransaction:
         """Append the statements to the log as one entry, unless a COMMIT that broke off has done so.
 
         Raises: LogMovedError, EpochMovedError: nothing was appended, commit again; TransactionError; errors of the
-            steps; SkippedInputError: they are in the log. After any other error, see `unsure`.
+            steps; SkippedInputError: they are in the log. After any other error, see `is_unsure`.
         """
         self._require_sound()
-        if (position := self.logged) is not None:
+        if (position := self.logged_position) is not None:
             (entry,) = self.meta.read_log(position, position + 1)
             return answer_of(text, decoded_statement(entry), position)
-        draft, before = self._current()
+        draft, before = self._current_draft()
         if not draft.statements:
             return Answer(text, "nothing to commit")
         self.settle(draft)
-        statement = draft.statement()
+        statement = draft.to_statement()
         if self._since is None:
             self._since = before.end
         self._unsure = True
         try:
-            answer = self.writer.log(
+            answer = self.writer.log_and_answer(
                 text, statement, expected=before.end, waiting=before, client_id=self._client_id, since=self._since
             )
         except (LogMovedError, InputError):
@@ -142,11 +142,11 @@ class OpenTransaction:
                 "a statement of this transaction failed", "Give ROLLBACK, then the statements again from BEGIN on"
             )
 
-    def _current(self) -> tuple[DraftTransaction, WaitingLog]:
+    def _current_draft(self) -> tuple[DraftTransaction, WaitingLog]:
         """The draft over the current log. Computes the statements again if the log or the epoch has moved."""
-        version = self.meta.latest()
-        catalog = self.pending.at(version)
-        before = self.pending.waiting()
+        version = self.meta.read_latest()
+        catalog = self.pending.read_catalog(version)
+        before = self.pending.waiting_log()
         known = self._before
         if (
             self._draft is None

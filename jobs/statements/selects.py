@@ -19,7 +19,7 @@ from tussock.statestore.meta.sight import Sight
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.months import given_rows
-from tussock.statestore.nested import unsliced
+from tussock.statestore.nested import copy_sliced
 
 
 class Selects:
@@ -28,33 +28,33 @@ class Selects:
     def __init__(self, meta: MetaStore, stored: StoredRows, statements: StatementMaker) -> None:
         self._meta, self._stored, self._statements = meta, stored, statements
 
-    def select(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
+    def select_rows(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
         """Return the rows of a SELECT at an epoch; None: the published one."""
-        with self._stored.seeing(epoch) as (version, sight):  # the block pins the objects that it reads
-            return self._answer(text, place, version, sight)
+        with self._stored.open_sight(epoch) as (version, sight):  # the block pins the objects that it reads
+            return self._answer_select(text, place, version, sight)
 
     def select_pending(self, sql: str, waiting: WaitingLog) -> pa.Table:
         """Return the rows of a SELECT, in which tables include the waiting statements."""
-        bound, _ = self._statements.bound(waiting.catalog, waiting.version, sql, Place(1, 1))
+        bound, _ = self._statements.bind_statement(waiting.catalog, waiting.version, sql, Place(1, 1))
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute")
         _warn_of_changes(waiting, bound.relations)
-        with self._statements.reading(waiting, bound.relations) as seen:
-            return self._rows(bound, seen.version, seen.sight, seen.rows)
+        with self._statements.read_pending_rows(waiting, bound.relations) as seen:
+            return self._query_rows(bound, seen.version, seen.sight, seen.rows)
 
     def read_pending(self, relation: str, columns: Sequence[str] | None, waiting: WaitingLog) -> pa.Table:
         """Return the rows of a relation; a table's rows include the waiting statements."""
         _warn_of_changes(waiting, [relation.lower()])
-        with self._statements.reading(waiting, [relation.lower()]) as seen:
+        with self._statements.read_pending_rows(waiting, [relation.lower()]) as seen:
             found = relation_at(seen.version, seen.sight, relation)
             with closing(
                 rows_at(self._meta.objects, seen.version, found, seen.sight.epoch, columns, seen.rows)
             ) as rows:
-                return unsliced(rows.read_all())
+                return copy_sliced(rows.read_all())
 
-    def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
+    def _answer_select(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
         try:
-            bound = self._statements.binder(version.catalog, sight.relations(version.catalog)).bind(
+            bound = self._statements.binder_over(version.catalog, sight.visible_relations(version.catalog)).bind(
                 text, place, EpochsOf(self._stored, version, sight)
             )
         except NoRelationError as err:
@@ -63,19 +63,19 @@ class Selects:
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute, without an epoch")
-        return self._rows(bound, version, sight)
+        return self._query_rows(bound, version, sight)
 
-    def _rows(
+    def _query_rows(
         self, bound: Query, version: HummockVersion, sight: Sight, in_flight: RowsInFlight = NOTHING_IN_FLIGHT
     ) -> pa.Table:
-        from tussock.jobs.spark.collected import collected
+        from tussock.jobs.spark.collected import collect_rows
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
         with spark_errors_as_ours(bound.source):
-            frame = self._statements.frame(bound.source.text, bound, version, sight, in_flight)
-            return given_rows(collected(frame))
+            frame = self._statements.make_frame(bound.source.text, bound, version, sight, in_flight)
+            return given_rows(collect_rows(frame))
 
 
 def _warn_of_changes(waiting: WaitingLog, names: Sequence[str]) -> None:
-    for note in waiting.notes(names):
+    for note in waiting.describe_waiting(names):
         warnings.warn(WaitingChangesWarning(note), stacklevel=7)

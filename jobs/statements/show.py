@@ -9,12 +9,12 @@ from tussock.jobs.catalog.definition import (
     SourceDefinition,
     TableDefinition,
     definition_of,
-    find,
+    find_relation,
     functions_of,
 )
 from tussock.jobs.logical.hidden_columns import hidden_types
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateTable, CreateView, Explain, Show, Shown
 from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.sources.rejects import rejects_name
@@ -29,7 +29,7 @@ _KINDS = {
 _QUERY = "the query"  # the name of a bare SELECT in EXPLAIN; no relation can have it
 
 
-def show(
+def answer_show(
     catalog: Catalog,
     statement: Show,
     rejected: Mapping[str, int] | None = None,
@@ -48,63 +48,72 @@ def show(
         hidden: also list the hidden columns of a source, and mark them.
     """
     if statement.name is not None:
-        relation = find(catalog, statement.name)
+        relation = find_relation(catalog, statement.name)
         if statement.what is Shown.COLUMNS:
-            return _with_hidden(relation, _columns(relation)) if hidden else _columns(relation)
+            return _with_hidden(relation, _list_columns(relation)) if hidden else _list_columns(relation)
         return {"statement": [_created_by(relation)]}
     if statement.what is Shown.FUNCTIONS:
-        return _functions(catalog)
+        return _list_functions(catalog)
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
-    live, built = catalog.live(), [(build, r) for build in catalog.builds for r in build.relations]
+    live, built = catalog.live_relations(), [(build, r) for build in catalog.builds for r in build.relations]
     names = {r.name for r in live}
-    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.internal]
+    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.is_internal]
     building = {
         r.name: f"{'being rebuilt' if r.name in names else 'being built'} {build.progress}" for build, r in built
     }
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = [
-        "; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)])
+        "; ".join(
+            [
+                *_describe_state(r),
+                *_describe_visibility(r, held or {}),
+                *_describe_rejects(r, rejected or {}),
+                *_describe_build(r, building),
+            ]
+        )
         for r in found
     ]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
-def _state(relation: Relation) -> Iterator[str]:
+def _describe_state(relation: Relation) -> Iterator[str]:
     if relation.paused is not None:
         yield f"paused since epoch {relation.paused}{relation.paused_for and ': '}{relation.paused_for}"
     yield from (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
 
 
-def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
+def _describe_visibility(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
     if (epoch := held.get(relation.name)) is not None:
         yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not visible yet"
 
 
-def _built(relation: Relation, building: Mapping[str, str]) -> Iterator[str]:
+def _describe_build(relation: Relation, building: Mapping[str, str]) -> Iterator[str]:
     if (state := building.get(relation.name)) is not None:
         yield state
 
 
-def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
+def _describe_rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
     if count := rejected.get(relation.name):
         yield f"rejects in {rejects_name(relation.name)}: {count:,}"
 
 
-def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
+def answer_explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     """The answer to EXPLAIN: the plan of the view if it were created now. Raises the errors that CREATE would raise."""
-    from tussock.jobs.catalog.checks import admitted  # imports all kernels, which SHOW does not need
+    from tussock.jobs.catalog.checks import admit_statement  # imports all kernels, which SHOW does not need
 
     name = statement.name or _QUERY
     view = CreateView(name, statement.sql, statement.plan)
-    planned = admitted(catalog, view, epoch)
-    return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
+    planned = admit_statement(catalog, view, epoch)
+    return "\n".join(
+        [explain_relation(planned, find_relation(planned, name)), *(f"note: {note}" for note in statement.notes)]
+    )
 
 
-def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
-    found = functions_of(catalog.live())
+def _list_functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
+    found = functions_of(catalog.live_relations())
     return {
         "name": [f.name for f in found],
-        "parameters": [_declared(f.fields) for f in found],
+        "parameters": [_declare_fields(f.fields) for f in found],
         "returns": [f.returns for f in found],
         "code": [f"{f.module}:{f.function}" for f in found],
         "digest": [f.digest[:12] for f in found],
@@ -112,7 +121,7 @@ def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
+def _list_columns(relation: Relation) -> Mapping[str, Sequence[str]]:
     """A relation's columns; for a table also their constraints, defaults and comments."""
     shown = {"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]}
     definition = definition_of(relation)
@@ -120,7 +129,7 @@ def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
         table = definition.statement
         defaults, comments = {d.column: d.sql for d in table.defaults}, dict(table.comments)
         places = range(len(table.fields))
-        shown["type"] = [table.declared(i) for i in places]
+        shown["type"] = [table.declared_type(i) for i in places]
         shown["constraint"] = [
             "PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places
         ]
@@ -150,55 +159,55 @@ def hidden_columns(relation: Relation) -> Mapping[str, str]:
 def _created_by(relation: Relation) -> str:
     match definition_of(relation):
         case SourceDefinition(statement):
-            options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
+            options = ", ".join(f"{_quote_option(k)} {_quote_text(v)}" for k, v in statement.options.items())
             return (
-                f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS "
+                f"CREATE SOURCE {relation.name} ({_declare_fields(statement.fields)}) USING {statement.format} OPTIONS "
                 f"({options})"
             )
         case TableDefinition(statement):
-            return f"CREATE TABLE {statement.name} {_table(statement)}"
+            return f"CREATE TABLE {statement.name} {_create_table_text(statement)}"
         case FunctionDefinition(function):
-            comment = "" if function.comment is None else f" COMMENT {_text(function.comment)}"
-            head = f"CREATE FUNCTION {function.name} ({_declared(function.fields)}) RETURNS {function.returns}"
-            return f"{head}{comment} LANGUAGE PYTHON AS {_text(f'{function.module}:{function.function}')}"
+            comment = "" if function.comment is None else f" COMMENT {_quote_text(function.comment)}"
+            head = f"CREATE FUNCTION {function.name} ({_declare_fields(function.fields)}) RETURNS {function.returns}"
+            return f"{head}{comment} LANGUAGE PYTHON AS {_quote_text(f'{function.module}:{function.function}')}"
         case PlainViewDefinition(view):
-            return f"CREATE VIEW {view.name} ({', '.join(_name(f.name) for f in view.fields)}) AS {view.sql}"
+            return f"CREATE VIEW {view.name} ({', '.join(_quote_name(f.name) for f in view.fields)}) AS {view.sql}"
         case view:
-            columns = f" ({', '.join(map(_name, view.columns))})" if view.columns else ""
+            columns = f" ({', '.join(map(_quote_name, view.columns))})" if view.columns else ""
             return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
 
 
 def declared_text(of: CreateTable | Sequence[Field]) -> str:
     """The part of a CREATE TABLE after the table's name. For columns alone, the part between the parentheses."""
-    return _table(of) if isinstance(of, CreateTable) else _declared(of)
+    return _create_table_text(of) if isinstance(of, CreateTable) else _declare_fields(of)
 
 
-def _table(table: CreateTable) -> str:
+def _create_table_text(table: CreateTable) -> str:
     defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
-    comments = {column: f" COMMENT {_text(text)}" for column, text in table.comments}
+    comments = {column: f" COMMENT {_quote_text(text)}" for column, text in table.comments}
     columns = [
-        f"{_name(f.name)} "
-        f"{table.declared(i)}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
+        f"{_quote_name(f.name)} {table.declared_type(i)}{' NOT NULL' if i in table.not_null else ''}"
+        f"{defaults.get(i, '')}{comments.get(i, '')}"
         for i, f in enumerate(table.fields)
     ]
     if table.key:
-        columns.append(f"PRIMARY KEY ({', '.join(_name(table.fields[k].name) for k in table.key)})")
-    comment = "" if table.comment is None else f" COMMENT {_text(table.comment)}"
+        columns.append(f"PRIMARY KEY ({', '.join(_quote_name(table.fields[k].name) for k in table.key)})")
+    comment = "" if table.comment is None else f" COMMENT {_quote_text(table.comment)}"
     return f"({', '.join(columns)}){' APPEND ONLY' if table.append_only else ''}{comment}"
 
 
-def _declared(fields: Sequence[Field]) -> str:
-    return ", ".join(f"{_name(f.name)} {f.type}" for f in fields)
+def _declare_fields(fields: Sequence[Field]) -> str:
+    return ", ".join(f"{_quote_name(f.name)} {f.type}" for f in fields)
 
 
-def _name(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A column's name as SQL, in backquotes unless it consists of lower-case letters, digits and _."""
-    return name if _PLAIN.fullmatch(name) else quoted(name)
+    return name if _PLAIN.fullmatch(name) else quote_name(name)
 
 
-def _option(name: str) -> str:
-    return name if all(_PLAIN.fullmatch(part.lower()) for part in name.split(".")) else _name(name)
+def _quote_option(name: str) -> str:
+    return name if all(_PLAIN.fullmatch(part.lower()) for part in name.split(".")) else _quote_name(name)
 
 
-def _text(value: str) -> str:
+def _quote_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

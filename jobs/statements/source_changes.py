@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError, columns_objection, created_source
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find
-from tussock.jobs.catalog.difference import differences, is_same_place
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find_relation
+from tussock.jobs.catalog.difference import is_same_place, list_differences
 from tussock.jobs.catalog.move_source import move_source, moved_sources
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
@@ -20,10 +20,10 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.csv_header import has_header, is_enforced
-from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.files import MISSING
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.sources.rejects import quarantines
+from tussock.jobs.sources.rejects import quarantines_rejects
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -44,10 +44,10 @@ def set_options(
             bound.name,
             "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this",
         )
-    source = _definition(catalog, bound.name).statement
-    options = _without(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
-    to = placed(msgspec.structs.replace(source, options=options, relative=None), base, store)
-    return _checked(source, to, spark)
+    source = _source_definition(catalog, bound.name).statement
+    options = _without_options(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
+    to = place_source(msgspec.structs.replace(source, options=options, relative=None), base, store)
+    return _check_options(source, to, spark)
 
 
 def edited_source(
@@ -61,18 +61,18 @@ def edited_source(
 
     Raises: as `set_options`; CannotAlterSourceError for a type that is not wider.
     """
-    there = next((r for r in catalog.live() if r.name == wanted.name.lower()), None)
+    there = next((r for r in catalog.live_relations() if r.name == wanted.name.lower()), None)
     if there is None or there.kind is not RelationKind.SOURCE:
         return ()
     moves = [move for move in moved_sources(catalog, store) if move.name == there.name]
     for move in moves:
         catalog = move_source(catalog, move)
-    definition = _definition(catalog, there.name)
+    definition = _source_definition(catalog, there.name)
     was, now = created_source(definition), definition.statement
     columns = wanted.fields or was.fields
-    if not (differences(was, wanted) and differences(now, wanted)):
+    if not (list_differences(was, wanted) and list_differences(now, wanted)):
         return ()
-    if differences(msgspec.structs.replace(was, options=wanted.options, fields=columns), wanted):
+    if list_differences(msgspec.structs.replace(was, options=wanted.options, fields=columns), wanted):
         return ()
     found = list[SetSourceOptions | SetSourceColumns | MoveSource](moves)
     if columns != was.fields:
@@ -83,12 +83,12 @@ def edited_source(
             raise CannotAlterSourceError(there.name, objection)
         found.append(SetSourceColumns(now.name, now.fields, fields, declared=columns))
         now = msgspec.structs.replace(now, fields=fields)
-    if differences(msgspec.structs.replace(was, fields=columns), wanted):
+    if list_differences(msgspec.structs.replace(was, fields=columns), wanted):
         same = {"path"} if is_same_place(was, wanted) else set()
         edited = {o: v for o, v in wanted.options.items() if was.options.get(o) != v and o not in same}
         gone = [o for o in was.options if o not in wanted.options]
-        to = msgspec.structs.replace(wanted, options=_without(now.options, (*edited, *gone)) | edited)
-        change = _checked(now, to, spark)
+        to = msgspec.structs.replace(wanted, options=_without_options(now.options, (*edited, *gone)) | edited)
+        change = _check_options(now, to, spark)
         found.append(msgspec.structs.replace(change, declared=True))
     return found
 
@@ -143,7 +143,7 @@ def _column_notes(source: CreateSource, known: Sequence[Field], fields: Sequence
                 f"{now.name}: {now.type} for files that are read from now on, and earlier values are converted. Views "
                 "that read it are rebuilt"
             )
-            if quarantines(source):
+            if quarantines_rejects(source):
                 yield (
                     f"to read rejected records of earlier files again, run, after the next epoch, `tussock restate "
                     f"{source.name} --options`"
@@ -179,20 +179,20 @@ def changed_options(change: SetSourceOptions) -> tuple[str, ...]:
     return tuple(o for o in names if change.known.get(o) != change.options.get(o))
 
 
-def _definition(catalog: Catalog, name: str) -> SourceDefinition:
-    definition = definition_of(find(catalog, name, RelationKind.SOURCE))
+def _source_definition(catalog: Catalog, name: str) -> SourceDefinition:
+    definition = definition_of(find_relation(catalog, name, RelationKind.SOURCE))
     assert isinstance(definition, SourceDefinition)
     return definition
 
 
-def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def _without_options(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The options without these names, in any case of letters, as Spark reads them."""
     folded = {name.lower() for name in names}
     return {option: value for option, value in options.items() if option.lower() not in folded}
 
 
-def _checked(source: CreateSource, to: CreateSource, spark: "Callable[[], SparkSession]") -> SetSourceOptions:
+def _check_options(source: CreateSource, to: CreateSource, spark: "Callable[[], SparkSession]") -> SetSourceOptions:
     """The statement that gives a source the options of another one. Raises errors of its reader."""
-    described(msgspec.structs.replace(source, options=to.options, option_changes=()), spark)
+    describe_source(msgspec.structs.replace(source, options=to.options, option_changes=()), spark)
     moves = source.options.get("path") != to.options.get("path")
     return SetSourceOptions(source.name, source.options, to.options, relative=to.relative if moves else None)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.catalog.builds import planned
-from tussock.jobs.catalog.checks import admitted
+from tussock.jobs.catalog.builds import find_planned
+from tussock.jobs.catalog.checks import admit_statement
 from tussock.jobs.catalog.create import hidden_of
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.fed_tables import require_not_fed
 from tussock.jobs.catalog.statement_log import WaitingLog
 from tussock.jobs.kernels.registry import may_raise
@@ -44,7 +44,7 @@ from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
 from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
-from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
 from tussock.jobs.sources.spark_files import TIME_ZONE
 from tussock.jobs.statements.statement_writer import StatementWriter
@@ -82,7 +82,7 @@ def require_free_name(view: str) -> None:
 
 def _is_taken(catalog: Catalog, name: str) -> bool:
     """Whether a relation has the name, or one that is being built."""
-    return planned(catalog, name) is not None or any(r.name == name for r in catalog.live())
+    return find_planned(catalog, name) is not None or any(r.name == name for r in catalog.live_relations())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ class StatementMaker:
         """Starts the Spark session when it is first called."""
         return self._spark
 
-    def binder(self, catalog: Catalog, relations: tuple[Relation, ...] | None = None) -> "Binder":
+    def binder_over(self, catalog: Catalog, relations: tuple[Relation, ...] | None = None) -> "Binder":
         """The binder over a catalog, by the rules of its time zone.
 
         `relations`: those to which names may refer; None: the live ones.
 
         Raises: ZoneRulesDifferError, UnknownZoneError.
         """
-        relations, zone = catalog.live() if relations is None else relations, self._zone_in(catalog)
+        relations, zone = catalog.live_relations() if relations is None else relations, self._zone_in(catalog)
         if self._binder is None or digest_of(zone) not in ("", digest_of(self._binder.sandbox.time_zone)):
             from tussock.jobs.sql.binder import Binder
 
@@ -134,7 +134,7 @@ class StatementMaker:
         return self._binder
 
     def _zone_in(self, catalog: Catalog) -> RuledZone:
-        return catalog.zone(self._meta.settings.time_zone)
+        return catalog.resolve_zone(self._meta.settings.time_zone)
 
     def unrecorded_zones(self, catalog: Catalog) -> tuple[RecordZone, ...]:
         """The statements that record the time zones of the statements that were bound, if a catalog lacks them.
@@ -146,12 +146,12 @@ class StatementMaker:
         sandbox = self._binder.sandbox
         used = [zone for zone in (sandbox.time_zone, *sorted(sandbox.named_zones)) if digest_of(zone)]
         for zone in used:
-            recorded = catalog.zone(name_of(zone))
+            recorded = catalog.resolve_zone(name_of(zone))
             if digest_of(recorded) not in ("", digest_of(zone)):
-                raise ZoneRulesDifferError.between(rules_of(recorded), rules_of(zone))
-        return tuple(RecordZone(rules_of(zone)) for zone in used if not digest_of(catalog.zone(name_of(zone))))
+                raise ZoneRulesDifferError.of_rules(rules_of(recorded), rules_of(zone))
+        return tuple(RecordZone(rules_of(zone)) for zone in used if not digest_of(catalog.resolve_zone(name_of(zone))))
 
-    def bound(
+    def bind_statement(
         self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
     ) -> tuple[Bound, tuple[str, ...]]:
         """The statement bound over a catalog, and notes for the user.
@@ -163,7 +163,7 @@ class StatementMaker:
 
         Raises: as Binder.bind; ReservedNameError.
         """
-        binder = self.binder(catalog)
+        binder = self.binder_over(catalog)
         bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
         if isinstance(bound, CreateSource | BoundSourceOptions):
             from pyspark.errors import DateTimeException
@@ -171,7 +171,7 @@ class StatementMaker:
             for name, value in bound.options.items():
                 if name.lower() == TIME_ZONE.lower():
                     with suppress(DateTimeException):  # a source that names no zone is refused with its option later
-                        binder.sandbox.ruled(value)
+                        binder.sandbox.zone_by_jvm(value)
         if isinstance(bound, CreateView) and not own:
             require_free_name(bound.name)
         if isinstance(bound, BoundCreateTableAs) and _is_taken(catalog, bound.table.name.lower()):
@@ -191,27 +191,29 @@ class StatementMaker:
         """
         match bound:
             case BoundInsert(table, rows):
-                return ToLog(self._writer.insert(table, rows))
+                return ToLog(self._writer.store_insert(table, rows))
             case BoundInsertSelect():
-                return self._selected(waiting(), bound)
+                return self._insert_of_select(waiting(), bound)
             case BoundCreateTableAs(table, rows):
-                admitted(catalog, table, 0)  # before the query of a table that cannot be stored runs
+                admit_statement(catalog, table, 0)  # before the query of a table that cannot be stored runs
                 if isinstance(rows, BoundInsert):
-                    insert = self._writer.insert(rows.table, rows.rows)
+                    insert = self._writer.store_insert(rows.table, rows.rows)
                     return ToLog(CreateTableAs(table, insert.rows, insert.object))
-                made = self._selected(waiting(), rows)
+                made = self._insert_of_select(waiting(), rows)
                 selected = made.statement
                 assert isinstance(selected, Insert)
                 return replace(made, statement=CreateTableAs(table, selected.rows, selected.object, selected.after))
             case BoundChange():
                 word = bound.statement.split(maxsplit=1)[0].upper()
                 if word != "DELETE":
-                    require_not_fed(catalog, find(catalog, bound.table.name), word)
-                return self._change(waiting(), bound)
+                    require_not_fed(catalog, find_relation(catalog, bound.table.name), word)
+                return self._rows_to_change(waiting(), bound)
             case CreateSource():
-                source = placed(bound, base, self._meta.objects)
-                if all(r.name != source.name for r in catalog.live()):  # IF NOT EXISTS must not need the files
-                    source = described(source, self._spark)
+                source = place_source(bound, base, self._meta.objects)
+                if all(
+                    r.name != source.name for r in catalog.live_relations()
+                ):  # IF NOT EXISTS must not need the files
+                    source = describe_source(source, self._spark)
                 return ToLog(source)
             case BoundSourceOptions():
                 from tussock.jobs.statements.source_changes import set_options
@@ -226,7 +228,7 @@ class StatementMaker:
             case _:
                 return ToLog(bound)
 
-    def settle(self, draft: "DraftTransaction", *, last: bool = True) -> tuple[Relation, ...]:
+    def settle_views(self, draft: "DraftTransaction", *, last: bool = True) -> tuple[Relation, ...]:
         """Bind the views again that read changed relations, until all are settled.
 
         Args:
@@ -239,7 +241,7 @@ class StatementMaker:
         from tussock.jobs.statements.transaction import CannotFollowError
 
         bound = list[Relation]()
-        while views := draft.unsettled:
+        while views := draft.unsettled_relations:
             failed = list[CannotFollowError]()
             for view in views:
                 try:
@@ -265,16 +267,16 @@ class StatementMaker:
 
         sql, columns = query_of(view)
         try:
-            binder = self.binder(draft.catalog)
+            binder = self.binder_over(draft.catalog)
             bound = binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
-            draft.add(
+            draft.add_statement(
                 msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound
             )
         except InputError as err:
             raise CannotFollowError(view.name, str(err)) from err
 
     @contextmanager
-    def reading(self, waiting: WaitingLog, names: Sequence[str]) -> Iterator[PendingRows]:
+    def read_pending_rows(self, waiting: WaitingLog, names: Sequence[str]) -> Iterator[PendingRows]:
         """Yield the rows that a statement reads: tables after the waiting statements, the others committed.
 
         Args:
@@ -283,8 +285,8 @@ class StatementMaker:
         Raises: WaitingStatementsError, WaitingStatementFailsError, EpochMovedError.
         """
         waiting.require_readable(names)
-        with self._meta.reading(waiting.version.epoch) as pinned:
-            yield self._tables.read(waiting, pinned, waiting.tables(names))
+        with self._meta.open_for_reading(waiting.version.epoch) as pinned:
+            yield self._tables.read_tables(waiting, pinned, waiting.tables_among(names))
 
     def forget_rows(self) -> None:
         """Release the memory of the rows that waiting statements have changed. Correct at any time."""
@@ -297,10 +299,10 @@ class StatementMaker:
         """
         assigned = [] if isinstance(changed, Delete) else [value for _, value in changed.assignments]
         if any(may_raise(e) for e in [*assigned, *([] if changed.where is None else [changed.where])]):
-            with self.reading(waiting, [changed.table.lower()]):
+            with self.read_pending_rows(waiting, [changed.table.lower()]):
                 pass
 
-    def frame(
+    def make_frame(
         self,
         sql: str,
         bound: Query | BoundInsertSelect,
@@ -331,35 +333,37 @@ class StatementMaker:
             in_flight,
         )
 
-    def _selected(self, waiting: WaitingLog, bound: BoundInsertSelect) -> ToLog:
+    def _insert_of_select(self, waiting: WaitingLog, bound: BoundInsertSelect) -> ToLog:
         """The INSERT of a SELECT's rows."""
         from tussock.jobs.sql.dml import rows_to_insert
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
-        with spark_errors_as_ours(SourceText(bound.select)), self.reading(waiting, bound.reads) as seen:
-            selected = self.frame(bound.select, bound, seen.version, seen.sight, seen.rows)
-            insert = self._writer.insert(bound.table.name, rows_to_insert(selected, bound))
+        with spark_errors_as_ours(SourceText(bound.select)), self.read_pending_rows(waiting, bound.reads) as seen:
+            selected = self.make_frame(bound.select, bound, seen.version, seen.sight, seen.rows)
+            insert = self._writer.store_insert(bound.table.name, rows_to_insert(selected, bound))
         return _read_through(insert, waiting, bound.reads)
 
-    def _change(self, waiting: WaitingLog, bound: BoundChange) -> ToLog:
+    def _rows_to_change(self, waiting: WaitingLog, bound: BoundChange) -> ToLog:
         """The rows that a statement changes."""
         from tussock.jobs.sql.spark_errors import spark_errors_as_ours
         from tussock.jobs.statements.change import computed_change
 
-        sandbox = self.binder(waiting.catalog).sandbox
+        sandbox = self.binder_over(waiting.catalog).sandbox
         with (
             spark_errors_as_ours(SourceText(bound.statement, bound.start)),
-            self.reading(waiting, bound.reads) as seen,
+            self.read_pending_rows(waiting, bound.reads) as seen,
         ):
             rows = computed_change(
                 self._spark(), self._meta.objects, seen, sandbox, bound, sandbox.time_zone, self._stored.version_of
             )
-        return _read_through(self._writer.change(bound.table.name, rows), waiting, bound.reads)
+        return _read_through(self._writer.store_change(bound.table.name, rows), waiting, bound.reads)
 
 
 def _read_through(made: Insert | Change, waiting: WaitingLog, reads: Sequence[str]) -> ToLog:
     """A statement whose rows were computed after the waiting statements."""
-    through = sorted({position for position, _ in waiting.on(waiting.tables(reads)) if position < waiting.end})
+    through = sorted(
+        {position for position, _ in waiting.statements_on(waiting.tables_among(reads)) if position < waiting.end}
+    )
     if through:
         made = msgspec.structs.replace(made, after=tuple(through))
-    return ToLog(made, tuple(reads), waiting, waiting.notes(reads))
+    return ToLog(made, tuple(reads), waiting, waiting.describe_waiting(reads))

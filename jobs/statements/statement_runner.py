@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.fed_tables import require_not_fed
 from tussock.jobs.catalog.statement_log import PendingCatalog, WaitingLog, statement_text
 from tussock.jobs.logical.nodes import Place
@@ -32,11 +32,11 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
 from tussock.jobs.reading.pending_rows import EpochMovedError
-from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.reading.rejected import count_rejects
 from tussock.jobs.statements.insert import rows_for_table
 from tussock.jobs.statements.open_transaction import OpenTransaction, TransactionError
 from tussock.jobs.statements.selects import Selects
-from tussock.jobs.statements.show import explain, show
+from tussock.jobs.statements.show import answer_explain, answer_show
 from tussock.jobs.statements.statement_maker import StatementMaker
 from tussock.jobs.statements.statement_writer import Answer, StatementWriter
 from tussock.jobs.statements.transaction import DraftTransaction
@@ -78,12 +78,14 @@ class StatementRunner:
             case TransactionWord.BEGIN:
                 if self.transaction is not None:
                     raise TransactionError("a transaction is open already", "COMMIT or ROLLBACK it first")
-                self.transaction = OpenTransaction(self._meta, self._pending, self._writer, self._statements.settle)
+                self.transaction = OpenTransaction(
+                    self._meta, self._pending, self._writer, self._statements.settle_views
+                )
                 return Answer(text, "transaction begun; COMMIT logs its statements as one entry")
             case TransactionWord.COMMIT:
-                return self._commit(text, self._opened_transaction())
+                return self._commit_transaction(text, self._opened_transaction())
             case TransactionWord.ROLLBACK:
-                position = self._opened_transaction().logged
+                position = self._opened_transaction().logged_position
                 self.transaction = None
                 if position is not None:
                     raise TransactionError(
@@ -92,21 +94,23 @@ class StatementRunner:
                     )
                 return Answer(text, "transaction rolled back; nothing was logged")
         if (transaction_now := self.transaction) is not None:
-            return self.repeated(lambda: transaction_now.take(partial(self._draft, text, place, base)))
-        return self.repeated(lambda: self._execute_at_end(text, place, base))
+            return self.run_with_retries(
+                lambda: transaction_now.add_statement(partial(self._add_to_transaction, text, place, base))
+            )
+        return self.run_with_retries(lambda: self._execute_at_end(text, place, base))
 
-    def _commit(self, text: str, transaction: OpenTransaction) -> Answer:
+    def _commit_transaction(self, text: str, transaction: OpenTransaction) -> Answer:
         """Log the open transaction. It stays open after an error after which COMMIT may be given again."""
         try:
-            answer = self.repeated(lambda: transaction.commit(text))
+            answer = self.run_with_retries(lambda: transaction.commit(text))
         except BaseException as err:
-            if transaction.unsure:
+            if transaction.is_unsure:
                 err.add_note(
                     "COMMIT broke off, so the transaction may be in the log or not. In this session, COMMIT can be "
                     "given again, and logs it at most once."
                 )
             if isinstance(err, Exception) and not isinstance(err, RetryableError):
-                self.drop(transaction)
+                self.end_transaction(transaction)
             raise
         self.transaction = None
         return answer
@@ -116,51 +120,51 @@ class StatementRunner:
             raise TransactionError("no transaction is open", "Start one with BEGIN")
         return self.transaction
 
-    def insert(self, table: str, rows: pa.Table) -> Answer:
+    def insert_rows(self, table: str, rows: pa.Table) -> Answer:
         """Log an INSERT of rows, or add it to the open transaction. Arguments and errors: as `Session.insert`."""
         if (transaction := self.transaction) is not None:
-            return self.repeated(lambda: transaction.take(partial(self._draft_rows, table, rows)))
-        statement = self._insert(self._pending.at(self._meta.latest()), table, rows)
-        return self._writer.log(f"insert into {statement.table}", statement)
+            return self.run_with_retries(lambda: transaction.add_statement(partial(self._draft_rows, table, rows)))
+        statement = self._make_insert(self._pending.read_catalog(self._meta.read_latest()), table, rows)
+        return self._writer.log_and_answer(f"insert into {statement.table}", statement)
 
-    def _insert(self, catalog: Catalog, table: str, rows: pa.Table) -> Insert:
-        relation = find(catalog, table, RelationKind.TABLE)
+    def _make_insert(self, catalog: Catalog, table: str, rows: pa.Table) -> Insert:
+        relation = find_relation(catalog, table, RelationKind.TABLE)
         require_not_fed(catalog, relation, "INSERT INTO")
-        return self._writer.insert(relation.name, rows_for_table(relation, rows))
+        return self._writer.store_insert(relation.name, rows_for_table(relation, rows))
 
     def _draft_rows(self, table: str, rows: pa.Table, draft: DraftTransaction, waiting: WaitingLog) -> Answer:
-        statement = self._insert(draft.catalog, table, rows)
-        draft.add(statement)
-        return Answer(f"insert into {statement.table}", _drafted(statement))
+        statement = self._make_insert(draft.catalog, table, rows)
+        draft.add_statement(statement)
+        return Answer(f"insert into {statement.table}", _describe_drafted(statement))
 
     def over_waiting(self, read: Callable[[WaitingLog], T]) -> T:
         """Read with the effect of the waiting statements, and of the open transaction.
 
-        Raises: as `repeated`.
+        Raises: as `run_with_retries`.
         """
-        return self.repeated(lambda: read(self._waiting()))
+        return self.run_with_retries(lambda: read(self._waiting_log()))
 
-    def _waiting(self) -> WaitingLog:
+    def _waiting_log(self) -> WaitingLog:
         """Return the waiting statements, and the open transaction's."""
         if self.transaction is not None:
-            return self.transaction.drafted
-        self._pending.at(self._meta.latest())
-        return self._pending.waiting()
+            return self.transaction.drafted_log
+        self._pending.read_catalog(self._meta.read_latest())
+        return self._pending.waiting_log()
 
-    def drop(self, transaction: OpenTransaction | None) -> None:
+    def end_transaction(self, transaction: OpenTransaction | None) -> None:
         """End a transaction if it is still the open one, and certainly not in the log."""
-        if transaction is not None and transaction is self.transaction and not transaction.unsure:
+        if transaction is not None and transaction is self.transaction and not transaction.is_unsure:
             self.transaction = None
 
     @contextmanager
-    def alone(self, call: str) -> Iterator[None]:
+    def require_no_transaction(self, call: str) -> Iterator[None]:
         """Guard a call that cannot be part of a transaction. Raises TransactionError."""
         if self.transaction is not None:
             raise TransactionError(f"{call} cannot run while a transaction is open", "COMMIT or ROLLBACK it first")
         yield
 
     @staticmethod
-    def repeated(statement: Callable[[], T]) -> T:
+    def run_with_retries(statement: Callable[[], T]) -> T:
         """Run a statement. Run it again if another session has changed its input before it was logged.
 
         Raises the last LogMovedError or EpochMovedError after ATTEMPTS.
@@ -171,23 +175,23 @@ class StatementRunner:
         return statement()
 
     def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
-        version = self._meta.latest()
-        catalog, end = self._pending.at(version), self._pending.log_end
-        bound, notes = self._statements.bound(catalog, version, text, place)
+        version = self._meta.read_latest()
+        catalog, end = self._pending.read_catalog(version), self._pending.log_end
+        bound, notes = self._statements.bind_statement(catalog, version, text, place)
         if (answer := self._read_only(catalog, version, bound, text, place)) is not None:
             return answer
-        made = self._statements.to_log(catalog, bound, base, self._pending.waiting)
+        made = self._statements.to_log(catalog, bound, base, self._pending.waiting_log)
         statement, notes = made.statement, (*notes, *made.notes)
         if isinstance(statement, Change) and statement.rows == 0:
-            return noted(Answer(text, _unchanged(statement)), notes)
+            return add_notes(Answer(text, _describe_unchanged(statement)), notes)
         replaces = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
         if replaces or isinstance(statement, SetSourceColumns):
-            return noted(self._replace(version, catalog, text, statement, end), notes)
+            return add_notes(self._log_replacement(version, catalog, text, statement, end), notes)
         zones = self._statements.unrecorded_zones(catalog)
         entry: Statement = Transaction((statement, *zones)) if zones else statement
         if made.waiting is not None:
-            return noted(self._writer.append_read(catalog, text, entry, made.waiting, made.reads), notes)
-        return noted(self._writer.append(catalog, text, entry), notes)
+            return add_notes(self._writer.append_read(catalog, text, entry, made.waiting, made.reads), notes)
+        return add_notes(self._writer.check_and_append(catalog, text, entry), notes)
 
     def _read_only(
         self, catalog: Catalog, version: HummockVersion, bound: Bound, text: str, place: Place
@@ -195,57 +199,61 @@ class StatementRunner:
         """The answer to a statement that only reads; None for others."""
         match bound:
             case Query():
-                table = self._selects.select(text, place, None)
+                table = self._selects.select_rows(text, place, None)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
-                states = rejected(self._meta.objects, version), published_sight(version).held
-                table = pa.table(dict(show(catalog, bound, *states)))
+                states = count_rejects(self._meta.objects, version), published_sight(version).held
+                table = pa.table(dict(answer_show(catalog, bound, *states)))
                 return Answer(text, f"{table.num_rows} rows", table)
             case Explain():
-                explained = explain(catalog, bound, version.epoch + 1)
+                explained = answer_explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
             case _:
                 return None
 
-    def _draft(self, text: str, place: Place, base: Path, draft: DraftTransaction, before: WaitingLog) -> Answer:
+    def _add_to_transaction(
+        self, text: str, place: Place, base: Path, draft: DraftTransaction, before: WaitingLog
+    ) -> Answer:
         """Add a statement to the open transaction."""
-        bound, notes = self._statements.bound(draft.catalog, before.version, text, place)
+        bound, notes = self._statements.bind_statement(draft.catalog, before.version, text, place)
         if (answer := self._read_only(draft.catalog, before.version, bound, text, place)) is not None:
             return answer
-        made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting(before))
+        made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting_log(before))
         notes = (*notes, *made.notes)
         if isinstance(made.statement, Change) and made.statement.rows == 0:
-            return noted(Answer(text, _unchanged(made.statement)), notes)
-        if not draft.add(made.statement):
-            return noted(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
+            return add_notes(Answer(text, _describe_unchanged(made.statement)), notes)
+        if not draft.add_statement(made.statement):
+            return add_notes(Answer(text, f"nothing to do: {statement_text(made.statement)}"), notes)
         self._record_zones(draft)
-        self._statements.settle(draft, last=False)
+        self._statements.settle_views(draft, last=False)
         if isinstance(made.statement, Update | Delete):
-            self._statements.require_replayable(draft.waiting(before), made.statement)
-        return noted(Answer(text, _drafted(made.statement)), notes)
+            self._statements.require_replayable(draft.waiting_log(before), made.statement)
+        return add_notes(Answer(text, _describe_drafted(made.statement)), notes)
 
-    def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
+    def _log_replacement(
+        self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int
+    ) -> Answer:
         """Log a statement that changes a relation, with its effects on the views that read it. Raises LogMovedError."""
         draft = DraftTransaction(catalog, version.epoch + 1)
-        if not draft.add(created):
+        if not draft.add_statement(created):
             return Answer(text, f"nothing to do: {statement_text(created)}")
-        self._statements.settle(draft)
+        self._statements.settle_views(draft)
         self._record_zones(draft)
-        return self._writer.log(text, draft.statement(), expected=end)
+        return self._writer.log_and_answer(text, draft.to_statement(), expected=end)
 
     def _record_zones(self, draft: DraftTransaction) -> None:
         for zone in self._statements.unrecorded_zones(draft.catalog):
-            draft.add(zone)
+            draft.add_statement(zone)
 
 
-def _drafted(statement: Single) -> str:
+def _describe_drafted(statement: Single) -> str:
     return f"in the transaction: {statement_text(statement)}"
 
 
-def _unchanged(statement: Change) -> str:
+def _describe_unchanged(statement: Change) -> str:
     return f"nothing to do: no row of {statement.table} changes"
 
 
-def noted(answer: Answer, notes: Sequence[str]) -> Answer:
+def add_notes(answer: Answer, notes: Sequence[str]) -> Answer:
     """Return the answer with notes on the view that was bound."""
     return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in notes))

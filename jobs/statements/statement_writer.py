@@ -45,20 +45,20 @@ class SkippedInputError(InputError):
 
 
 class StatementWriter:
-    """Writes to a store's log. A statement is durable when `append` returns."""
+    """Writes to a store's log. A statement is durable when `check_and_append` returns."""
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
 
-    def insert(self, table: str, rows: pa.Table) -> Insert:
+    def store_insert(self, table: str, rows: pa.Table) -> Insert:
         """Store rows and return the INSERT of them. Raises if a text is not UTF-8."""
         require_insert_text(table, rows)
-        return Insert(table, rows.num_rows, self._stored(rows))
+        return Insert(table, rows.num_rows, self._store_rows(rows))
 
-    def change(self, table: str, rows: pa.Table) -> Change:
-        """Store the rows of a `statements.Change` and return it. Raises as `insert`."""
+    def store_change(self, table: str, rows: pa.Table) -> Change:
+        """Store the rows of a `statements.Change` and return it. Raises as `store_insert`."""
         require_insert_text(table, rows)
-        return Change(table, rows.num_rows, self._stored(rows))
+        return Change(table, rows.num_rows, self._store_rows(rows))
 
     def append_read(
         self, catalog: Catalog, text: str, statement: Statement, waiting: WaitingLog, reads: Sequence[str]
@@ -69,22 +69,22 @@ class StatementWriter:
             reads: the relations that it read.
 
         Raises: LogMovedError if another session has changed them meanwhile, or if an epoch has skipped a statement that
-            was read: nothing was appended, and the rows must be computed again. As `append`.
+            was read: nothing was appended, and the rows must be computed again. As `check_and_append`.
         """
         end = waiting.end
-        names = {*reads, *waiting.tables(reads)}
+        names = {*reads, *waiting.tables_among(reads)}
         while True:
             try:
-                return self.append(catalog, text, statement, end, waiting)
+                return self.check_and_append(catalog, text, statement, end, waiting)
             except LogMovedError:
                 after = self._meta.log_end()
                 if after == end:  # the log has not moved: a barrier skips an entry that was read
                     raise
-                if replace(waiting, statements=statements_of(self._meta, end, after)).on(names):
+                if replace(waiting, statements=statements_of(self._meta, end, after)).statements_on(names):
                     raise
                 end = after
 
-    def append(
+    def check_and_append(
         self,
         catalog: Catalog,
         text: str,
@@ -96,16 +96,16 @@ class StatementWriter:
 
         Args:
             catalog: the pending catalog.
-            expected, waiting: as of `logged`.
+            expected, waiting: as of `log_statement`.
         """
-        from tussock.jobs.catalog.checks import admitted
+        from tussock.jobs.catalog.checks import admit_statement
 
-        after = admitted(catalog, statement, self._meta.latest().epoch + 1)
+        after = admit_statement(catalog, statement, self._meta.read_latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
-        return self.log(text, statement, expected, waiting)
+        return self.log_and_answer(text, statement, expected, waiting)
 
-    def log(
+    def log_and_answer(
         self,
         text: str,
         statement: Statement,
@@ -114,10 +114,13 @@ class StatementWriter:
         client_id: str | None = None,
         since: int | None = None,
     ) -> Answer:
-        """As `append`, for a statement that is already known to be valid. Arguments: as of `logged`."""
-        return answer_of(text, statement, self.logged(statement, expected, waiting, client_id, since))
+        """As `check_and_append`, for a statement that is already known to be valid.
 
-    def logged(
+        Arguments: as of `log_statement`.
+        """
+        return answer_of(text, statement, self.log_statement(statement, expected, waiting, client_id, since))
+
+    def log_statement(
         self,
         statement: Statement,
         expected: int | None = None,
@@ -146,7 +149,7 @@ class StatementWriter:
         else:
             position = self._meta.append_log(client_id, body, expected, since)
         # Again: a barrier that came between did not see this entry. One that comes later sees it (`abandon`).
-        if waiting is not None and (barrier := _skipping(self._meta, waiting, statement)) is not None:
+        if waiting is not None and (barrier := _find_skipping_barrier(self._meta, waiting, statement)) is not None:
             skipped = sorted(computed_after(statement) & {*barrier.skipped_entries})
             raise SkippedInputError(position, skipped, position >= barrier.log_end)
         return position
@@ -159,7 +162,7 @@ class StatementWriter:
         """
         return f"{self._meta.writer}/{secrets.token_hex(8)}"
 
-    def _stored(self, rows: pa.Table) -> str:
+    def _store_rows(self, rows: pa.Table) -> str:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -178,12 +181,12 @@ def _is_outdated(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> 
     """
     if not computed_after(statement):
         return False
-    if _skipping(meta, waiting, statement) is not None:
+    if _find_skipping_barrier(meta, waiting, statement) is not None:
         return True
-    return waiting.version.epoch < meta.latest().min_readable_epoch  # read after the barriers
+    return waiting.version.epoch < meta.read_latest().min_readable_epoch  # read after the barriers
 
 
-def _skipping(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> Barrier | None:
+def _find_skipping_barrier(meta: MetaStore, waiting: WaitingLog, statement: Statement) -> Barrier | None:
     """The barrier that skips an entry from whose result a statement was computed, if any.
 
     Cost: nothing if it was computed from committed rows; otherwise a probe per barrier since the committed epoch.

@@ -61,7 +61,7 @@ class DraftTransaction:
         """The tables whose rows the statements change."""
         return {name for s in self.statements if (name := changed_table(s)) is not None}
 
-    def waiting(self, before: WaitingLog) -> WaitingLog:
+    def waiting_log(self, before: WaitingLog) -> WaitingLog:
         """The waiting statements, followed by this transaction's as the next entry of the log.
 
         `before`: with the catalog `before`.
@@ -72,17 +72,17 @@ class DraftTransaction:
         }
         return before.with_draft(self.catalog, self.statements, rows)
 
-    def add(self, statement: Single, once: str | None = None) -> bool:
+    def add_statement(self, statement: Single, once: str | None = None) -> bool:
         """Add a statement and return whether it changes anything. A statement without effect is not added.
 
-        Raises: as `checks.admitted`.
+        Raises: as `checks.admit_statement`.
         """
         check_statement(statement)
-        before, unsettled = self.catalog, self._applying.unsettled
-        if not self._applying.take(statement, once):
+        before, unsettled = self.catalog, self._applying.unsettled_relations
+        if not self._applying.apply_single(statement, once):
             return False
         check_relations(before, self.catalog)
-        settles = len(self._applying.unsettled) < len(unsettled)
+        settles = len(self._applying.unsettled_relations) < len(unsettled)
         if (
             once is None
             and self.catalog == before
@@ -97,14 +97,14 @@ class DraftTransaction:
 
     def is_unsettled(self, relation: Relation) -> bool:
         """Whether a relation must still be bound again, because it reads a replaced relation."""
-        return any(r.id == relation.id for r in self._applying.unsettled)
+        return any(r.id == relation.id for r in self._applying.unsettled_relations)
 
     @property
-    def unsettled(self) -> tuple[Relation, ...]:
+    def unsettled_relations(self) -> tuple[Relation, ...]:
         """The views that must still be bound again. Readers come after their input."""
-        return self._applying.unsettled
+        return self._applying.unsettled_relations
 
-    def statement(self) -> Statement:
+    def to_statement(self) -> Statement:
         """The statement to log. Requires: at least one statement, and nothing unsettled."""
         if len(self.statements) == 1 and not self._once:
             return self.statements[0]

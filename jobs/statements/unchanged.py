@@ -6,13 +6,13 @@ If the text cannot decide, Spark's binder does.
 from pathlib import Path
 
 from tussock.jobs.catalog.alter_source import created_source
-from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.catalog.definition import SourceDefinition, TableDefinition, definition_of
-from tussock.jobs.catalog.difference import differences, words_of
+from tussock.jobs.catalog.difference import list_differences, words_of
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.describe import place_source
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
 from tussock.jobs.sql.grammar import Cursor, read_source, read_view
 from tussock.jobs.statements.show import declared_text
@@ -37,54 +37,54 @@ def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectSto
         return None
     or_replace = cursor.accept("OR", "REPLACE")
     if cursor.accept("MATERIALIZED", "VIEW"):
-        return _view(catalog, RelationKind.VIEW, cursor, or_replace)
+        return _find_unchanged_view(catalog, RelationKind.VIEW, cursor, or_replace)
     if cursor.accept("VIEW"):
-        return _view(catalog, RelationKind.PLAIN_VIEW, cursor, or_replace)
+        return _find_unchanged_view(catalog, RelationKind.PLAIN_VIEW, cursor, or_replace)
     if cursor.accept("SOURCE"):
-        return _source(catalog, cursor, base, store)
+        return _find_unchanged_source(catalog, cursor, base, store)
     if cursor.accept("TABLE"):
-        return _table(catalog, cursor)
+        return _find_unchanged_table(catalog, cursor)
     return None
 
 
-def _found(catalog: Catalog, name: str, kind: RelationKind) -> Relation | None:
-    if (building := planned(catalog, name)) is not None:
+def _find_relation(catalog: Catalog, name: str, kind: RelationKind) -> Relation | None:
+    if (building := find_planned(catalog, name)) is not None:
         return building if building.kind is kind else None
-    return next((r for r in catalog.live() if (r.name, r.kind) == (name, kind)), None)
+    return next((r for r in catalog.live_relations() if (r.name, r.kind) == (name, kind)), None)
 
 
-def _view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool) -> Relation | None:
+def _find_unchanged_view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool) -> Relation | None:
     header = read_view(cursor, or_replace)
-    if (found := _found(catalog, header.name, kind)) is None:
+    if (found := _find_relation(catalog, header.name, kind)) is None:
         return None
     sql, columns = query_of(found)
     same = words_of(sql) == words_of(cursor.source.text[header.select :]) and columns == (header.columns or ())
     return found if same else None
 
 
-def _source(catalog: Catalog, cursor: Cursor, base: Path, store: ObjectStore) -> Relation | None:
+def _find_unchanged_source(catalog: Catalog, cursor: Cursor, base: Path, store: ObjectStore) -> Relation | None:
     header = read_source(cursor, tuple(READERS), WITHOUT_PATH)
-    if (found := _found(catalog, header.name, RelationKind.SOURCE)) is None:
+    if (found := _find_relation(catalog, header.name, RelationKind.SOURCE)) is None:
         return None
     definition = definition_of(found)
     assert isinstance(definition, SourceDefinition)
     there = created_source(definition)
-    if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base, store)):
+    if list_differences(there, place_source(CreateSource(header.name, header.format, (), header.options), base, store)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
-    return found if not declared or _folded(declared) == _folded(declared_text(there.fields)) else None
+    return found if not declared or _fold_case(declared) == _fold_case(declared_text(there.fields)) else None
 
 
-def _table(catalog: Catalog, cursor: Cursor) -> Relation | None:
+def _find_unchanged_table(catalog: Catalog, cursor: Cursor) -> Relation | None:
     cursor.accept("IF", "NOT", "EXISTS")
-    if (found := _found(catalog, cursor.name("the table"), RelationKind.TABLE)) is None:
+    if (found := _find_relation(catalog, cursor.name("the table"), RelationKind.TABLE)) is None:
         return None
     definition = definition_of(found)
     assert isinstance(definition, TableDefinition)
     there = Cursor(SourceText(declared_text(definition.created or definition.statement)))
-    return found if _folded(cursor.source.text[cursor.offset :]) == _folded(there.source.text) else None
+    return found if _fold_case(cursor.source.text[cursor.offset :]) == _fold_case(there.source.text) else None
 
 
-def _folded(text: str) -> list[str]:
+def _fold_case(text: str) -> list[str]:
     """The tokens of a text, in lower case outside of strings: `DEFAULT 'a'` and `DEFAULT 'A'` differ."""
     return [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(SourceText(text))]

@@ -55,7 +55,7 @@ def known_moves(catalog: Catalog, time_zone: str) -> Iterator[ZoneMove]:
         return
     for recorded in catalog.zones:
         if (found := java.rules(recorded.name)) is not None and found.digest != recorded.digest:
-            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled], time_zone))
+            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
 
 
 def moves_of_jvm(catalog: Catalog, time_zone: str, maker: StatementMaker) -> Iterator[ZoneMove]:
@@ -65,10 +65,10 @@ def moves_of_jvm(catalog: Catalog, time_zone: str, maker: StatementMaker) -> Ite
     for recorded in catalog.zones:
         found = rules_of_jvm(maker.spark(), recorded.name)
         if found.digest != recorded.digest:
-            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled], time_zone))
+            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
 
 
 def moved_views(before: Catalog, moves: Sequence[ZoneMove], time_zone: str) -> tuple[Relation, ...]:
     """The views that moves rebuild, in catalog order."""
-    zones: list[RuledZone] = [move.recorded.ruled for move in moves]
+    zones: list[RuledZone] = [move.recorded.ruled_zone for move in moves]
     return views_that_convert(before, zones, time_zone) if zones else ()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk
 from tussock.jobs.chunks.failure import ActorError, ViewFailedError
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import Actor, Executor, ExpressionError, MakesPieces, TakesPieces
 from tussock.jobs.executors.table_replay import StatementRowError
 from tussock.jobs.kernels.errors import KernelError
@@ -65,17 +65,17 @@ class _Outcome:
         """Whether it is not a whole chunk yet."""
         return not isinstance(self._found, pa.Table)
 
-    def stream(self) -> Pieces:
+    def take_pieces(self) -> Pieces:
         """The pieces; a chunk is one piece. Call it once: the outcome is empty afterwards."""
         found, self._found = self._found, iter(())
         return iter((found,)) if isinstance(found, pa.Table) else found
 
-    def whole(self) -> pa.Table:
+    def take_whole(self) -> pa.Table:
         """All rows in one chunk."""
         if not isinstance(self._found, pa.Table):
             pieces = list(self._found)
             together = pa.concat_tables([empty_chunk(self._types), *pieces])
-            self._found = net(together) if self._parted and len(pieces) > 1 else together
+            self._found = net_chunk(together) if self._parted and len(pieces) > 1 else together
         return self._found
 
 
@@ -104,8 +104,8 @@ def run_operators(
     readers = Counter(ref for operator in fragment.operators for ref in operator.inputs)
     for place, operator in enumerate(fragment.operators):
         types = operator.node.types
-        executor = operator.node.executor([tables(t) for t in operator.tables], actor)
-        named = partial(_named, scheduled=scheduled, operator=place)
+        executor = operator.node.make_executor([tables(t) for t in operator.tables], actor)
+        named = partial(_name_errors, scheduled=scheduled, operator=place)
         taken = [outcomes[ref] for ref in operator.inputs]
         streams = len(taken) == 1 and readers[operator.inputs[0]] == 1 and taken[0].in_pieces
         readers.subtract(operator.inputs)
@@ -113,28 +113,30 @@ def run_operators(
             del outcomes[ref]
         if streams and isinstance(executor, TakesPieces) and (taken[0].by_key or not executor.needs_keys):
             by_key = taken[0].by_key and executor.row_by_row
-            outcomes[place] = _Outcome(named(executor.over(taken[0].stream())), types, by_key=by_key, parted=not by_key)
+            outcomes[place] = _Outcome(
+                named(executor.process_pieces(taken[0].take_pieces())), types, by_key=by_key, parted=not by_key
+            )
         elif isinstance(executor, MakesPieces):
-            outcomes[place] = _Outcome(named(executor.pieces(*_wholes(taken))), types, by_key=executor.by_key)
+            outcomes[place] = _Outcome(named(executor.make_pieces(*_take_wholes(taken))), types, by_key=executor.by_key)
         else:
-            outcomes[place] = _Outcome(next(named(_applied(executor, _wholes(taken)))))
+            outcomes[place] = _Outcome(next(named(_apply_executor(executor, _take_wholes(taken)))))
     last = outcomes.pop(len(fragment.operators) - 1 if fragment.operators else input_ref(0))
-    return Put.of(last.whole()) if read else _counted(fragment, last.stream())
+    return Put.of(last.take_whole()) if read else _count_output(fragment, last.take_pieces())
 
 
-def _wholes(taken: list[_Outcome]) -> list[pa.Table]:
+def _take_wholes(taken: list[_Outcome]) -> list[pa.Table]:
     """Each outcome as one chunk. Empties `taken`, so that the caller holds no chunk while an operator reads it."""
-    chunks = [outcome.whole() for outcome in taken]
+    chunks = [outcome.take_whole() for outcome in taken]
     taken.clear()
     return chunks
 
 
-def _applied(executor: Executor, chunks: list[pa.Table]) -> Pieces:
+def _apply_executor(executor: Executor, chunks: list[pa.Table]) -> Pieces:
     """The output of an operator that needs whole chunks, as one piece."""
     yield executor.apply(*chunks)
 
 
-def _counted(fragment: Fragment, pieces: Pieces) -> Put:
+def _count_output(fragment: Fragment, pieces: Pieces) -> Put:
     """Count the output without keeping it."""
     rows = weight = 0
     for piece in pieces:
@@ -143,12 +145,12 @@ def _counted(fragment: Fragment, pieces: Pieces) -> Put:
     return Put(empty_chunk(fragment.types), rows, weight)
 
 
-def _named(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
+def _name_errors(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
     """Pass on the pieces of an operator, and add the view to its errors."""
     try:
         yield from pieces
     except ExpressionError as err:
-        raise failed_row(scheduled.shown, scheduled.id, operator, err) from err
+        raise failed_row(scheduled.shown_name, scheduled.id, operator, err) from err
     except (FailedRow, ActorError, StatementRowError):
         raise  # these already contain their operator, view or statement
     except (InputError, KernelError) as err:
@@ -157,6 +159,6 @@ def _named(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
         raise
     except Exception as err:  # a library's error on rows that it cannot process
         assert scheduled.fragment is not None
-        name = scheduled.fragment.operators[operator].node.text().partition(" ")[0]  # as in EXPLAIN
+        name = scheduled.fragment.operators[operator].node.explain_text().partition(" ")[0]  # as in EXPLAIN
         cause = f"{name} failed on the rows of this epoch: {cause_of(err)}"
         raise ViewFailedError(scheduled.relation, cause, scheduled.build) from err

@@ -29,14 +29,14 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
             if feed.exchange is not None or not feed.want.is_changes:
                 continue
             assert scheduled.fragment is not None
-            if (condition := _condition(scheduled.fragment, place)) is not None:
+            if (condition := _condition_of(scheduled.fragment, place)) is not None:
                 over = over_columns(condition, feed.want.columns)
                 found.of[scheduled.id, place] = over
                 found.on.setdefault(feed.producer, []).append(over)
     return found
 
 
-def _condition(fragment: Fragment, place: int) -> Expr | None:
+def _condition_of(fragment: Fragment, place: int) -> Expr | None:
     """The condition of the filter that reads an input. None if another operator reads the input too."""
     reading = [operator for operator in fragment.operators if input_ref(place) in operator.inputs]
     return node.condition if len(reading) == 1 and isinstance(node := reading[0].node, FilterNode) else None

@@ -38,11 +38,11 @@ def hot_key(input: int, rows: pa.Table, keys: Sequence[int], vnode_count: int) -
     hashes = xxhash64(sample.columns)
     found, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     most = int(np.argmax(counts))
-    values = tuple(_text(column[int(first[most])]) for column in sample.columns)
+    values = tuple(_value_text(column[int(first[most])]) for column in sample.columns)
     vnode = int(found[most] & np.uint64(vnode_count - 1))
     return HotKeyFound(input, tuple(keys), values, vnode, float(counts[most]) / len(hashes), rows.num_rows)
 
 
-def _text(value: pa.Scalar) -> str:
+def _value_text(value: pa.Scalar) -> str:
     text = "NULL" if not value.is_valid else str(value)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.settings.logs import working_on
-from tussock.jobs.task.opened import measured
+from tussock.jobs.task.opened import measure_work
 from tussock.jobs.task.unit import Unit
-from tussock.jobs.wire.cell import Address, Mail, Route, addresses_of, cells
+from tussock.jobs.wire.cell import Address, Mail, Route, addresses_of, make_cells
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.measured import Report, not_measured
 from tussock.jobs.wire.typed_rows import as_cells, steps_behind
@@ -33,9 +33,9 @@ def level_function(
         report: called with the measurement at the end, unless the level fails.
     """
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_level(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, unit = task(), slot()
-        route = Route.of(known.schedule, level, len(known.in_flight), known.units_flush)
+        route = Route.of_level(known.schedule, level, len(known.in_flight), known.units_flush)
         last = level == len(known.schedule.levels) - 1
         inbox: dict[Address, list[bytes]] = {}
         sealed: list[tuple[int, bytes]] = []  # MemTables of earlier levels, still encoded: (table id, chunk)
@@ -43,29 +43,29 @@ def level_function(
         arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule)
         for batch in chain(_cells_of_driver(known, unit, route, last), arriving):
             addresses = addresses_of(batch)
-            through = [i for i, address in enumerate(addresses) if route.passes(address)]
+            through = [i for i, address in enumerate(addresses) if route.is_passed_on(address)]
             if through:
                 yield batch.take(pa.array(through, pa.int64()))
             for i, address in enumerate(addresses):
                 if address.fragment == Mail.FAILURE:
                     failed = True
-                    if not route.passes(address):
-                        yield from announced(batch.column(3)[i].as_py(), range(known.unit_count))
-                elif route.reads(address):
+                    if not route.is_passed_on(address):
+                        yield from announce_failure(batch.column(3)[i].as_py(), range(known.unit_count))
+                elif route.is_read(address):
                     inbox.setdefault(address, []).append(batch.column(3)[i].as_py())
                 elif route.gathers and address.fragment == Mail.SEALED:
                     sealed.append((address.input, batch.column(3)[i].as_py()))
         if (inbox or sealed) and not failed:
-            with process_row_cache().publishing(), working_on(epoch=known.epoch, level=level, unit=unit):
-                yield from measured(Unit(known, level, unit, inbox, sealed).run(), known.store_uri, unit, report)
+            with process_row_cache().defer_publications(), working_on(epoch=known.epoch, level=level, unit=unit):
+                yield from measure_work(Unit(known, level, unit, inbox, sealed).run(), known.store_uri, unit, report)
 
-    return run
+    return run_level
 
 
-def announced(failure: bytes, units: Iterable[int]) -> Iterator[pa.RecordBatch]:
+def announce_failure(failure: bytes, units: Iterable[int]) -> Iterator[pa.RecordBatch]:
     """A failure cell for every unit, so that none continues."""
     for unit in units:
-        yield cells(unit, Address.answer(Mail.FAILURE), [failure])
+        yield make_cells(unit, Address.of_answer(Mail.FAILURE), [failure])
 
 
 def _cells_of_driver(task: EpochTask, unit: int, route: Route, last: bool) -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ def _cells_of_driver(task: EpochTask, unit: int, route: Route, last: bool) -> It
         wanted = [
             i
             for i, address in enumerate(addresses_of(found))
-            if route.reads(address) or (last and address.fragment == Mail.SEALED)
+            if route.is_read(address) or (last and address.fragment == Mail.SEALED)
         ]
         if wanted:
             yield found if len(wanted) == len(found) else found.take(pa.array(wanted, pa.int64()))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from tussock.jobs.wire.measured import Report
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.version import VersionPart
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -33,10 +33,10 @@ def opened_objects(uri: str) -> ObjectStore:
 @lru_cache(maxsize=2)
 def decoded_version(data: bytes) -> VersionPart:
     """Decode the part of a version in an epoch's task, once per process."""
-    return decoded(data, VersionPart)
+    return decode_json(data, VersionPart)
 
 
-def measured(
+def measure_work(
     work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report
 ) -> Iterator[pa.RecordBatch]:
     """Pass on the cells of `work`. At its end, report the requests, and the seconds on `unit` (None: requests only).

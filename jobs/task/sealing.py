@@ -16,7 +16,7 @@ from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, Flush
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.nested import canonical
+from tussock.statestore.nested import zero_under_nulls
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Sealing:
 
     def _flush_of(self, nbytes: int) -> Flush:
         units = self.task.united or self.task.units
-        return self.task.policy.choose(self.task.expected, nbytes, max(units) + 1)
+        return self.task.policy.choose_flush(self.task.expected, nbytes, max(units) + 1)
 
     def _by_unit(self, sealed: SealedBatch) -> Iterator[tuple[int, SealedBatch]]:
         keys: pa.Array = sealed.rows.column(0).combine_chunks()
@@ -78,6 +78,6 @@ def content_bytes(rows: pa.Table) -> int:
 
     `nbytes` depends on how the arrays were made, too: one that has lost its NULLs may still have a buffer for them.
     """
-    columns = [canonical(column.combine_chunks()) for column in rows.columns]
+    columns = [zero_under_nulls(column.combine_chunks()) for column in rows.columns]
     size: int = pa.ipc.get_record_batch_size(pa.record_batch(columns, schema=rows.schema))
     return size

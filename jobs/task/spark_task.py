@@ -8,7 +8,7 @@ from pyspark import TaskContext
 from tussock.jobs.settings.logs import configure_logging
 from tussock.jobs.task.collector import collect_own_garbage
 from tussock.jobs.task.level import CellFunction
-from tussock.jobs.wire.typed_rows import widened
+from tussock.jobs.wire.typed_rows import widen_batch
 from tussock.statestore.allocator import keep_freed_memory
 from tussock.statestore.table.row_cache import process_row_cache
 
@@ -28,23 +28,23 @@ def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
     (statestore/table/shared_runs.py), and excludes caches from garbage collection (jobs/task/collector.py).
     """
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()
         keep_freed_memory()
-        process_row_cache().share()
+        process_row_cache().share_runs()
         for batch in function(batches):
-            yield widened(batch, schema)
+            yield widen_batch(batch, schema)
         collect_own_garbage()
 
-    return run
+    return run_task
 
 
 def without_cells(function: CellFunction) -> CellFunction:
     """A level whose only input is the driver's cells. The input frame merely provides one partition per unit."""
 
-    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_without_cells(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in numbers:
             pass
         return function(iter(()))
 
-    return run
+    return run_without_cells

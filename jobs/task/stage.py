@@ -16,8 +16,8 @@ from tussock.jobs.chunks.spark_hash import spark_hash
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.settings.logs import configure_logging, working_on
 from tussock.jobs.task.level import CellFunction, level_function
-from tussock.jobs.task.opened import measured, opened_objects
-from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells, split_cells
+from tussock.jobs.task.opened import measure_work, opened_objects
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, make_cells, split_cells
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush import flush_cells
 from tussock.jobs.wire.measured import Report, not_measured
@@ -84,22 +84,22 @@ def _run_levels(
     with carried_by_spark("exchange"):
         for batch in as_cells(arriving, steps_behind(task.schedule, levels[0] - 1), task.schedule):
             for level, mine in _by_level(task, levels, batch):
-                peers.post(level, mine)
+                peers.post_cells(level, mine)
     done = 0
     for level in levels:
         for unit in peers.units:
             run = level_function(lambda: task, level, lambda unit=unit: unit, report)  # type: ignore[misc]
-            for batch in attempt(unit, run, peers.take(level, unit)):
+            for batch in attempt(unit, run, peers.take_cells(level, unit)):
                 if level == last:
                     yield batch
                 else:
                     with carried_by_spark("exchange"):
-                        peers.post(level + 1, batch)
+                        peers.post_cells(level + 1, batch)
             done += 1
             peers.report_progress(done)
         if level != last:
             with carried_by_spark("exchange"):
-                peers.finish(level + 1)
+                peers.finish_level(level + 1)
 
 
 def _flush_exchanged(
@@ -116,16 +116,16 @@ def _flush_exchanged(
     after = len(task.schedule.levels)
     size = sum(pc.sum(pc.binary_length(batch.column(3))).as_py() or 0 for batch in sealed)
     with carried_by_spark("exchange"):
-        tasks = task.policy.exchange_tasks(peers.finish(after, size))
+        tasks = task.policy.exchange_tasks(peers.finish_level(after, size))
         for batch in sealed:
             parts = (spark_hash(np.asarray(batch.column(0))).astype(np.int64) % tasks).astype(np.int32)
             for part, mine in split_cells(batch, parts):
                 numbered = mine.set_column(0, "slot", pa.repeat(pa.scalar(part, pa.int32()), mine.num_rows))
-                peers.post_to(part % peers.count, after + 1, numbered.cast(CELL_SCHEMA))
+                peers.post_to(part % peers.process_count, after + 1, numbered.cast(CELL_SCHEMA))
         sealed.clear()
-        peers.finish(after + 1)
-    for part in range(peers.rank, tasks, peers.count):
-        yield from attempt(part, flush_function(lambda: task, report), peers.take(after + 1, part))
+        peers.finish_level(after + 1)
+    for part in range(peers.rank, tasks, peers.process_count):
+        yield from attempt(part, flush_function(lambda: task, report), peers.take_cells(after + 1, part))
 
 
 def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:
@@ -146,7 +146,7 @@ def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measure
         if sealed:
             configure_logging()
             with working_on(epoch=known.epoch, flush="exchange"):
-                yield from measured(_flush_sealed(known, sealed), known.store_uri, None, report)
+                yield from measure_work(_flush_sealed(known, sealed), known.store_uri, None, report)
 
     return run
 
@@ -154,7 +154,7 @@ def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measure
 def _flush_sealed(task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with carried_by_spark("flush"):
         infos = flush_cells(opened_objects(task.store_uri), task, sealed)
-    yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
+    yield make_cells(0, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
 def _by_level(task: EpochTask, levels: Sequence[int], batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
+from tussock.jobs.chunks.chunk import decode_tables, empty_chunk, encode_parts, encode_table, make_chunk, some_rows
 from tussock.jobs.chunks.failure import SourceContradictedError, carried_by_spark, encode_failure
-from tussock.jobs.executors.base import ChangeError, net
+from tussock.jobs.executors.base import ChangeError, net_chunk
 from tussock.jobs.executors.operator import Actor, Entry
 from tussock.jobs.kernels.kernel import thread_kernel
 from tussock.jobs.kernels.outcomes import MOST_ROWS, ChunkValues
-from tussock.jobs.kernels.python_function import install
+from tussock.jobs.kernels.python_function import install_functions
 from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
@@ -31,15 +31,15 @@ from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
-from tussock.jobs.sources.rejects import parted
+from tussock.jobs.sources.rejects import split_rejects
 from tussock.jobs.sources.row_ids import file_of
-from tussock.jobs.sources.widening import widened
+from tussock.jobs.sources.widening import widen_columns
 from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
 from tussock.jobs.task.sealing import Sealing
-from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
+from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from tussock.jobs.wire.flush_policy import Flush
 from tussock.jobs.wire.typed_rows import steps_behind, typed_rows
@@ -115,7 +115,7 @@ class Unit:
     filters: Filters | None = None  # of this level, computed when first needed
 
     def __post_init__(self) -> None:
-        install(self.task.functions)
+        install_functions(self.task.functions)
         install_rules(self.task.zones)
         self.own_vnodes = np.flatnonzero(np.asarray(self.task.units) == self.slot)
         self.vnodes = self.own_vnodes.tolist()
@@ -140,39 +140,39 @@ class Unit:
         """
         for scheduled in self.task.schedule.levels[self.level]:
             try:
-                yield from self._fragment(scheduled)
+                yield from self._run_fragment(scheduled)
             except RetryableError as err:  # Spark retries the task; at the end the driver finds this error in Spark's
-                with carried_by_spark(scheduled.shown):
+                with carried_by_spark(scheduled.shown_name):
                     raise err
             except TussockError as err:
-                failure = encode_failure(err, scheduled.shown, self.level)
+                failure = encode_failure(err, scheduled.shown_name, self.level)
                 for unit in range(self.task.unit_count):
-                    yield cells(unit, Address.answer(Mail.FAILURE), [failure])
+                    yield make_cells(unit, Address.of_answer(Mail.FAILURE), [failure])
                 return
-        yield from self._flush()
+        yield from self._flush_sealed()
 
     # --- one fragment -----------------------------------------------------------------------------
 
-    def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
+    def _run_fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
         tables: dict[int, StateTable] = {}
         if scheduled.source is not None:
             output, taken = self._read_source(scheduled)
-        elif (coming := self._coming(scheduled)) is not None:
+        elif (coming := self._coming_input(scheduled)) is not None:
             tables = {t.table_id: self._state_table(t) for t in _used_tables(scheduled)}
-            output, taken = self._compute(scheduled, coming, tables)
+            output, taken = self._run_operators(scheduled, coming, tables)
         else:
             for schema in _used_tables(scheduled):
-                self._remembered(schema).publish_idle()
+                self._row_cache_of(schema).publish_idle()
             return
         if self.readers[scheduled.id, None]:
             self.outputs[scheduled.id] = output
         for table in tables.values():
-            if (sealed := table.seal()) is not None:
-                yield from self._seal(sealed)
+            if (sealed := table.seal_changes()) is not None:
+                yield from self._keep_sealed(sealed)
         for exchange in scheduled.exchanges:
             want = exchange.want
-            chunk = self._sent(output, want)
+            chunk = self._part_for_reader(output, want)
             units = np.asarray(self.task.units)
             if want.project:
                 step = next(
@@ -183,39 +183,51 @@ class Unit:
                 yield from typed_rows(self.slot, step, self.slot, chunk)
                 continue
             pieces = (
-                broadcast(chunk, units) if want.dispatch is Dispatch.BROADCAST else dispatch(chunk, want.keys, units)
+                broadcast_chunk(chunk, units)
+                if want.dispatch is Dispatch.BROADCAST
+                else split_by_unit(chunk, want.keys, units)
             )
             for unit, cell in encode_parts(pieces, chunk.nbytes):
-                yield cells(unit, Address.exchange(scheduled.id, exchange.index), [cell])
-        last = scheduled.source is not None or self._materializes(scheduled)
+                yield make_cells(unit, Address.of_exchange(scheduled.id, exchange.index), [cell])
+        last = scheduled.source is not None or self._is_materialized(scheduled)
         seconds = time.perf_counter() - started
         counts = taken.rows, output.put.rows
-        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.shown, *counts, seconds)
+        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.shown_name, *counts, seconds)
         ids = scheduled.relation_id, scheduled.id, self.level, self.slot
         net = output.put.weight if last else 0
         report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
-        yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
+        yield make_cells(self.slot, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
-    def _coming(self, scheduled: Scheduled) -> _Coming | None:
+    def _coming_input(self, scheduled: Scheduled) -> _Coming | None:
         """The input of a fragment without a source. None if it has no work on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
-        inputs = [self._input(scheduled, place) for place in range(len(scheduled.feeds))]
-        entries = self.inbox.get(Address.leaf(scheduled.id, LeafInput.ENTRIES), [])
+        inputs = [self._input_chunk(scheduled, place) for place in range(len(scheduled.feeds))]
+        entries = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.ENTRIES), [])
         idle = not entries and not any(i.num_rows for i in inputs)
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
         return _Coming(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
-    def _compute(self, scheduled: Scheduled, coming: _Coming, tables: dict[int, StateTable]) -> tuple[_Output, _Taken]:
+    def _run_operators(
+        self, scheduled: Scheduled, coming: _Coming, tables: dict[int, StateTable]
+    ) -> tuple[_Output, _Taken]:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
         moments = decoded_version(self.task.version).moment, self.task.moment
         actor = Actor(
-            thread_kernel(), self.vnodes, len(self.task.units), coming.entries, self._payload, scheduled.new, *moments
+            thread_kernel(),
+            self.vnodes,
+            len(self.task.units),
+            coming.entries,
+            self._read_payload,
+            scheduled.new,
+            *moments,
         )
-        taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
+        taken = _Taken(
+            sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest_key(fragment, inputs)
+        )
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
             put = run_operators(scheduled, inputs, tables.__getitem__, actor, read)
@@ -223,11 +235,11 @@ class Unit:
             if sources := self._listing_deletes(scheduled):
                 raise SourceContradictedError(sources[0], sources, err.key) from err
             raise
-        return _Output(put, self._parts(scheduled, put.delta)), taken
+        return _Output(put, self._snapshot_parts(scheduled, put.delta)), taken
 
     def _listing_deletes(self, scheduled: Scheduled) -> tuple[str, ...]:
         """The sources that a fragment reads, directly or through others, whose input lists deletes."""
-        by_id = {s.id: s for s in self.task.schedule.fragments()}
+        by_id = {s.id: s for s in self.task.schedule.all_fragments()}
         reached, found = {scheduled.id}, list[str]()
         open_ = [scheduled]
         while open_:
@@ -240,13 +252,13 @@ class Unit:
                     open_.append(by_id[feed.producer])
         return tuple(sorted(found))
 
-    def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
+    def _hottest_key(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """The hottest key of all inputs that are distributed by a key: the one with the most rows."""
         by_key = ((n, i) for n, i in enumerate(fragment.inputs) if i.dispatch is Dispatch.HASH)
         found = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
         return max(found, key=lambda hot: hot.share * hot.rows, default=None)
 
-    def _input(self, scheduled: Scheduled, place: int) -> pa.Table:
+    def _input_chunk(self, scheduled: Scheduled, place: int) -> pa.Table:
         """The chunk of one input: from this unit's outputs, or from cells in an order that is equal in every attempt.
 
         It is empty if the input's only reader is a filter that surely keeps none of its rows.
@@ -258,10 +270,10 @@ class Unit:
             output = self.outputs.pop(feed.producer, None) if last else self.outputs.get(feed.producer)
             if output is None or self._keeps_none(output, scheduled, place):
                 return empty_chunk(feed.types)
-            return self._sent(output, feed.want)
-        address = Address.exchange(feed.producer, feed.exchange)
+            return self._part_for_reader(output, feed.want)
+        address = Address.of_exchange(feed.producer, feed.exchange)
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
-        return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
+        return decoded if (decoded := decode_tables(sorted(chunks))) is not None else empty_chunk(feed.types)
 
     def _keeps_none(self, output: _Output, scheduled: Scheduled, place: int) -> bool:
         """Whether the filter that reads an input surely keeps no row of the producer's changes."""
@@ -276,17 +288,19 @@ class Unit:
             output.seen = ChunkValues(rows, thread_kernel(), self.filters.on[feed.producer])
         return output.seen.keeps_none(condition)
 
-    def _sent(self, output: _Output, want: Want) -> pa.Table:
+    def _part_for_reader(self, output: _Output, want: Want) -> pa.Table:
         """The part of an output that a reader wants: changes, all rows, or the difference to a replaced relation."""
         if want.port is not Port.ROWS:
-            return select(output.fed[want.port], want.columns)
-        chunk = select(output.put.delta if want.part is None else output.parts[want.part], want.columns)
+            return select_columns(output.fed[want.port], want.columns)
+        chunk = select_columns(output.put.delta if want.part is None else output.parts[want.part], want.columns)
         if want.replaced is None:
             return chunk
-        return net(pa.concat_tables([chunk, *self._snapshot(want.replaced.table, want.replaced.columns, -1)]))
+        return net_chunk(
+            pa.concat_tables([chunk, *self._scan_snapshot(want.replaced.table, want.replaced.columns, -1)])
+        )
 
     @staticmethod
-    def _materializes(scheduled: Scheduled) -> bool:
+    def _is_materialized(scheduled: Scheduled) -> bool:
         assert scheduled.fragment is not None
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
@@ -304,9 +318,9 @@ class Unit:
 
         undeclared: set[str] = set()
 
-        def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
+        def read_parts(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
             found = list[ReadPart]()
-            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
+            for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, parts), [])):
                 engine = reader.engine
                 assert engine is not None, "Spark reads all input of this source"
                 for part in _parts.decode(chunk):
@@ -314,34 +328,37 @@ class Unit:
                     if source.hidden:
                         one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
                     found.append(one)
-            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
-                found.append(parted(pa.ipc.open_stream(chunk).read_all()))
+            for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
+                found.append(split_rejects(pa.ipc.open_stream(chunk).read_all()))
             undeclared.update(text for part in found for text in part.undeclared)
             rejects = [empty_chunk(REJECT_TYPES), *(part.rejects for part in found if part.rejects is not None)]
-            chunks = [empty_chunk(types), *(widened(part.rows, types) for part in found)]
+            chunks = [empty_chunk(types), *(widen_columns(part.rows, types) for part in found)]
             return pa.concat_tables(chunks), pa.concat_tables(rejects)
 
-        delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
+        delta, rejects = read_parts(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # files of earlier epochs were reported then
-        old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # and their rejects were stored then
+        old, _ = read_parts(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # and their rejects were stored then
         parts = {
-            p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts
+            p: pa.concat_tables([_rows_in_range(old, p.first, p.end), _rows_in_range(delta, 0, p.end)])
+            for p in scheduled.parts
         }
         taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
         return _Output(Put.of(delta), parts, news, {Port.REJECTS: rejects}), taken
 
-    def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
+    def _snapshot_parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """The snapshot parts that readers want in addition to the changes of a fragment."""
         if (schema := scheduled.snapshot_table) is None:
             return {}
         found = {}
         for part in scheduled.parts:
             mine = [v for v in self.vnodes if part.first <= v < part.end]
-            snapshot = self._snapshot(schema, vnodes=mine) if mine else ()
-            found[part] = net(pa.concat_tables([*snapshot, _below(delta, schema, part.end, len(self.task.units))]))
+            snapshot = self._scan_snapshot(schema, vnodes=mine) if mine else ()
+            found[part] = net_chunk(
+                pa.concat_tables([*snapshot, _rows_below(delta, schema, part.end, len(self.task.units))])
+            )
         return found
 
-    def _snapshot(
+    def _scan_snapshot(
         self,
         schema: TableSchema,
         columns: Sequence[int] | None = None,
@@ -354,7 +371,7 @@ class Unit:
         for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
             yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
-    def _payload(self, name: str) -> pa.Table:
+    def _read_payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(opened_objects(self.task.store_uri), name)).read_all()
 
     # --- state ------------------------------------------------------------------------------------
@@ -372,18 +389,18 @@ class Unit:
 
     def _state_table(self, schema: TableSchema) -> StateTable:
         base = decoded_version(self.task.version).epoch
-        return StateTable(schema, self.store, base, len(self.task.units), self._remembered(schema))
+        return StateTable(schema, self.store, base, len(self.task.units), self._row_cache_of(schema))
 
-    def _remembered(self, schema: TableSchema) -> UnitRows:
+    def _row_cache_of(self, schema: TableSchema) -> UnitRows:
         """This process's row cache for a table on this unit."""
         base = decoded_version(self.task.version).epoch
         unit = self.slot if self.task.unit_count > 1 else ALL_UNITS
         of = RowsOf(self.task.store_uri, schema.table_id, unit, len(schema.columns))
-        return process_row_cache().open(of, self.own_vnodes, base, self.task.epoch)
+        return process_row_cache().open_unit(of, self.own_vnodes, base, self.task.epoch)
 
     # --- the flush --------------------------------------------------------------------------------
 
-    def _seal(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
+    def _keep_sealed(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
         """Keep a sealed MemTable if this level flushes, else send it on.
 
         Whole SSTs are uploaded here; only the rest travels.
@@ -393,18 +410,18 @@ class Unit:
             return
         for part, uploaded in self.sealing.divide(sealed):
             if uploaded:
-                yield self._uploaded([SealedBatch(part.table_id, part.rows.slice(0, uploaded))])
+                yield self._upload_sealed([SealedBatch(part.table_id, part.rows.slice(0, uploaded))])
             rest = part.rows.slice(uploaded)
             if rest.num_rows:
-                for cell in encode(rest):
-                    yield cells(self.slot, Address.sealed(part.table_id), [cell])
+                for cell in encode_table(rest):
+                    yield make_cells(self.slot, Address.of_sealed(part.table_id), [cell])
 
-    def _flush(self) -> Iterator[pa.RecordBatch]:
+    def _flush_sealed(self) -> Iterator[pa.RecordBatch]:
         """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
         if self.gathered is None or not (self.gathered or self.arrived):
             return
         size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
-        flush = self.task.policy.choose(self.task.expected, size, self.task.unit_count)
+        flush = self.task.policy.choose_flush(self.task.expected, size, self.task.unit_count)
         log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
         if flush is Flush.UNIT:
             if size >= _LARGE_BYTES:
@@ -413,15 +430,15 @@ class Unit:
                 b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None
             )
             with carried_by_spark("flush"):
-                yield self._uploaded(_handed_over(self.gathered))
+                yield self._upload_sealed(_handed_over(self.gathered))
             return
         for table_id, chunk in self.arrived:
-            yield cells(self.slot, Address.sealed(table_id), [chunk])
+            yield make_cells(self.slot, Address.of_sealed(table_id), [chunk])
         own, self.gathered = self.gathered, None
         for sealed in own:
-            yield from self._seal(sealed)
+            yield from self._keep_sealed(sealed)
 
-    def _uploaded(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
+    def _upload_sealed(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task
         infos = batch_ingest(
             opened_objects(task.store_uri),
@@ -430,7 +447,7 @@ class Unit:
             task.data_prefix,
             task.policy.target_bytes,
         )
-        return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
+        return make_cells(self.slot, Address.of_answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
 def _used_tables(scheduled: Scheduled) -> list[TableSchema]:
@@ -439,7 +456,7 @@ def _used_tables(scheduled: Scheduled) -> list[TableSchema]:
     return [t for t in scheduled.tables if t.table_id in used] if used else []
 
 
-def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> pa.Table:
+def _rows_below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> pa.Table:
     """The changes of rows whose vnodes are below `end`."""
     if end >= vnode_count or not delta.num_rows:
         return delta
@@ -448,7 +465,7 @@ def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> 
     return some_rows(delta, np.asarray(vnodes_of([delta.column(c) for c in schema.distribution], vnode_count)) < end)
 
 
-def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
+def _rows_in_range(rows: pa.Table, first: int, end: int) -> pa.Table:
     """The rows of a source's items in a range of numbers, selected by `_row_id`."""
     if (first == 0 and end == ALL_READ) or not rows.num_rows:
         return rows
@@ -463,5 +480,5 @@ def _handed_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:
 
 
 def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
-    rows = decode([chunk])
+    rows = decode_tables([chunk])
     return None if rows is None else SealedBatch(table_id, rows)

@@ -29,22 +29,22 @@ def deployment_text(deployment: Deployment, pipeline: str, full: bool = False, r
         run_lines: at most so many lines of each INSERT of VALUES that runs once.
     """
     shown = [s for s in deployment.steps if s.action is not StepAction.NONE or s.note]
-    width = max((len(_what(s)) for s in shown), default=0)
-    lines = [line for step in shown for line in _step(step, width, pipeline, full, run_lines)]
+    width = max((len(_step_subject(s)) for s in shown), default=0)
+    lines = [line for step in shown for line in _step_lines(step, width, pipeline, full, run_lines)]
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
         lines.append(f"{unchanged} unchanged")
-    return "\n".join([*lines, _outcome(deployment, pipeline)])
+    return "\n".join([*lines, _outcome_text(deployment, pipeline)])
 
 
-def _what(step: Step) -> str:
+def _step_subject(step: Step) -> str:
     """The subject of a step: `view daily`, or `assertion paid` for an internal view."""
     name = step.what.split()[-1]
     return shown_name(name) if name.startswith(INTERNAL) else step.what
 
 
-def _step(step: Step, width: int, pipeline: str, full: bool, run_lines: int | None) -> Iterator[str]:
-    parts = [_what(step).ljust(width), step.place, _does(step, pipeline)]
+def _step_lines(step: Step, width: int, pipeline: str, full: bool, run_lines: int | None) -> Iterator[str]:
+    parts = [_step_subject(step).ljust(width), step.place, _describe_action(step, pipeline)]
     yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
     yield from (f"      {line}" for line in step.differences)
     if full and step.action in (StepAction.CREATE, StepAction.RUN):
@@ -59,17 +59,17 @@ def _step(step: Step, width: int, pipeline: str, full: bool, run_lines: int | No
         yield f"      note: {step.note}"
 
 
-def _does(step: Step, pipeline: str) -> str:
+def _describe_action(step: Step, pipeline: str) -> str:
     match step.action:
         case StepAction.CREATE if step.rebuilt:
-            return f"is new, {_reads(step)}"
+            return f"is new, {_describe_reads(step)}"
         case StepAction.CREATE:
             return "is new"
         case StepAction.CHANGE | StepAction.FOLLOW if step.rebuilt:
             why = "changes" if step.action is StepAction.CHANGE else "reads a changed relation"
-            return f"{why}: rebuilt while readers see the old rows, {_reads(step)}"
+            return f"{why}: rebuilt while readers see the old rows, {_describe_reads(step)}"
         case StepAction.RESUME:
-            return f"resumes: rebuilt, {_reads(step)}"
+            return f"resumes: rebuilt, {_describe_reads(step)}"
         case StepAction.CHANGE:
             return "changes but keeps its rows" if step.what.startswith("view ") else "changes"
         case StepAction.FOLLOW:
@@ -86,13 +86,13 @@ def _does(step: Step, pipeline: str) -> str:
             return ""
 
 
-def _reads(step: Step) -> str:
+def _describe_reads(step: Step) -> str:
     """The stored input of the step's first epoch. Its rows include old versions that compaction has not dropped yet."""
     rows = f" ({step.rows:,} rows of tables and views)" if step.rows else ""
-    return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads no stored rows"
+    return f"reads about {_size_text(step.bytes)}{rows}" if step.rows or step.bytes else "reads no stored rows"
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     for unit in ("bytes", "KB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             break
@@ -100,16 +100,16 @@ def _size(size: int) -> str:
     return f"{size:,} {unit}"
 
 
-def _outcome(deployment: Deployment, pipeline: str) -> str:
+def _outcome_text(deployment: Deployment, pipeline: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        command = " ".join(["tussock apply", pipeline, *_choices(deployment)])
+        command = " ".join(["tussock apply", pipeline, *_choice_options(deployment)])
         return f"digest {deployment.digest}\nnothing was changed; `{command}` makes these changes"
     return "nothing to do: the store matches the files"
 
 
-def _choices(deployment: Deployment) -> Iterator[str]:
+def _choice_options(deployment: Deployment) -> Iterator[str]:
     """The options of the command that decide the plan, so that `apply` makes the shown changes and no others."""
     for item in deployment.approval.items:
         if item.kind is ItemKind.SETTING and item.name.startswith("--"):

@@ -59,7 +59,7 @@ class _Place:
         return self.y + self.half
 
 
-def draw(reads: Mapping[str, Sequence[str]]) -> Drawing:
+def draw_graph(reads: Mapping[str, Sequence[str]]) -> Drawing:
     """Place the nodes of a graph.
 
     Args:
@@ -67,18 +67,18 @@ def draw(reads: Mapping[str, Sequence[str]]) -> Drawing:
 
     Cost: O(sweeps x lines); 100 nodes take a few milliseconds.
     """
-    places = _layers(reads)
+    places = _assign_layers(reads)
     chains = _with_bends(places, reads)
-    layers = _ordered(places)
-    _settle(places, layers)
+    layers = _order_layers(places)
+    _settle_heights(places, layers)
     boxes = {n: Box(n, MARGIN + p.layer * COLUMN, p.y) for n, p in places.items() if not p.bend}
-    lines = tuple((chain[0], chain[-1], _path([places[n] for n in chain])) for chain in chains)
+    lines = tuple((chain[0], chain[-1], _line_path([places[n] for n in chain])) for chain in chains)
     width = max((box.x for box in boxes.values()), default=0) + BOX_WIDTH + MARGIN
     height = max((p.y for p in places.values()), default=0) + BOX_HEIGHT + MARGIN
     return Drawing(tuple(boxes.values()), lines, width, height)
 
 
-def _layers(reads: Mapping[str, Sequence[str]]) -> dict[str, _Place]:
+def _assign_layers(reads: Mapping[str, Sequence[str]]) -> dict[str, _Place]:
     layer: dict[str, int] = {}
     readers: dict[str, list[str]] = {name: [] for name in reads}
     for name, inputs in reads.items():
@@ -107,7 +107,7 @@ def _with_bends(places: dict[str, _Place], reads: Mapping[str, Sequence[str]]) -
     return chains
 
 
-def _ordered(places: Mapping[str, _Place]) -> list[list[str]]:
+def _order_layers(places: Mapping[str, _Place]) -> list[list[str]]:
     layers: list[list[str]] = [[] for _ in range(1 + max((p.layer for p in places.values()), default=0))]
     for name, place in places.items():
         layers[place.layer].append(name)
@@ -124,7 +124,7 @@ def _ordered(places: Mapping[str, _Place]) -> list[list[str]]:
     return layers
 
 
-def _settle(places: Mapping[str, _Place], layers: Sequence[Sequence[str]]) -> None:
+def _settle_heights(places: Mapping[str, _Place], layers: Sequence[Sequence[str]]) -> None:
     for layer in layers:
         y = 0.0
         for name in layer:
@@ -132,13 +132,13 @@ def _settle(places: Mapping[str, _Place], layers: Sequence[Sequence[str]]) -> No
             y += places[name].height
     for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            _move(places, layer)
+            _move_boxes(places, layer)
     top = min((p.y for p in places.values()), default=0.0)
     for place in places.values():
         place.y += MARGIN - top
 
 
-def _move(places: Mapping[str, _Place], layer: Sequence[str]) -> None:
+def _move_boxes(places: Mapping[str, _Place], layer: Sequence[str]) -> None:
     """Move a layer's boxes to the mean height of their neighbours; boxes that would overlap move together."""
     runs: list[tuple[list[str], float, float]] = []  # names, wanted y of the first, total height
     for name in layer:
@@ -156,7 +156,7 @@ def _move(places: Mapping[str, _Place], layer: Sequence[str]) -> None:
             y += places[name].height
 
 
-def _path(chain: Sequence[_Place]) -> str:
+def _line_path(chain: Sequence[_Place]) -> str:
     """A path from the right side of the first box to the left side of the last, level within each crossed layer."""
     x, y = MARGIN + chain[0].layer * COLUMN + BOX_WIDTH, chain[0].middle
     parts = [f"M{x:g} {y:.1f}"]
@@ -171,6 +171,6 @@ def _path(chain: Sequence[_Place]) -> str:
     return "".join(parts)
 
 
-def fitted(text: str, most: int) -> str:
+def shorten_middle(text: str, most: int) -> str:
     """Shorten a text to `most` characters by cutting its middle, since names of related views differ at the end."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"

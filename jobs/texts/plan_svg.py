@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 
 from tussock.jobs.facts.graph import FragmentFacts
-from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, Box, draw, fitted
+from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, Box, draw_graph, shorten_middle
 
 _STYLE = """\
 svg { font-family: system-ui, sans-serif; background: #ffffff; }
@@ -34,7 +34,7 @@ def plan_svg(fragments: Sequence[FragmentFacts], wanted: Collection[str]) -> str
         fragments: each after the fragments that it reads.
         wanted: names of relations whose fragments get a coloured border.
     """
-    drawing = draw({str(f.id): tuple(map(str, f.reads)) for f in fragments})
+    drawing = draw_graph({str(f.id): tuple(map(str, f.reads)) for f in fragments})
     by_id = {str(f.id): f for f in fragments}
     width, height = f"{drawing.width:.0f}", f"{drawing.height:.0f}"
     return "\n".join(
@@ -44,13 +44,13 @@ def plan_svg(fragments: Sequence[FragmentFacts], wanted: Collection[str]) -> str
             f"<title>{escape(', '.join(wanted))}</title>",
             f"<style>\n{_STYLE}\n</style>",
             *(f'<path d="{path}"/>' for _, _, path in drawing.lines),
-            *(_box(box, by_id[box.name], wanted) for box in drawing.boxes),
+            *(_box_svg(box, by_id[box.name], wanted) for box in drawing.boxes),
             "</svg>\n",
         ]
     )
 
 
-def _box(at: Box, fragment: FragmentFacts, wanted: Collection[str]) -> str:
+def _box_svg(at: Box, fragment: FragmentFacts, wanted: Collection[str]) -> str:
     more = len(fragment.operators) - 1
     last = fragment.operators[-1].split()[0] + (f" + {more}" if more else "")
     kind = f' class="{"wanted" if fragment.relation in wanted else "read"}"'
@@ -60,6 +60,6 @@ def _box(at: Box, fragment: FragmentFacts, wanted: Collection[str]) -> str:
     return (
         f'<g{kind} transform="translate({at.x:.0f} {at.y:.1f})"><title>{escape(operators)}</title>'
         f'<rect width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="7"/>'
-        f'<text x="10" y="20">{escape(fitted(fragment.relation, 23))}</text>'
-        f'<text class="kind" x="10" y="36">{escape(fitted(f"fragment {fragment.id} · {last}", 32))}</text></g>'
+        f'<text x="10" y="20">{escape(shorten_middle(fragment.relation, 23))}</text>'
+        f'<text class="kind" x="10" y="36">{escape(shorten_middle(f"fragment {fragment.id} · {last}", 32))}</text></g>'
     )

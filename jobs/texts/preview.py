@@ -8,13 +8,13 @@ from tussock.jobs.texts.table import text_table
 def preview_text(found: SourcePreview) -> str:
     """The files, their first rows, the statement to paste, and notes as comments of SQL."""
     files = f"{found.files:,} {'file' if found.files == 1 else 'files'}, {found.nbytes:,} bytes"
-    shown = _shortened(text_table(found.rows.select([f.name for f in found.source.fields])))
+    shown = _shorten_lines(text_table(found.rows.select([f.name for f in found.source.fields])))
     hidden = hidden_names(OF_FILES, [f.name for f in found.source.fields])
     more = [f"Views can also select the file of a row: {', '.join(hidden)}."] if hidden else []
     notes = "".join(f"-- {note}\n" for note in (*found.notes, *more))
     return f"{files}\n\n{shown}\n\n{notes}{source_text(found.source)}"
 
 
-def _shortened(table: str) -> str:
+def _shorten_lines(table: str) -> str:
     """Lines of at most 200 characters."""
     return "\n".join(line if len(line) <= 200 else f"{line[:199]}…" for line in table.splitlines())

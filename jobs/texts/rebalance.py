@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tussock.jobs.settings.row_values import HINT, prints_rows
-from tussock.jobs.texts.table import aligned
+from tussock.jobs.texts.table import align_cells
 from tussock.jobs.upkeep.rebalance import HOT_SHARE, MoveVerdict, Rebalance, UnitShare, VnodeHotKey
 
 _SHOWN = 20  # moves listed one by one unless `full` is set
@@ -17,43 +17,47 @@ def rebalance_text(found: Rebalance, hot: VnodeHotKey | None = None, full: bool 
         full: list every move.
     """
     digest = [f"digest {found.digest}"] if found.verdict is MoveVerdict.MOVE else []
-    moves = list(_moves(found))
+    moves = list(_move_lines(found))
     if not full and len(moves) > _SHOWN:
         moves = [*moves[:_SHOWN], f"  and {len(moves) - _SHOWN} more ranges"]
-    return "\n".join([_verdict(found, hot), *moves, "", _units(found), _measure(found), *digest])
+    return "\n".join([_verdict_text(found, hot), *moves, "", _units_table(found), _measure_text(found), *digest])
 
 
 def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = None) -> str:
     """One line per unit: its current share, or its share before and after."""
     rows = [("unit", "vnodes", "rows", "bytes", "load")]
     for unit in range(max(len(before), len(after or ()))):
-        cells = _cells(before, unit)
+        cells = _share_cells(before, unit)
         rows.append(
             (
                 str(unit),
-                *(cells if after is None else (f"{b} -> {a}" for b, a in zip(cells, _cells(after, unit), strict=True))),
+                *(
+                    cells
+                    if after is None
+                    else (f"{b} -> {a}" for b, a in zip(cells, _share_cells(after, unit), strict=True))
+                ),
             )
         )
-    return aligned(rows, [True] * 5)
+    return align_cells(rows, [True] * 5)
 
 
-def _units(found: Rebalance) -> str:
+def _units_table(found: Rebalance) -> str:
     return units_text(found.before, found.after if found.verdict is MoveVerdict.MOVE else None)
 
 
-def _cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str, str]:
+def _share_cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str, str]:
     if unit >= len(shares):
         return "none", "none", "none", "none"
     share = shares[unit]
     return f"{share.vnodes:,}", f"{share.rows:,}", f"{share.bytes:,}", f"{share.load:.1%}"
 
 
-def _verdict(found: Rebalance, hot: VnodeHotKey | None) -> str:
+def _verdict_text(found: Rebalance, hot: VnodeHotKey | None) -> str:
     busiest, units = max(share.load for share in found.before), len(found.before)
     times = f"the busiest of {units} units carries {busiest * units:.2f} times the mean"
     if found.verdict is MoveVerdict.MOVE:
-        moved = f"{found.moved} of {len(found.planned.units)} vnodes move, to {len(found.after)} units"
-        return f"{moved}; the busiest then carries {_times(found.after):.2f} times the mean"
+        moved = f"{found.moved_vnodes} of {len(found.planned.units)} vnodes move, to {len(found.after)} units"
+        return f"{moved}; the busiest then carries {_load_factor(found.after):.2f} times the mean"
     if found.verdict is MoveVerdict.EVEN:
         return "nothing moves: " + (
             "the vnodes are already distributed as requested"
@@ -66,12 +70,11 @@ def _verdict(found: Rebalance, hot: VnodeHotKey | None) -> str:
         f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, "
         f"{found.hottest_load * units:.2f} times the mean of a unit"
     )
-    return (
-        f"nothing moves: {alone} (target {found.target:g}), so any unit that holds it exceeds the target. {_cause(hot)}"
-    )
+    beyond = f"{alone} (target {found.target:g}), so any unit that holds it exceeds the target"
+    return f"nothing moves: {beyond}. {_cause_text(hot)}"
 
 
-def _cause(hot: VnodeHotKey | None) -> str:
+def _cause_text(hot: VnodeHotKey | None) -> str:
     if hot is None:
         return "The cause is unknown, because the vnode has no stored rows."
     table = f"{hot.relation}, state table {hot.table_id}"
@@ -87,17 +90,17 @@ def _cause(hot: VnodeHotKey | None) -> str:
     )
 
 
-def _times(shares: Sequence[UnitShare]) -> float:
+def _load_factor(shares: Sequence[UnitShare]) -> float:
     return max(share.load for share in shares) * len(shares)
 
 
-def _moves(found: Rebalance) -> Iterator[str]:
+def _move_lines(found: Rebalance) -> Iterator[str]:
     for move in found.moves:
         which = f"vnode {move.first}" if move.first == move.last else f"vnodes {move.first} to {move.last}"
         yield f"  {which}: unit {move.source} -> unit {move.target}"
 
 
-def _measure(found: Rebalance) -> str:
+def _measure_text(found: Rebalance) -> str:
     what = (
         f"written by the last {found.epochs} epochs"
         if found.epochs

@@ -1,7 +1,7 @@
 """The bytes of a store by cause and by state table, as text."""
 
 from tussock.jobs.facts.size import SizeFacts
-from tussock.jobs.texts.table import aligned
+from tussock.jobs.texts.table import align_cells
 
 
 def size_text(found: SizeFacts, most: int) -> str:
@@ -18,7 +18,7 @@ def size_text(found: SizeFacts, most: int) -> str:
             for cause in found.causes
         ),
     ]
-    lines = [aligned(causes, [True, True, True, False])]
+    lines = [align_cells(causes, [True, True, True, False])]
     lines.append(
         f"version {found.version}: {found.bytes:,} bytes in {found.objects:,} objects; at least {found.old_bytes:,} "
         f"are old versions and deletes of rows in the SSTs in use; vacuum would remove {found.removable_bytes:,} now"
@@ -38,7 +38,7 @@ def size_text(found: SizeFacts, most: int) -> str:
             ]
             for table in found.tables[:most]
         ]  # fmt: skip
-        lines += ["", aligned([names, *rows], [*[True] * 9, False])]
+        lines += ["", align_cells([names, *rows], [*[True] * 9, False])]
         if (rest := found.tables[most:]) and rows:
             lines.append(f"and {len(rest)} more tables with {sum(table.bytes for table in rest):,} bytes")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.health import HealthVerdict, Trouble, verdict, without_row_values
+from tussock.jobs.facts.health import HealthVerdict, Trouble, health_verdict, without_row_values
 from tussock.jobs.facts.moment import age_text
 from tussock.jobs.facts.runs import RunState
 from tussock.jobs.facts.sources import SourceFacts
@@ -14,7 +14,7 @@ from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.units import UnitFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.settings.row_values import HINT, prints_rows
-from tussock.jobs.texts.table import aligned
+from tussock.jobs.texts.table import align_cells
 from tussock.statestore.meta.catalog import RelationKind
 
 _WIDTH = 120
@@ -29,21 +29,26 @@ def status_text(found: Status, most: int) -> str:
         most: the maximum number of rows in each table of sources, views and units; those with problems come first.
     """
     parts = [
-        _head(found),
-        *_blocks(found.troubles, found.at),
-        _epochs(found),
-        *_run(found),
-        *_open(found),
-        *_work(found),
-        _sources(found.sources, found.at, most),
+        _head_line(found),
+        *_trouble_blocks(found.troubles, found.at),
+        _epochs_text(found),
+        *_run_lines(found),
+        *_open_barrier_lines(found),
+        *_work_lines(found),
+        _sources_text(found.sources, found.at, most),
     ]
-    parts += [_views(found, most), _units(found.units, len(found.epochs), most), _zones(found), _store(found)]
+    parts += [
+        _views_text(found, most),
+        _units_text(found.units, len(found.epochs), most),
+        _zones_text(found),
+        _store_text(found),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
 def health_text(name: str, found: Sequence[Trouble], now: datetime) -> str:
     """The troubles of a pipeline without any other fact, because its definition or its store cannot be read."""
-    return "\n\n".join([f"pipeline {name}: {_counts(found)}", *_blocks(found, now)])
+    return "\n\n".join([f"pipeline {name}: {_counts_text(found)}", *_trouble_blocks(found, now)])
 
 
 def health_line(trouble: Trouble) -> str:
@@ -58,11 +63,11 @@ def overview_text(found: Sequence[tuple[str, Sequence[Trouble]]]) -> str:
     for name, troubles in found:
         first = f"{troubles[0].about} {troubles[0].what}".splitlines()[0] if troubles else ""
         more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
-        rows.append((name, str(verdict(troubles)), _shortened(first) + more))
-    return aligned([("pipeline", "health", ""), *rows], [False, False, False])
+        rows.append((name, str(health_verdict(troubles)), _shorten_text(first) + more))
+    return align_cells([("pipeline", "health", ""), *rows], [False, False, False])
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
@@ -71,60 +76,62 @@ def bytes_text(size: float) -> str:
     return next((f"{size / scale:.1f} {unit}" for unit, scale in _BYTES if size >= scale), f"{size:.0f} B")
 
 
-def _head(found: Status) -> str:
+def _head_line(found: Status) -> str:
     environment = f" ({found.environment})" if found.environment else ""
     name = f"pipeline {found.pipeline}{environment}" if found.pipeline else "store"
-    return f"{name}: {_counts(found.troubles)}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
+    return (
+        f"{name}: {_counts_text(found.troubles)}\n{found.store}, version {found.version}, at {_time_text(found.at)} UTC"
+    )
 
 
-def _zones(found: Status) -> str:
+def _zones_text(found: Status) -> str:
     """The time zones with recorded rules, and the databases of this host."""
     if not found.zones or (here := found.zone_databases) is None:
         return ""
     rows = [(zone.name, zone.origin, f"other rules {zone.differs}" if zone.differs else "") for zone in found.zones]
     names = {"Java": here.java, "the system": here.system, "Python's tzdata": here.python, "DuckDB": here.duckdb}
     databases = ", ".join(f"{name} {version}" for name, version in names.items() if version)
-    table = aligned([("time zone", "rules of", "Java of this host"), *rows], [False, False, False])
+    table = align_cells([("time zone", "rules of", "Java of this host"), *rows], [False, False, False])
     return f"{table}\ntime zones on this host: {databases}"
 
 
-def _counts(found: Sequence[Trouble]) -> str:
+def _counts_text(found: Sequence[Trouble]) -> str:
     wrong, notes = sum(t.wrong for t in found), sum(not t.wrong for t in found)
     counted = "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
     if not wrong:
-        counted = "all is well" if verdict(found) is HealthVerdict.HEALTHY else str(verdict(found))
+        counted = "all is well" if health_verdict(found) is HealthVerdict.HEALTHY else str(health_verdict(found))
     return counted + (f", notes: {notes}" if notes else "")
 
 
-def _run(found: Status) -> Iterator[str]:
+def _run_lines(found: Status) -> Iterator[str]:
     if (run := found.run) is not None:
         span = "" if run.interval is None else f" of the interval from {run.interval[0]} to {run.interval[1]}"
         what = f"last run: {run.name} ({run.what}{span})"
-        at = f"{_time(run.at)}, {_ago(run.at, found.at)}"
+        at = f"{_time_text(run.at)}, {_ago_text(run.at, found.at)}"
         match run.state:
             case RunState.RUNNING:
-                yield f"{what} is at work since {_time(run.began)}; last sign {_ago(run.at, found.at)}"
+                yield f"{what} is at work since {_time_text(run.began)}; last sign {_ago_text(run.at, found.at)}"
             case RunState.COMMITTED:
                 yield f"{what} committed its input at {at}; its last task has not ended yet"
             case RunState.INCOMPLETE:
                 yield f"{what} ended at {at}, and left something undone:\n  " + "\n  ".join(
-                    _shortened(left.splitlines()[0]) for left in run.undone if left
+                    _shorten_text(left.splitlines()[0]) for left in run.undone if left
                 )
             case RunState.SUCCEEDED | RunState.FAILED | RunState.INTERRUPTED:
                 yield f"{what} {run.state} at {at}"
 
 
-def _blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:
+def _trouble_blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:
     """One block per next step: its problems, each with its start, and the step. Equal problems are listed once."""
     for _, same in groupby(found, key=lambda trouble: (trouble.wrong, trouble.do)):
         equal: dict[str, list[Trouble]] = {}
         for trouble in same:
             equal.setdefault(trouble.what, []).append(trouble)
-        lines = [line for troubles in equal.values() for line in _equal(troubles, now)]
-        yield "\n".join((*lines, *_wrapped(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")))
+        lines = [line for troubles in equal.values() for line in _equal_troubles(troubles, now)]
+        yield "\n".join((*lines, *_wrap_text(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")))
 
 
-def _equal(troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
+def _equal_troubles(troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
     """Troubles that differ only in subject and start: the first one, and the subjects of the others.
 
     The start of another one is shown if it differs.
@@ -132,72 +139,75 @@ def _equal(troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
     trouble, *others = troubles
     first, *rest = trouble.what.splitlines() or [""]
     mark = "WRONG" if trouble.wrong else "note "
-    yield from _wrapped(f"{mark}  {trouble.about}{_since(trouble, now)} {first}", "", _BELOW)
+    yield from _wrap_text(f"{mark}  {trouble.about}{_since_text(trouble, now)} {first}", "", _BELOW)
     for line in rest:
-        yield from _wrapped(line.strip(), _BELOW, _BELOW)
+        yield from _wrap_text(line.strip(), _BELOW, _BELOW)
     if others:
-        named = (o.about + ("" if o.since == trouble.since else _since(o, now)) for o in others)
-        yield from _wrapped(f"Likewise: {', '.join(named)}", _BELOW, _BELOW)
+        named = (o.about + ("" if o.since == trouble.since else _since_text(o, now)) for o in others)
+        yield from _wrap_text(f"Likewise: {', '.join(named)}", _BELOW, _BELOW)
 
 
-def _since(trouble: Trouble, now: datetime) -> str:
+def _since_text(trouble: Trouble, now: datetime) -> str:
     if trouble.since is None:
         return ""
-    return f" ({'since ' if trouble.wrong else ''}{_time(trouble.since)}, {_ago(trouble.since, now)})"
+    return f" ({'since ' if trouble.wrong else ''}{_time_text(trouble.since)}, {_ago_text(trouble.since, now)})"
 
 
-def _wrapped(text: str, first: str, below: str) -> list[str]:
+def _wrap_text(text: str, first: str, below: str) -> list[str]:
     """Wrap a text at spaces only, so that paths and options can be copied whole."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     )
 
 
-def _epochs(found: Status) -> str:
+def _epochs_text(found: Status) -> str:
     if not found.epochs:
         verb = "waits" if found.statements == 1 else "wait"
-        waits = f"; {_count(found.statements, 'statement')} {verb} in the log" if found.statements else ""
+        waits = f"; {_count_text(found.statements, 'statement')} {verb} in the log" if found.statements else ""
         return f"no epoch is committed yet{waits}"
     published = (
         "nothing is published"
         if found.published is None
-        else f"published {_time(found.published)}, {_ago(found.published, found.at)}"
+        else f"published {_time_text(found.published)}, {_ago_text(found.published, found.at)}"
     )
     committed = (
-        "" if found.committed is None or found.committed == found.published else f"; committed {_time(found.committed)}"
+        ""
+        if found.committed is None or found.committed == found.published
+        else f"; committed {_time_text(found.committed)}"
     )
-    waits = f"; {_count(found.statements, 'statement')} in the log for the next" if found.statements else ""
+    waits = f"; {_count_text(found.statements, 'statement')} in the log for the next" if found.statements else ""
     names = ("epoch at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "requests", "")
-    rows = [_epoch(epoch) for epoch in reversed(found.epochs)]
-    return f"epochs: {published}{committed}{waits}\n" + _table(names, rows, right=range(1, 9))
+    rows = [_epoch_cells(epoch) for epoch in reversed(found.epochs)]
+    return f"epochs: {published}{committed}{waits}\n" + _indented_table(names, rows, right=range(1, 9))
 
 
-def _epoch(epoch: EpochFacts) -> tuple[str, ...]:
+def _epoch_cells(epoch: EpochFacts) -> tuple[str, ...]:
     s, asked = epoch.seconds, epoch.requests
     seconds = ("", "", "") if s is None else tuple(f"{step:.2f}" for step in (s.plan, s.run, s.flush))
     requests = "" if asked is None else f"{asked.get + asked.put + asked.list + asked.delete:,}"
     rows = f"{epoch.rows_in:,}", f"{epoch.rows_out:,}"
     note = "" if epoch.published else "not published"
-    return (_time(epoch.at), *rows, *seconds, f"{epoch.ssts:,}", bytes_text(epoch.bytes), requests, note)
+    return (_time_text(epoch.at), *rows, *seconds, f"{epoch.ssts:,}", bytes_text(epoch.bytes), requests, note)
 
 
-def _work(found: Status) -> Iterator[str]:
+def _work_lines(found: Status) -> Iterator[str]:
     for work in found.work:
         yield (
-            f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time(work.began)}, "
-            f"{_ago(work.began, found.at)}"
+            f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time_text(work.began)}, "
+            f"{_ago_text(work.began, found.at)}"
         )
 
 
-def _open(found: Status) -> Iterator[str]:
+def _open_barrier_lines(found: Status) -> Iterator[str]:
     if (opened := found.open) is not None:
         size = sum(file.bytes for file in opened.files)
-        takes = f"{_count(len(opened.files), 'file')}, {bytes_text(size)}, {_count(len(opened.entries), 'statement')}"
+        files, statements = _count_text(len(opened.files), "file"), _count_text(len(opened.entries), "statement")
+        takes = f"{files}, {bytes_text(size)}, {statements}"
         stands = "sealed, waits for its commit" if opened.sealed else "running or interrupted"
-        yield f"open epoch: since {_time(opened.at)} ({_ago(opened.at, found.at)}), takes {takes}; {stands}"
+        yield f"open epoch: since {_time_text(opened.at)} ({_ago_text(opened.at, found.at)}), takes {takes}; {stands}"
 
 
-def _sources(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
+def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
     if not sources:
         return ""
     ordered = sorted(sources, key=lambda s: (not (s.held or s.trouble), not s.waiting_files, s.source))
@@ -208,33 +218,33 @@ def _sources(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
             bytes_text(s.taken_bytes),
             "?" if s.trouble else f"{s.waiting_files:,}",
             "" if s.trouble or not s.waiting_files else bytes_text(s.waiting_bytes),
-            "" if s.oldest is None else _ago(s.oldest, now),
+            "" if s.oldest is None else _ago_text(s.oldest, now),
             "held" if s.held else "cannot be checked" if s.trouble else "",
         )
         for s in ordered[:most]
     ]
     names = ("source", "taken", "", "waiting", "", "oldest waiting", "")
-    return _table(names, rows, right=range(1, 5)) + _more(len(sources), most, "sources")
+    return _indented_table(names, rows, right=range(1, 5)) + _more_text(len(sources), most, "sources")
 
 
-def _views(found: Status, most: int) -> str:
+def _views_text(found: Status, most: int) -> str:
     if not found.views:
         return ""
     ordered = sorted(
         found.views,
         key=lambda v: (v.state is ViewState.READY, v.quality.verdict is not Quality.FAILED, v.kind != "view", v.view),
     )
-    rows = [_view(view) for view in ordered[:most]]
+    rows = [_view_cells(view) for view in ordered[:most]]
     names = ("view or table", "published (UTC)", "behind", "rows", "changed", "state", "quality", "")
-    return _table(names, rows, right=(3, 4, 5)) + _more(len(found.views), most, "views and tables")
+    return _indented_table(names, rows, right=(3, 4, 5)) + _more_text(len(found.views), most, "views and tables")
 
 
-def _view(view: ViewFacts) -> tuple[str, ...]:
+def _view_cells(view: ViewFacts) -> tuple[str, ...]:
     behind = "?" if view.freshness_s is None else "up to date" if view.freshness_s == 0 else age_text(view.freshness_s)
     shown = view.published_rows if view.published_epoch is not None else view.rows
     rows = f"{shown:,}" if shown is not None else f"<= {view.rows_stored:,}"
     changed = "" if view.changed_rows is None else f"{view.changed_rows:,}"
-    published = "" if view.published_at is None else _time(view.published_at)
+    published = "" if view.published_at is None else _time_text(view.published_at)
     q = view.quality
     quality = {
         Quality.PASSED: f"passed {q.expectations}",
@@ -250,7 +260,7 @@ def _view(view: ViewFacts) -> tuple[str, ...]:
     return (view.view, published, behind, rows, changed, bytes_text(view.state_bytes), quality, ", ".join(notes))
 
 
-def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
+def _units_text(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     stored = any(unit.rows_stored is not None for unit in units)
     rows = []
     for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
@@ -274,66 +284,73 @@ def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
         *(("rows stored", "bytes stored") if stored else ()),
         "hottest key",
     )
-    title = f"units, over {_last(epochs)}\n"
+    title = f"units, over {_last_epochs_text(epochs)}\n"
     return (
-        title + _table(names, rows, right=range(8 if stored else 6)) + _more(len(units), most, "units")
+        title + _indented_table(names, rows, right=range(8 if stored else 6)) + _more_text(len(units), most, "units")
         if epochs
         else ""
     )
 
 
-def _store(found: Status) -> str:
+def _store_text(found: Status) -> str:
     shape, cost = found.shape, found.cost
     levels = (
-        ", ".join(f"L{level.level} {_count(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels)
+        ", ".join(
+            f"L{level.level} {_count_text(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels
+        )
         or "no SSTs"
     )
     space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
-    reads = f"; a read searches at most {_count(shape.read_amplification, 'sorted run')}{space}" if shape.levels else ""
+    reads = (
+        f"; a read searches at most {_count_text(shape.read_amplification, 'sorted run')}{space}"
+        if shape.levels
+        else ""
+    )
     lines = [f"store: {levels}{reads}"]
     if cost.epochs:
         per = (
             ""
             if cost.dollars_per_million_rows is None
-            else f", {_dollars(cost.dollars_per_million_rows)} per million input rows"
+            else f", {_dollars_text(cost.dollars_per_million_rows)} per million input rows"
         )
         asked = cost.requests
         size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
         requests = f"{asked.get:,} GET, {asked.put:,} PUT, {asked.list:,} LIST; {size}"
-        lines.append(
-            f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})"
-        )
-    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} per month")
+        dollars = _dollars_text(cost.requests_dollars + cost.units_dollars)
+        lines.append(f"cost of {_last_epochs_text(cost.epochs)}: {dollars}{per} ({requests})")
+    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars_text(cost.storage_dollars_per_month)} per month")
     if found.vacuum is not None:
-        lines.append(f"vacuum would remove {_count(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}")
+        lines.append(
+            f"vacuum would remove {_count_text(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}"
+        )
     return "\n".join(lines)
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
-    return textwrap.indent(aligned([names, *rows], [column in right for column in range(len(names))]), "  ")
+def _indented_table(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    return textwrap.indent(align_cells([names, *rows], [column in right for column in range(len(names))]), "  ")
 
 
-def _more(count: int, most: int, what: str) -> str:
+def _more_text(count: int, most: int, what: str) -> str:
     return f"\n  … {count - most:,} more {what} (--most N shows more)" if count > most else ""
 
 
-def _count(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _last(epochs: int) -> str:
+def _last_epochs_text(epochs: int) -> str:
     return "the last epoch" if epochs == 1 else f"the last {epochs:,} epochs"
 
 
-def _dollars(amount: float) -> str:
+def _dollars_text(amount: float) -> str:
     if amount == 0:
         return "$0"
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}" if amount >= 0.0001 else "< $0.0001"
 
 
-def _time(at: datetime) -> str:
+def _time_text(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def _ago(at: datetime, now: datetime) -> str:
+def _ago_text(at: datetime, now: datetime) -> str:
     return f"{age_text(max(timedelta(), now - at).total_seconds())} ago"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tussock.statestore.months import shown
+from tussock.statestore.months import format_given_value
 from tussock.statestore.types import VARIANT
 from tussock.statestore.zones import tzinfo_of
 
@@ -26,42 +26,44 @@ def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
     right = [
         pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema
     ]
-    return aligned(zip(*texts, strict=True), right)
+    return align_cells(zip(*texts, strict=True), right)
 
 
 def cell_texts(table: pa.Table, time_zone: str) -> list[list[str | None]]:
     """The text of each cell, by column; None for NULL. Instants are in `time_zone`, with their offset."""
     zone = tzinfo_of(time_zone)
     return [
-        [None if value is None else _shown(value, column.type, zone) for value in column.to_pylist()]
+        [None if value is None else _cell_text(value, column.type, zone) for value in column.to_pylist()]
         for column in table.columns
     ]
 
 
-def _shown(value: Any, kind: pa.DataType, zone: tzinfo) -> str:
+def _cell_text(value: Any, kind: pa.DataType, zone: tzinfo) -> str:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return str(_local(value, zone))
+        return str(_to_zone(value, zone))
     if kind != VARIANT:
-        return value if isinstance(value, str) else _text(value, zone)
+        return value if isinstance(value, str) else _value_text(value, zone)
     from pyspark.sql.types import VariantVal  # a slow import that few tables need
 
     return str(VariantVal(**value))
 
 
-def _text(value: Any, zone: tzinfo) -> str:
+def _value_text(value: Any, zone: tzinfo) -> str:
     """Format a value as Python does, but a value inside of a struct, an array or a map as in a column of its type."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name!r}: {_text(part, zone)}" for name, part in value.items()) + "}"
+        return "{" + ", ".join(f"{name!r}: {_value_text(part, zone)}" for name, part in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_text(part, zone) for part in value) + "]"
+        return "[" + ", ".join(_value_text(part, zone) for part in value) + "]"
     if isinstance(value, tuple) and not isinstance(value, pa.MonthDayNano):  # of a map
-        return f"({', '.join(_text(part, zone) for part in value)})"
+        return f"({', '.join(_value_text(part, zone) for part in value)})"
     if isinstance(value, datetime) and value.tzinfo is not None:
-        value = _local(value, zone)
-    return "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
+        value = _to_zone(value, zone)
+    return (
+        "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(format_given_value(value))
+    )
 
 
-def _local(instant: datetime, zone: tzinfo) -> datetime:
+def _to_zone(instant: datetime, zone: tzinfo) -> datetime:
     """The instant in another time zone, or unchanged if the result exceeds the years that Python supports."""
     try:
         return instant.astimezone(zone)
@@ -69,7 +71,7 @@ def _local(instant: datetime, zone: tzinfo) -> datetime:
         return instant
 
 
-def aligned(rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
+def align_cells(rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
     """Aligned lines of cells. The first row is the header; `right` marks the right-aligned columns."""
     lines = list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -23,8 +23,8 @@ def verification_text(found: Verification) -> str:
         "Spark, s": [round(v.spark_seconds, 2) for v in found.views],
     }
     lines = [text_table(pa.table(columns))]
-    lines += [line for view in found.views for line in _lines(view)]
-    lines.append(_summary(found))
+    lines += [line for view in found.views for line in _view_lines(view)]
+    lines.append(_summary_text(found))
     if found.repair is not None:
         lines.append(
             f"the next epoch rebuilds {', '.join(found.repair.views)} (statement {found.repair.position} of the log). "
@@ -33,12 +33,12 @@ def verification_text(found: Verification) -> str:
     return "\n".join(lines)
 
 
-def _summary(found: Verification) -> str:
+def _summary_text(found: Verification) -> str:
     counts = {verdict: len(found.with_verdict(verdict)) for verdict in Verdict}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def _lines(view: ViewCheck) -> Iterator[str]:
+def _view_lines(view: ViewCheck) -> Iterator[str]:
     if view.verdict is not Verdict.EQUAL:
         counts = (
             f"{view.missing:,} rows are missing, {view.extra:,} are not in Spark's answer"

@@ -9,15 +9,15 @@ from tussock.jobs.viewtests.trial import Trial, TrialVerdict
 
 def trials_text(found: Trials) -> str:
     """One line per test, the differences of failed ones, the views without a test, and a summary."""
-    return "\n".join(_lines(found))
+    return "\n".join(_trial_lines(found))
 
 
 def trial_text(trial: Trial) -> str:
     """A test that did not pass: its place, and the reason."""
-    return f"{trial.test.path}:{trial.test.place.line}\n{_indented(trial.text)}"
+    return f"{trial.test.path}:{trial.test.place.line}\n{_indent_text(trial.text)}"
 
 
-def junit(found: Trials) -> bytes:
+def junit_xml(found: Trials) -> bytes:
     """The outcome as JUnit XML: one test suite per pipeline, one test case per test."""
     counts = {verdict: sum(t.verdict is verdict for t in found.trials) for verdict in TrialVerdict}
     suite = ET.Element(
@@ -50,7 +50,7 @@ def junit(found: Trials) -> bytes:
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def _lines(found: Trials) -> Iterator[str]:
+def _trial_lines(found: Trials) -> Iterator[str]:
     width = max(len(t.test.view) for t in found.trials)
     for trial in found.trials:
         yield f"{trial.verdict:<6}  {trial.test.view:<{width}}  {trial.test.name}  ({trial.seconds:.2f} s)"
@@ -68,5 +68,5 @@ def _lines(found: Trials) -> Iterator[str]:
     yield f"{parts} in {sum(t.seconds for t in found.trials):.2f} s"
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())

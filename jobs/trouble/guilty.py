@@ -29,12 +29,12 @@ def source_frame(spark: SparkSession, read: SparkRead, document: msgspec.Raw | N
     assert read.scheduled.source is not None
     try:
         return read.reader.frame(
-            spark, read.source, read.document if document is None else document, read.scheduled.source.read
+            spark, read.source, read.document if document is None else document, read.scheduled.source.read_columns
         )
     except SourceTroubleError as err:
         if document is not None or err.path:
             raise
-        raise _narrowed(spark, read, err, building=True) from err
+        raise _narrow_to_item(spark, read, err, building=True) from err
 
 
 def error_of_source(spark: SparkSession, reads: Sequence[SparkRead], error: Exception) -> TussockError | None:
@@ -43,17 +43,19 @@ def error_of_source(spark: SparkSession, reads: Sequence[SparkRead], error: Exce
     Cost: nothing if the error names a file; otherwise the suspects are read again.
     """
     for read in reads:
-        if (named := _translated(read, error, read.document)) is not None:
+        if (named := _translate_error(read, error, read.document)) is not None:
             return named
     if not isinstance(error, spark_errors()) or is_of_machine(error):
         return None
     for read in reads:
-        if (alone := _failure(spark, read, read.document)) is not None:
-            return _narrowed(spark, read, alone)
+        if (alone := _failure_of_read(spark, read, read.document)) is not None:
+            return _narrow_to_item(spark, read, alone)
     return None
 
 
-def _narrowed(spark: SparkSession, read: SparkRead, error: TussockError, *, building: bool = False) -> TussockError:
+def _narrow_to_item(
+    spark: SparkSession, read: SparkRead, error: TussockError, *, building: bool = False
+) -> TussockError:
     """Return the error of the single item that caused a source's error; `error` itself if no item fails alone.
 
     Args:
@@ -63,13 +65,13 @@ def _narrowed(spark: SparkSession, read: SparkRead, error: TussockError, *, buil
         return error
     names = list(dict.fromkeys(item.name for item in read.reader.items(read.document) if not item.goes))
 
-    def fails(some: Sequence[str]) -> TussockError | None:
+    def error_of_items(some: Sequence[str]) -> TussockError | None:
         part = read.reader.part_of(read.document, some)
-        return None if part is None else _failure(spark, read, part)
+        return None if part is None else _failure_of_read(spark, read, part)
 
-    if building and fails(names[:1]) is not None and fails(names[-1:]) is not None:
+    if building and error_of_items(names[:1]) is not None and error_of_items(names[-1:]) is not None:
         return error
-    name, found = first_failing(names, fails, error)
+    name, found = first_failing(names, error_of_items, error)
     if not name:
         return error
     if getattr(found, "path", "") or not isinstance(found, SourceTroubleError):
@@ -93,7 +95,7 @@ def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tu
     return (names[0] if names else ""), error
 
 
-def _translated(read: SparkRead, error: Exception, document: msgspec.Raw) -> TussockError | None:
+def _translate_error(read: SparkRead, error: Exception, document: msgspec.Raw) -> TussockError | None:
     """Return the source error for the file that a Spark error names."""
     found = read.reader.translate(error, read.source, document)
     if isinstance(found, SourceFileError):
@@ -101,7 +103,7 @@ def _translated(read: SparkRead, error: Exception, document: msgspec.Raw) -> Tus
     return found
 
 
-def _failure(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> TussockError | None:
+def _failure_of_read(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> TussockError | None:
     """Return the error of reading these items; None if they can be read, or if the machine caused the error."""
     try:
         source_frame(spark, read, document).agg({"part": "count"}).collect()
@@ -110,7 +112,7 @@ def _failure(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> Tus
     except spark_errors() as err:
         if is_of_machine(err):
             return None
-        return _translated(read, err, document) or SourceTroubleError(
+        return _translate_error(read, err, document) or SourceTroubleError(
             read.source.name, "", read.source.format, cause_of(err)
         )
     return None

@@ -23,16 +23,16 @@ from tussock.jobs.barriers.barrier import (
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.moment import Pace, Wish, next_moment
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.move_source import moved_sources
-from tussock.jobs.catalog.statement_log import replay
-from tussock.jobs.chunks.chunk import WEIGHT, decode
+from tussock.jobs.catalog.statement_log import replay_log
+from tussock.jobs.chunks.chunk import WEIGHT, decode_tables
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Asked, Item, Pins, Restated
 from tussock.jobs.sources.errors import CannotRestateError, OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
-from tussock.jobs.sources.rejects import parted
+from tussock.jobs.sources.rejects import split_rejects
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -73,7 +73,7 @@ class Restatement:
 
 
 class Restating:
-    """One restatement: created to inspect it, then started with `begin`.
+    """One restatement: created to inspect it, then started with `inject_barrier`.
 
     Raises: UnknownRelationError; EpochUnderWayError; CannotRestateError; errors of listing and of the object stores.
     Cost: a listing or a HEAD. Each added local file is read once and copied (jobs/sources/kept.py); vacuum removes the
@@ -93,27 +93,27 @@ class Restating:
             run: the run that the barrier belongs to; stored with it.
             pace: the pipeline's.
         """
-        version = meta.latest()
+        version = meta.read_latest()
         if (held := meta.barrier_after(version.epoch)) is not None:
             raise EpochUnderWayError(held.epoch)
         if any(move.name == source for move in moved_sources(version.catalog, meta.objects)):
             reason = "its folder has moved, and no epoch has recorded that yet. Run `tussock epoch`, then repeat this"
             raise CannotRestateError(source, reason)
-        relation = find(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
+        relation = find_relation(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
         moment = next_moment(version, Wish(pace=pace), meta.moment_now())
         self._pinning = _PinningRestated(
             meta, Base(version), Detour(), None, None, dict(run or {}), moment, source=relation, restated=restated
         )
         items = reader_of(statement_of(relation)).items(self._pins.read)
-        catalog = replay(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
+        catalog = replay_log(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
         goes, comes = (tuple(item for item in items if item.goes is which) for which in (True, False))
         self.found = Restatement(relation.name, goes, comes, _readers_of(catalog, relation.id))
 
     @property
     def _pins(self) -> Pins:
-        return self._pinning.pin(self._pinning.source, None, self._pinning.version.catalog).pins
+        return self._pinning.pin_source(self._pinning.source, None, self._pinning.version.catalog).pins
 
-    def rows(self, spark: "Callable[[], SparkSession]") -> tuple[int, int]:
+    def count_rows(self, spark: "Callable[[], SparkSession]") -> tuple[int, int]:
         """Return the number of removed and of added rows.
 
         Raises errors of the files. Cost: reads the files; no columns of Parquet.
@@ -122,7 +122,7 @@ class Restating:
             return 0, 0
         statement = statement_of(self._pinning.source)
         reader = reader_of(statement)
-        document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
+        document = reader.locate_input(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
         read = self._chunks(spark, statement, document)
         goes = comes = 0
         for weights in (rows[WEIGHT].to_numpy() for rows in read):
@@ -150,16 +150,18 @@ class Restating:
         found = reader.frame(epoch_session(spark(), zones.of_store), statement, rest, ()).toArrow()
         if failures := found["failure"].drop_null().to_pylist():
             raise first_failure(failures)
-        chunks = (decode([chunk]) for chunk in found["chunk"].to_pylist())
-        yield from (parted(chunk).rows for chunk in chunks if chunk is not None)
+        chunks = (decode_tables([chunk]) for chunk in found["chunk"].to_pylist())
+        yield from (split_rejects(chunk).rows for chunk in chunks if chunk is not None)
 
-    def begin(self) -> Barrier | None:
+    def inject_barrier(self) -> Barrier | None:
         """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.
 
         Raises: LostRaceError if another barrier came first.
         """
         return (
-            self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan) if self.found else None
+            self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan_barrier)
+            if self.found
+            else None
         )
 
 
@@ -170,7 +172,7 @@ class _PinningRestated(Pinning):
     source: Relation
     restated: Restated
 
-    def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None) -> Pinned:
         """See Pinning. A failing source is an error here, and is not held."""
         if source.id != self.source.id:
             return Pinned(Pins(), source.holds)
@@ -184,9 +186,9 @@ class _PinningRestated(Pinning):
 def _readers_of(catalog: Catalog, relation: int) -> tuple[str, ...]:
     """Return the views of users that read a relation, directly or through others, in catalog order."""
     reached, names = {relation}, []
-    for other in catalog.live():
+    for other in catalog.live_relations():
         if reached & set(other.depends_on):
             reached.add(other.id)
-            if other.kind is RelationKind.VIEW and not other.internal:
+            if other.kind is RelationKind.VIEW and not other.is_internal:
                 names.append(other.name)
     return tuple(names)

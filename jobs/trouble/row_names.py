@@ -31,12 +31,12 @@ class ViewRowError(InputError):
     build: bool = False  # the view is built over several epochs
 
     @property
-    def what(self) -> str:
+    def finding(self) -> str:
         """The finding, without the remedy."""
         return f"{self.expression} raised: {self.reason}. The row: {self.row}"
 
     def __str__(self) -> str:
-        return f"{shown_view(self.view)}: {self.what}. Nothing of this epoch was committed.{self.ways}"
+        return f"{shown_view(self.view)}: {self.finding}. Nothing of this epoch was committed.{self.ways}"
 
 
 def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: PlaceOf, ways_of: WaysOf) -> InputError:
@@ -50,10 +50,10 @@ def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: P
         case FailedRow():
             return _view_row_error(error, plan, catalog, place_of, ways_of)
         case ViewFailedError(relation=view, cause=cause, build=build):
-            found = next((r for r in catalog.stored() if r.name == view), None)
+            found = next((r for r in catalog.stored_relations() if r.name == view), None)
             return error if found is None else ViewFailedError(view, cause, build, str(ways_of(found, "")))
         case StatementRowError(table=table, statement=statement, key=key, reason=reason):
-            names = [NamedColumn(c.name) for r in catalog.live() if r.name == table for c in r.columns]
+            names = [NamedColumn(c.name) for r in catalog.live_relations() if r.name == table for c in r.columns]
             return StatementRowError(table, statement, key, in_names(reason, names), error.entry)
         case _:
             return error
@@ -62,25 +62,25 @@ def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: P
 def _view_row_error(
     failed: FailedRow, plan: Schedule, catalog: Catalog, place_of: PlaceOf, ways_of: WaysOf
 ) -> ViewRowError:
-    fragments = {s.id: s for s in plan.fragments()}
+    fragments = {s.id: s for s in plan.all_fragments()}
     scheduled = fragments[failed.fragment]
     assert scheduled.fragment is not None
-    columns = Lineage(fragments.values(), catalog.stored()).read_by(scheduled, failed.operator)
-    return _named(scheduled, failed.text, failed.reason, columns, failed.values, catalog, place_of, ways_of)
+    columns = Lineage(fragments.values(), catalog.stored_relations()).read_by(scheduled, failed.operator)
+    return _name_row(scheduled, failed.text, failed.reason, columns, failed.values, catalog, place_of, ways_of)
 
 
 def _raised_in_spark(
     failed: RaisedInSpark, plan: Schedule, catalog: Catalog, place_of: PlaceOf, ways_of: WaysOf
 ) -> ViewRowError:
-    fragments = {s.id: s for s in plan.fragments()}
+    fragments = {s.id: s for s in plan.all_fragments()}
     scheduled = fragments[failed.fragment]
     feed = scheduled.feeds[failed.feed]
-    handed = Lineage(fragments.values(), catalog.stored()).handed(feed)
+    handed = Lineage(fragments.values(), catalog.stored_relations()).columns_of_feed(feed)
     text = str(failed.calls[failed.raised][2])
-    return _named(scheduled, text, failed.reason, handed, failed.values, catalog, place_of, ways_of)
+    return _name_row(scheduled, text, failed.reason, handed, failed.values, catalog, place_of, ways_of)
 
 
-def _named(
+def _name_row(
     view: Scheduled,
     text: str,
     reason: str,
@@ -90,15 +90,15 @@ def _named(
     place_of: PlaceOf,
     ways_of: WaysOf,
 ) -> ViewRowError:
-    places = [_place(c, value, place_of) for c, value in zip(columns, values, strict=False)]
+    places = [_row_place(c, value, place_of) for c, value in zip(columns, values, strict=False)]
     row = ", ".join(dict.fromkeys(place.text for place in places if place.text)) or "not known"
     items = {place.item for place in places if place.item}
-    relation = next(r for r in catalog.stored() if r.id == view.relation_id)
+    relation = next(r for r in catalog.stored_relations() if r.id == view.relation_id)
     ways = ways_of(relation, items.pop() if len(items) == 1 else "")
     return ViewRowError(view.relation, in_names(text, columns), reason, row, ways, view.build)
 
 
-def _place(column: NamedColumn, value: str, place_of: PlaceOf) -> RowPlace:
+def _row_place(column: NamedColumn, value: str, place_of: PlaceOf) -> RowPlace:
     """One column of the row as text; a `_row_id` as its place in the file."""
     if column.numbers is None or not value.isdigit():
         return RowPlace(f"{column.name}={value}" if column.name else "", "")

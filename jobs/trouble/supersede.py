@@ -9,11 +9,11 @@ import msgspec
 from tussock.jobs.barriers.barrier import (
     Pinned,
     Pinning,
-    documents,
+    describe_rejected,
+    drop_missing_documents,
     keeper_of,
     mutation_of,
     names_of,
-    rejected,
     statement_of,
     taken_table,
     time_zones,
@@ -21,12 +21,12 @@ from tussock.jobs.barriers.barrier import (
     with_reasons_for_spark,
 )
 from tussock.jobs.barriers.builds import AsInBarrier
-from tussock.jobs.barriers.detour import Detour, dropped
+from tussock.jobs.barriers.detour import Detour, drop_relations
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.barriers.source_holds import hold_of, with_holds
-from tussock.jobs.catalog.apply import CannotPauseError, paused
+from tussock.jobs.catalog.apply import CannotPauseError, pause_views
 from tussock.jobs.catalog.fed_tables import fed_by
-from tussock.jobs.catalog.statement_log import replay, skip_arguments, statement_text, statements_of
+from tussock.jobs.catalog.statement_log import replay_log, skip_arguments, statement_text, statements_of
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.statements import computed_after
 from tussock.jobs.sources.base import Asked, Pins
@@ -110,7 +110,7 @@ def require_readers_skipped(
         raise ReadEntryError(sorted(skipped), readers, take_log, done)
 
 
-def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
+def abandon_barrier(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
     """Supersede the open barrier with one that makes a detour; all other input is taken as before.
 
     If no barrier is open (a changed file already fails the listing), inject one that takes the log and marks the
@@ -122,7 +122,7 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     Raises: NothingToAbandonError, ReadEntryError; InputError if a name is unknown; LostRaceError if the open barrier
         was committed meanwhile.
     """
-    version = meta.latest()
+    version = meta.read_latest()
     held = meta.barrier_after(version.epoch)
     if detour.skip_entries:
         before = () if held is None else held.skipped_entries
@@ -136,11 +136,11 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     if held is None:
         pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run=dict(run or {}))
         pinning.require_known()
-        barrier = meta.inject_barrier(version.epoch, pinning.plan)
+        barrier = meta.inject_barrier(version.epoch, pinning.plan_barrier)
     else:
         superseding = _Superseding(meta, version, held, detour)
         superseding.require_known()
-        barrier = meta.supersede_barrier(held, superseding.plan)
+        barrier = meta.supersede_barrier(held, superseding.plan_barrier)
         log.info(
             "barrier %d supersedes %d, attempt %d: %s",
             barrier.epoch,
@@ -153,7 +153,7 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     return barrier
 
 
-def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayError) -> str:
+def hold_source(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayError) -> str:
     """Supersede a barrier whose epoch failed on a source with one that takes nothing new from it, and hold the source.
 
     The hold concerns the item that the error names, or else the first item that the barrier takes. It lasts while the
@@ -164,26 +164,26 @@ def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayEr
     Raises: `error` if the barrier does not take this item: a new view reads it again, and a hold cannot prevent that.
         LostRaceError if the barrier was committed or superseded meanwhile.
     """
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
         return error.source
     suspects = {name.lower() for name in (*getattr(error, "sources", ()), error.source)}
-    for source in (barrier.catalog or version.catalog).live():
+    for source in (barrier.catalog or version.catalog).live_relations():
         if source.kind is RelationKind.SOURCE and source.name in suspects:
             for item in reader_of(statement_of(source)).items(barrier.splits.get(source.id)):
                 if error.path in ("", item.name) and not item.goes:
                     mark = "" if isinstance(error, SourceAwayError) else item.mark
                     held = msgspec.structs.replace(hold_of(error), file=item.name, mark=mark)
                     meta.supersede_barrier(
-                        barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan
+                        barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan_barrier
                     )
                     log.warning("source %s is held: %s", source.name, held.reason)
                     return source.name
     raise error
 
 
-def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: InputError) -> None:
+def pause_failing_view(meta: MetaStore, failed: Barrier, view: str, reason: str, error: InputError) -> None:
     """Supersede a barrier whose epoch failed on rows of a view with one that pauses the view and its readers.
 
     No effect if `failed` is no longer the open barrier.
@@ -192,7 +192,7 @@ def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: Input
         if the barrier was committed or superseded meanwhile.
     """
     try:
-        superseded = _superseded(meta, failed, Detour(pause=(view,)), {view: reason})
+        superseded = _supersede_barrier(meta, failed, Detour(pause=(view,)), {view: reason})
     except CannotPauseError:
         raise error from None
     if superseded:
@@ -207,7 +207,7 @@ def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
     No effect if `failed` is no longer the open barrier. Raises LostRaceError if it was committed or superseded
     meanwhile.
     """
-    if _superseded(meta, failed, finished=view):
+    if _supersede_barrier(meta, failed, finished=view):
         log.warning(
             "view %s is finished in one epoch: an expression raises on the part of the rows that has been read", view
         )
@@ -218,11 +218,11 @@ def give_up_build(meta: MetaStore, failed: Barrier, view: str) -> None:
 
     Otherwise as `finish_build`.
     """
-    if _superseded(meta, failed, given_up=view):
+    if _supersede_barrier(meta, failed, given_up=view):
         log.warning("the build of view %s is given up", view)
 
 
-def _superseded(
+def _supersede_barrier(
     meta: MetaStore,
     failed: Barrier,
     detour: Detour = Detour(),  # noqa: B008
@@ -232,7 +232,7 @@ def _superseded(
     by_spark: Mapping[int, Mapping[str, str]] = {},
 ) -> bool:
     """Supersede `failed`; return False if it is no longer the open barrier."""
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
         return False
@@ -246,7 +246,7 @@ def _superseded(
         given_up=given_up,
         by_spark=by_spark,
     )
-    meta.supersede_barrier(barrier, superseding.plan)
+    meta.supersede_barrier(barrier, superseding.plan_barrier)
     return True
 
 
@@ -263,13 +263,13 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
         up, or is gone when it is pinned. Raises LostRaceError if it was committed or superseded meanwhile.
     Cost: one HEAD request per pinned file, 16 at a time.
     """
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
         return False
     repin, gone = list[str](), dict[int, tuple[str, ...]]()
     found = set[tuple[str, str]]()
-    for source in (barrier.catalog or version.catalog).live():
+    for source in (barrier.catalog or version.catalog).live_relations():
         if source.kind is RelationKind.SOURCE and (document := barrier.splits.get(source.id)) is not None:
             try:
                 since = reader_of(statement_of(source)).changes_since(statement_of(source), document)
@@ -283,7 +283,7 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
         return False
     superseding = _Superseding(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
     try:
-        meta.supersede_barrier(barrier, superseding.plan)
+        meta.supersede_barrier(barrier, superseding.plan_barrier)
     except (SourceFileError, SourceAwayError):  # a file changed again, which the next run decides
         return False
     tried |= found
@@ -299,10 +299,12 @@ def leave_to_spark(meta: MetaStore, failed: Barrier, error: OnlySparkReadsError)
     No effect if `failed` is no longer the open barrier. Raises: `error` if the barrier leaves the file to Spark
     already; LostRaceError if it was committed or superseded meanwhile.
     """
-    (source,) = (r.id for r in (failed.catalog or meta.latest().catalog).live() if r.name == error.source)
+    (source,) = (
+        r.id for r in (failed.catalog or meta.read_latest().catalog).live_relations() if r.name == error.source
+    )
     if error.path in failed.by_spark.get(source, {}):
         raise error
-    if _superseded(meta, failed, by_spark={source: {error.path: error.reason}}):
+    if _supersede_barrier(meta, failed, by_spark={source: {error.path: error.reason}}):
         log.info("source %s: Spark reads %s: %s", error.source, error.path, error.reason)
 
 
@@ -321,30 +323,30 @@ class _Superseding:
     gone: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # items that leave, by source in the held barrier
     by_spark: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # files left to Spark, by source in it
 
-    def plan(self, epoch: int) -> BarrierPlan:
+    def plan_barrier(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
         log_end = self.meta.log_end() if detour.take_log else held.log_end
         entries = tuple(sorted({*held.skipped_entries, *detour.skip_entries}))
-        replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
+        replayed = replay_log(self.meta, version, held.log_start, log_end, entries, epoch)
         now = with_first_files(self.meta, Base(version), replayed.catalog)
-        catalog = dropped(now, (*self._dropped_before(now), *detour.drop), epoch)
+        catalog = drop_relations(now, (*self._dropped_before(now), *detour.drop), epoch)
         stopped = {**self._paused_before(catalog), **dict.fromkeys(detour.pause, ""), **self.reasons}
-        catalog = paused(catalog, stopped, epoch)
-        kept = self._sources(catalog)
-        sources = {after.id: self._revised(before) for before, after in kept}
-        catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
-        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, self.finished, self.given_up).on(
-            catalog, epoch
-        )
+        catalog = pause_views(catalog, stopped, epoch)
+        kept = self._held_sources(catalog)
+        sources = {after.id: self._revise_pins(before) for before, after in kept}
+        catalog = with_holds(catalog, {after.id: self._revise_holds(before) for before, after in kept}, epoch)
+        catalog = AsInBarrier(
+            version.catalog, self._held_catalog, held.epoch, self.finished, self.given_up
+        ).advance_catalog(catalog, epoch)
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,
-            splits=documents({r: pins.read for r, pins in sources.items()}),
+            splits=drop_missing_documents({r: pins.read for r, pins in sources.items()}),
             catalog=None if catalog == version.catalog else catalog,
             mutation=mutation_of(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
             run=held.run,
-            skipped=tuple(dict.fromkeys((*held.skipped, *detour.notes(), *rejected(replayed)))),
-            unread=documents({r: pins.unread for r, pins in sources.items()}),
+            skipped=tuple(dict.fromkeys((*held.skipped, *detour.describe_changes(), *describe_rejected(replayed)))),
+            unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
             moment=held.moment,
             by_intervals=held.by_intervals,
@@ -357,14 +359,14 @@ class _Superseding:
         held, detour = self.held, self.detour
         pinned = sorted(
             name
-            for before, _ in self._sources(self._held_catalog)
+            for before, _ in self._held_sources(self._held_catalog)
             for name in names_of(before, held.splits.get(before.id))
         )
         going_around = msgspec.structs.replace(held, splits={}, unread={})
         taken = {
             name
-            for before, _ in self._sources(self._held_catalog)
-            for name in names_of(before, self._revised(before, going_around).unread)
+            for before, _ in self._held_sources(self._held_catalog)
+            for name in names_of(before, self._revise_pins(before, going_around).unread)
         }
         for name in (*detour.skip_files, *detour.repin_files):
             if name not in pinned and not (name in taken and name in detour.skip_files):
@@ -387,9 +389,11 @@ class _Superseding:
     def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
         """Return the relations that the superseded barrier itself dropped, without a log entry: they stay dropped."""
         held = self.held
-        logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
-        gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
-        readers_first = reversed(catalog.live())
+        logged = replay_log(
+            self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch
+        ).catalog
+        gone = {r.name for r in logged.live_relations()} - {r.name for r in self._held_catalog.live_relations()}
+        readers_first = reversed(catalog.live_relations())
         return tuple(
             r.name for r in readers_first if r.name in gone and fed_by(r) is None
         )  # a fed table is dropped with its source
@@ -399,19 +403,19 @@ class _Superseding:
 
         They are older than this barrier, so their ids are still valid.
         """
-        stopped = {r.id: r.paused_for for r in self._held_catalog.live() if r.paused == self.held.epoch}
-        return {r.name: stopped[r.id] for r in catalog.live() if r.id in stopped}
+        stopped = {r.id: r.paused_for for r in self._held_catalog.live_relations() if r.paused == self.held.epoch}
+        return {r.name: stopped[r.id] for r in catalog.live_relations() if r.id in stopped}
 
-    def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
+    def _held_sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
         """Return the held barrier's sources, each with its relation in `catalog`.
 
         Matched by name: skipped entries shift ids.
         """
-        now = {r.name: r for r in catalog.live() if r.kind is RelationKind.SOURCE}
-        then = [r for r in self._held_catalog.live() if r.kind is RelationKind.SOURCE]
+        now = {r.name: r for r in catalog.live_relations() if r.kind is RelationKind.SOURCE}
+        then = [r for r in self._held_catalog.live_relations() if r.kind is RelationKind.SOURCE]
         return [(r, now[r.name]) for r in then if r.name in now and statement_of(r) == statement_of(now[r.name])]
 
-    def _revised(self, source: Relation, held: Barrier | None = None) -> Pins:
+    def _revise_pins(self, source: Relation, held: Barrier | None = None) -> Pins:
         """Return a source's pins with the detour. `held` replaces the superseded barrier as the origin of the pins."""
         barrier = self.held if held is None else held
         statement = statement_of(source)
@@ -430,7 +434,7 @@ class _Superseding:
             decided = {**{name: why for name, why in decided.items() if name not in repin}, **anew}
         return replace(pins, by_spark=decided)
 
-    def _holds(self, source: Relation) -> tuple[Hold, ...]:
+    def _revise_holds(self, source: Relation) -> tuple[Hold, ...]:
         """Return a source's holds in the superseded barrier, without files that the user decided, plus the new hold."""
         begins = self.holds.get(source.id)
         decided = {*self.detour.skip_files, *self.detour.repin_files, *(() if begins is None else [begins.file])}
@@ -446,21 +450,21 @@ class _PinningSkipped(Pinning):
         default_factory=list
     )  # errors of sources that cannot be listed
 
-    def asked(self, max_bytes: int | None) -> Asked:
+    def make_request(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
         return Asked(self.interval, max_bytes, None, self.detour.skip_files, True)
 
-    def building(self, catalog: Catalog, epoch: int) -> Catalog:
+    def catalog_with_builds(self, catalog: Catalog, epoch: int) -> Catalog:
         """See Pinning. Running builds read nothing."""
-        return AsInBarrier(self.version.catalog, self.version.catalog, epoch).on(catalog, epoch)
+        return AsInBarrier(self.version.catalog, self.version.catalog, epoch).advance_catalog(catalog, epoch)
 
-    def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
+    def _pin_source(self, source: Relation, max_bytes: int | None) -> Pinned:
         """See Pinning. Removes the holds of files that the user skips or retries. A failing source stays unchanged."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)
         try:
-            return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes), keeper), holds)
+            return Pinned(reader_of(statement).pin(statement, taken, self.make_request(max_bytes), keeper), holds)
         except (InputError, SourceAwayError) as err:
             self.troubles.append(err)
             return Pinned(Pins(), holds)
@@ -470,18 +474,18 @@ class _PinningSkipped(Pinning):
 
         If a file to skip belongs to no source that could be listed, raises the first error of the other sources.
         """
-        catalog = replay(
+        catalog = replay_log(
             self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1
         ).catalog
         sources = [
             r
-            for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live()
+            for r in drop_relations(catalog, self.detour.drop, self.version.epoch + 1).live_relations()
             if r.kind is RelationKind.SOURCE
         ]
         found = {
             name
             for source in sources
-            for name in names_of(source, self.pin(source, self.max_epoch_bytes, catalog).pins.unread)
+            for name in names_of(source, self.pin_source(source, self.max_epoch_bytes, catalog).pins.unread)
         }
         held = {h.file for source in sources for h in source.holds}
         if unheld := [path for path in self.detour.repin_files if path not in held]:

@@ -46,9 +46,13 @@ class WaysAround:
 
     def __str__(self) -> str:
         """The remedies as sentences after a message; each begins with a blank."""
-        return "".join(f" {way}" for way in (*self._corrections(), *self._without()) if way) if self.view else ""
+        return (
+            "".join(f" {way}" for way in (*self._correction_ways(), *self._ways_without_view()) if way)
+            if self.view
+            else ""
+        )
 
-    def _corrections(self) -> tuple[str, ...]:
+    def _correction_ways(self) -> tuple[str, ...]:
         item = shlex.quote(self.item)
         taken = bool(self.taken_by)
         there = "If the row comes from a file, correct it there" if self.reads_tables else "Correct the row in its file"
@@ -61,7 +65,7 @@ class WaysAround:
             "or DELETE, and run `tussock barrier abandon --take-log`."
             if self.reads_tables
             else "",
-            f"To leave out the statement that wrote the row, run {self._skips()}."
+            f"To leave out the statement that wrote the row, run {self._skip_commands()}."
             if self.reads_tables and 0 < len(self.entries) <= _MOST_ENTRIES
             else "",
             f"{there}, and the next run reads it. `tussock barrier show` lists the files of this epoch."
@@ -69,10 +73,10 @@ class WaysAround:
             else "",
         )
 
-    def _skips(self) -> str:
+    def _skip_commands(self) -> str:
         return " or ".join(f"`tussock barrier abandon --skip-entry {entry}`" for entry in self.entries)
 
-    def _without(self) -> tuple[str, ...]:
+    def _ways_without_view(self) -> tuple[str, ...]:
         if self.replaced_by is not None:
             return (
                 "To keep the old view, leave out the statement that replaces it: `tussock barrier abandon "
@@ -94,7 +98,7 @@ class WaysAround:
         )
         return (
             pause,
-            f"As a last resort, {drop} drops {_both(tuple(map(shown_name, self.lost)))} with all rows.{restate}",
+            f"As a last resort, {drop} drops {_join_names(tuple(map(shown_name, self.lost)))} with all rows.{restate}",
         )
 
 
@@ -104,11 +108,11 @@ def ways_around(meta: MetaStore, plan: EpochPlan, view: Relation, item: str) -> 
     Cost: reads the taken items, and the epoch's log entries if the view replaces another.
     """
     catalog, barrier = plan.catalog, plan.barrier
-    below = _inputs(catalog, view)
+    below = _all_inputs(catalog, view)
     entries = {e.position for relation in below for e in plan.changes.get(relation.id, ())}
     readers = with_readers(catalog, view)
-    old = {r.id for r in plan.base.version.catalog.live()}
-    stopped = [r for r in catalog.live() if r.id in readers and r.kind is RelationKind.VIEW]
+    old = {r.id for r in plan.base.version.catalog.live_relations()}
+    stopped = [r for r in catalog.live_relations() if r.id in readers and r.kind is RelationKind.VIEW]
     replaces = any((r.name, r.dropped) == (view.name, view.created) for r in catalog.relations)
     return WaysAround(
         view.name,
@@ -123,9 +127,9 @@ def ways_around(meta: MetaStore, plan: EpochPlan, view: Relation, item: str) -> 
     )
 
 
-def _inputs(catalog: Catalog, view: Relation) -> list[Relation]:
+def _all_inputs(catalog: Catalog, view: Relation) -> list[Relation]:
     """The relations that a view reads, directly or not."""
-    by_id = {r.id: r for r in catalog.stored()}
+    by_id = {r.id: r for r in catalog.stored_relations()}
     found, pending = set[int](), [*view.depends_on]
     while pending:
         if (at := pending.pop()) not in found and at in by_id:
@@ -159,5 +163,5 @@ def _entry_of(meta: MetaStore, start: int, end: int, view: str) -> int | None:
     return found
 
 
-def _both(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.chunks.failure import encode_failure, first_failure
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import RetryableError, TussockError
 from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
 from tussock.statestore.hummock.compaction_picker import (
@@ -36,7 +36,7 @@ from tussock.statestore.meta.compaction import LEASE_MS
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo
-from tussock.statestore.meta.work import HowFar, followed
+from tussock.statestore.meta.work import HowFar, follow_progress
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.progress import Progress, no_progress
@@ -143,7 +143,7 @@ def compact_round(
                 done.append(TaskDone(pick.reason, "lost", error=err))
         if opened:
             version, readable = meta.readable_epochs()
-            plans = [_planned(meta, version, task, readable, options, pieces, full) for _, task in opened]
+            plans = [_plan_task(meta, version, task, readable, options, pieces, full) for _, task in opened]
             lease = _Lease(meta, tuple(task for _, task in opened), lease_ms)
             merged = iter(
                 run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces], lease.renew)
@@ -151,18 +151,20 @@ def compact_round(
             for plan in plans:
                 pick, task = opened[0]
                 answers = [next(merged) for _ in plan.pieces] if isinstance(plan, MergePlan) else [plan]
-                done.append(_end(meta, pick, task, plan if isinstance(plan, MergePlan) else MergePlan((), ()), answers))
+                done.append(
+                    _end_task(meta, pick, task, plan if isinstance(plan, MergePlan) else MergePlan((), ()), answers)
+                )
                 opened.pop(0)
                 progress(f"task {task.id}: {done[-1]}")
                 log.info("compaction task %d: %s", task.id, done[-1])
     except BaseException as err:
         for _, task in opened:
-            _close(meta, task, type(err).__name__)
+            _close_task(meta, task, type(err).__name__)
         raise
     return done
 
 
-def _planned(
+def _plan_task(
     meta: MetaStore,
     version: HummockVersion,
     task: CompactionTask,
@@ -181,13 +183,13 @@ def _planned(
         return err
 
 
-def _end(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, merged: Sequence[Merged]) -> TaskDone:
+def _end_task(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, merged: Sequence[Merged]) -> TaskDone:
     """Commit a task, or close it after an error."""
     made = [ssts for ssts in merged if not isinstance(ssts, TussockError)]
     if (error := next((err for err in merged if isinstance(err, TussockError)), None)) is not None:
         # After others have closed the task, vacuum may remove its inputs. A missing input then means a lost race.
-        open_still = any(other.id == task.id for other in meta.latest().tasks)
-        _close(meta, task, type(error).__name__)
+        open_still = any(other.id == task.id for other in meta.read_latest().tasks)
+        _close_task(meta, task, type(error).__name__)
         return TaskDone(pick.reason, "failed" if open_still else "lost", error=error)
     try:
         meta.commit_compaction(task, outputs_of(plan, made))
@@ -197,7 +199,7 @@ def _end(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, mer
     return TaskDone(pick.reason, "merged", sum(taken.values()), sum(sst.size for ssts in made for sst in ssts))
 
 
-def _close(meta: MetaStore, task: CompactionTask, reason: str) -> None:
+def _close_task(meta: MetaStore, task: CompactionTask, reason: str) -> None:
     """Close a task so that others can use its SSTs. If this fails, the task ends with its lease."""
     try:
         meta.close_compaction(task.id, f"its compactor stopped: {reason}")
@@ -222,15 +224,15 @@ class _Lease:
 def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
     """Return a runner that merges pieces one after another in this process. `far` receives its progress function."""
 
-    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+    def run_pieces(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         done: list[Merged] = []
         if far is not None:
             far.ask = lambda: (len(done), len(pieces))
         for piece in pieces:
-            done.append(_merged(objects, piece, beat))  # noqa: PERF401  another thread counts them
+            done.append(_merge_piece(objects, piece, beat))  # noqa: PERF401  another thread counts them
         return done
 
-    return run
+    return run_pieces
 
 
 def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = None) -> Runner:
@@ -240,19 +242,19 @@ def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = N
     """
     from tussock.jobs.spark.session import epoch_session, tasks_done
 
-    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+    def run_pieces(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         if not pieces:
             return []
         if far is not None:
             far.ask = partial(tasks_done, spark, len(pieces))
         known = spark.sparkContext.broadcast([msgspec.json.encode(piece) for piece in pieces])
 
-        def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             objects = open_object_store(store_uri)
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    piece = decoded(known.value[number], MergePiece)
-                    answer = _merged(objects, piece)
+                    piece = decode_json(known.value[number], MergePiece)
+                    answer = _merge_piece(objects, piece)
                     if failed := isinstance(answer, TussockError):
                         data = encode_failure(answer, f"compaction task {piece.task_id}", 0)
                     else:
@@ -262,14 +264,14 @@ def run_with_spark(spark: "SparkSession", store_uri: str, far: HowFar | None = N
         try:
             session = epoch_session(spark, "UTC")
             merging = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(
-                merge, "number bigint, failed boolean, data binary"
+                merge_batches, "number bigint, failed boolean, data binary"
             )
             answers = _while_beating(session, merging.toArrow, beat).sort_by("number").to_pylist()
         finally:
             known.destroy()
-        return [first_failure([a["data"]]) if a["failed"] else decoded(a["data"], list[SstInfo]) for a in answers]
+        return [first_failure([a["data"]]) if a["failed"] else decode_json(a["data"], list[SstInfo]) for a in answers]
 
-    return run
+    return run_pieces
 
 
 def _while_beating(session: "SparkSession", work: Callable[[], T], beat: Beat) -> T:
@@ -304,14 +306,14 @@ def _while_beating(session: "SparkSession", work: Callable[[], T], beat: Beat) -
                 session.interruptTag(tag)
 
 
-def _merged(objects: ObjectStore, piece: MergePiece, beat: Beat = lambda: None) -> Merged:
+def _merge_piece(objects: ObjectStore, piece: MergePiece, beat: Beat = lambda: None) -> Merged:
     try:
         return run_piece(objects, piece, beat)
     except TussockError as err:
         return err
 
 
-def compact(
+def compact_store(
     meta: MetaStore,
     options: CompactionOptions | None = None,
     *,
@@ -325,7 +327,7 @@ def compact(
     """Run rounds until nothing is due, or until all remaining tasks failed or were lost to others.
 
     Arguments as for `compact_round`; by default one task after another, in this process. `far`: receives the progress
-    function of `run`.
+    function of `run_pieces`.
 
     Raises: the first error of a failed task, after the rounds.
     """
@@ -334,7 +336,7 @@ def compact(
     run = run or run_here(meta.objects, far)
     done: list[TaskDone] = []
     while True:
-        with followed(meta.objects, "compaction", "compaction", far, progress):
+        with follow_progress(meta.objects, "compaction", "compaction", far, progress):
             found = compact_round(meta, options, run, full=full, tasks=tasks, pieces=pieces, progress=progress)
         if not found:
             break
@@ -354,13 +356,13 @@ def compact_with_spark(
     full: bool = False,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
-    """Run rounds until nothing is due, with the pieces of each round as Spark tasks. Raises as `compact`."""
+    """Run rounds until nothing is due, with the pieces of each round as Spark tasks. Raises as `compact_store`."""
     slots, far = spark.sparkContext.defaultParallelism, HowFar()
     run = run_with_spark(spark, meta.objects.uri, far)
-    return compact(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
+    return compact_store(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
 
 
-def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
+def due_picks(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
     """Return the picks of the next round. Changes nothing. Cost: lists the pins."""
     version, readable = meta.readable_epochs()
     return pick_compactions(
@@ -372,7 +374,7 @@ def compact_forever(meta: MetaStore, options: CompactionOptions, pause_s: float,
     """Compact, sleep, and repeat until the process is stopped. Retries if the store is temporarily unreachable."""
     while True:
         try:
-            compact(meta, options, progress=progress)
+            compact_store(meta, options, progress=progress)
         except RetryableError as err:
             progress(f"trying again in {pause_s:g} s: {err}")
         time.sleep(pause_s)

@@ -5,9 +5,10 @@
     move                      sets the version's mapping; no row moves in storage, the new unit reads the same objects
     verify                    reads the mapping in force back
 
-With a number of units, each unit gets an equal share of the vnodes (`remap`). Without it, units that carry more than
-`target` times the mean give vnodes to others (`relieve`). The load of a unit is the number of rows that the last epochs
-wrote in its vnodes, because epochs pay for changes. If none of these writes exists any more, it is the stored rows.
+With a number of units, each unit gets an equal share of the vnodes (`remap_vnodes`). Without it, units that carry more
+than `target` times the mean give vnodes to others (`relieve_units`). The load of a unit is the number of rows that the
+last epochs wrote in its vnodes, because epochs pay for changes. If none of these writes exists any more, it is the
+stored rows.
 
 A vnode whose own load exceeds the target exceeds it on any unit. Then nothing moves, and its hottest key is searched.
 """
@@ -34,7 +35,7 @@ from tussock.statestore.hummock.vnode_sizes import Amounts, VnodeSizes, sum_of, 
 from tussock.statestore.meta.barrier import MutationKind
 from tussock.statestore.meta.catalog import Relation, TableSchema
 from tussock.statestore.meta.errors import SettingError
-from tussock.statestore.meta.mapping import relieve, remap
+from tussock.statestore.meta.mapping import relieve_units, remap_vnodes
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 from tussock.statestore.months import shown_at
@@ -137,7 +138,7 @@ class Rebalance(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode((self.standing, self.planned))).hexdigest()
 
     @property
-    def moved(self) -> int:
+    def moved_vnodes(self) -> int:
         """The number of vnodes that change their unit."""
         return sum(move.last - move.first + 1 for move in self.moves)
 
@@ -182,7 +183,7 @@ class VnodeLoads:
         return sum_of(self.load_of_tables.values(), self.vnode_count).rows
 
 
-def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
+def measure_loads(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
     """Measure the newest version and the writes of its `last` epochs. Skips epochs that created relations.
 
     Begins again if compaction and vacuum remove an SST meanwhile.
@@ -190,16 +191,16 @@ def measure(meta: MetaStore, last: int = LAST_EPOCHS) -> VnodeLoads:
     Raises: DamagedSstError; MissingSstError if an SST is lost.
     Cost: a manifest per epoch, and a range read of each SST that this process has not opened yet.
     """
-    return on_newest(meta, lambda version: _measure(meta, version, last))
+    return on_newest(meta, lambda version: _measure_version(meta, version, last))
 
 
-def _measure(meta: MetaStore, version: HummockVersion, last: int) -> VnodeLoads:
+def _measure_version(meta: MetaStore, version: HummockVersion, last: int) -> VnodeLoads:
     source, vnodes = BlockSource(meta.objects, process_cache()), len(version.mapping.units)
-    live = {table.table_id for relation in version.catalog.live() for table in relation.state_tables}
+    live = {table.table_id for relation in version.catalog.live_relations() for table in relation.state_tables}
     stored = vnode_sizes(source, [sst for level in version.levels for sst in level], vnodes)
     written: dict[int, VnodeSizes] = {}
     epochs = 0
-    for sealed in (meta.sealed(epoch) for epoch in version.epochs[-last:] if epoch):
+    for sealed in (meta.read_manifest(epoch) for epoch in version.epochs[-last:] if epoch):
         if (
             sealed is None
             or not sealed.ssts
@@ -213,14 +214,16 @@ def _measure(meta: MetaStore, version: HummockVersion, last: int) -> VnodeLoads:
         epochs += 1
         for table_id, sizes in found.items():
             written[table_id] = written[table_id] + sizes if table_id in written else sizes
-    return VnodeLoads(version, _of(stored, live), _of(written, live), epochs)
+    return VnodeLoads(version, _of_tables(stored, live), _of_tables(written, live), epochs)
 
 
-def _of(sizes: Mapping[int, VnodeSizes], tables: set[int]) -> dict[int, VnodeSizes]:
+def _of_tables(sizes: Mapping[int, VnodeSizes], tables: set[int]) -> dict[int, VnodeSizes]:
     return {table_id: found for table_id, found in sizes.items() if table_id in tables}
 
 
-def plan(measured: VnodeLoads, units: int | None = None, target: float = RebalanceSettings().target) -> Rebalance:
+def plan_rebalance(
+    measured: VnodeLoads, units: int | None = None, target: float = RebalanceSettings().target
+) -> Rebalance:
     """Plan which vnodes move. Writes nothing.
 
     Args:
@@ -234,13 +237,13 @@ def plan(measured: VnodeLoads, units: int | None = None, target: float = Rebalan
     mapping, weights = measured.version.mapping, measured.weights
     planned, verdict = mapping, MoveVerdict.EVEN
     if units is not None:
-        after = remap(mapping, units)
+        after = remap_vnodes(mapping, units)
         if after.units != mapping.units:
             planned, verdict = after, MoveVerdict.MOVE
     else:
         most = target * weights.sum() / mapping.unit_count
         if np.bincount(mapping.units, weights).max() > most:
-            planned = mapping if weights.max() > most else relieve(mapping, weights, most)
+            planned = mapping if weights.max() > most else relieve_units(mapping, weights, most)
             verdict = (
                 MoveVerdict.MOVE
                 if planned is not mapping
@@ -253,9 +256,9 @@ def plan(measured: VnodeLoads, units: int | None = None, target: float = Rebalan
         verdict,
         mapping,
         planned,
-        tuple(_moves(mapping, planned)),
-        _shares(measured, weights, mapping),
-        _shares(measured, weights, planned),
+        tuple(_merge_moves(mapping, planned)),
+        _unit_shares(measured, weights, mapping),
+        _unit_shares(measured, weights, planned),
         measured.epochs,
         None if units is not None else target,
         hottest,
@@ -263,7 +266,7 @@ def plan(measured: VnodeLoads, units: int | None = None, target: float = Rebalan
     )
 
 
-def move(meta: MetaStore, rebalance: Rebalance) -> HummockVersion:
+def move_vnodes(meta: MetaStore, rebalance: Rebalance) -> HummockVersion:
     """Put the plan's mapping in force; no effect if it already is. Barriers injected from now on use it.
 
     Raises LostRaceError if the mapping in force is neither the one before the plan nor the planned one.
@@ -271,18 +274,18 @@ def move(meta: MetaStore, rebalance: Rebalance) -> HummockVersion:
     return meta.move_vnodes(rebalance.planned, rebalance.standing)
 
 
-def verify(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
+def verify_rebalance(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
     """Check that the plan's mapping is in force, and that the index of every SST can be read.
 
     Returns: the share of each unit.
     Raises: OtherMappingError; MissingSstError, DamagedSstError.
-    Cost: as `measure`.
+    Cost: as `measure_loads`.
     """
-    measured = measure(meta)
+    measured = measure_loads(meta)
     mapping = measured.version.mapping
     if mapping != rebalance.planned:
         raise OtherMappingError(rebalance.planned.id, mapping.id)
-    return _shares(measured, measured.weights, mapping)
+    return _unit_shares(measured, measured.weights, mapping)
 
 
 def require_approved(found: Rebalance, approved: str) -> None:
@@ -309,7 +312,7 @@ def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKe
     Cost: reads the distribution columns of the vnode's rows in that table, a few million rows at most.
     """
     version = measured.version
-    tables = {t.table_id: (r, t) for r in version.catalog.stored() for t in r.state_tables}
+    tables = {t.table_id: (r, t) for r in version.catalog.stored_relations() for t in r.state_tables}
     load = {table_id: float(sizes.rows[vnode]) for table_id, sizes in measured.load_of_tables.items()}
     if not load:
         return None
@@ -317,19 +320,20 @@ def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKe
     rows = int(measured.stored[table.table_id].rows[vnode]) if table.table_id in measured.stored else 0
     if not table.distribution:
         return VnodeHotKey(relation.name, table.table_id, "", rows, rows)
-    with meta.reading(version.epoch) as pinned:
-        keys = _counted(open_table(meta.objects, pinned, table, version.epoch).scan(table.distribution, [vnode]))
+    with meta.open_for_reading(version.epoch) as pinned:
+        keys = _count_rows(open_table(meta.objects, pinned, table, version.epoch).scan(table.distribution, [vnode]))
     if keys is None:
         return None
     counts = keys.column("rows")
     most = int(pc.index(counts, pc.max(counts)).as_py())
     text = ", ".join(
-        f"{_column(relation, table, n)} = {shown_at(keys.column(i), most)!r}" for i, n in enumerate(table.distribution)
+        f"{_column_name(relation, table, n)} = {shown_at(keys.column(i), most)!r}"
+        for i, n in enumerate(table.distribution)
     )
     return VnodeHotKey(relation.name, table.table_id, text, counts[most].as_py(), pc.sum(counts).as_py())
 
 
-def _column(relation: Relation, table: TableSchema, column: int) -> str:
+def _column_name(relation: Relation, table: TableSchema, column: int) -> str:
     """Return the display name of a state table's column. The table of a relation's rows uses the relation's names."""
     own = (
         len(relation.columns) <= len(table.columns)
@@ -339,7 +343,7 @@ def _column(relation: Relation, table: TableSchema, column: int) -> str:
     return relation.columns[column].name if own else table.columns[column].name
 
 
-def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
+def _count_rows(parts: Iterator[pa.Table]) -> pa.Table | None:
     """Return the distinct rows with their counts, in an additional column `rows`."""
     counted: pa.Table | None = None
     seen = 0
@@ -359,7 +363,7 @@ def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
     return counted
 
 
-def _moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
+def _merge_moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
     """Yield the moved vnodes, with adjacent ones of equal source and target merged."""
     old, new = np.asarray(before.units), np.asarray(after.units)
     begins = np.r_[True, (old[1:] != old[:-1]) | (new[1:] != new[:-1])]
@@ -369,7 +373,7 @@ def _moves(before: VnodeMapping, after: VnodeMapping) -> Iterator[VnodeMove]:
             yield VnodeMove(first, last, int(old[first]), int(new[first]))
 
 
-def _shares(measured: VnodeLoads, weights: Amounts, mapping: VnodeMapping) -> tuple[UnitShare, ...]:
+def _unit_shares(measured: VnodeLoads, weights: Amounts, mapping: VnodeMapping) -> tuple[UnitShare, ...]:
     owners = np.asarray(mapping.units)
     stored = sum_of(measured.stored.values(), measured.vnode_count)
 

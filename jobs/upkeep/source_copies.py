@@ -33,8 +33,8 @@ def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]
         return []
     base = Base(version)
     named: set[str] = set()
-    for relation in version.catalog.live():
+    for relation in version.catalog.live_relations():
         if relation.kind is RelationKind.SOURCE and (taken := taken_table(meta, base, relation)) is not None:
-            named.update(reader_of(statement_of(relation)).kept(taken))
+            named.update(reader_of(statement_of(relation)).kept_objects(taken))
     reason = "a copy of a source file that no source refers to"
     return [Garbage(found.name, found.size, reason) for found in old if found.name not in named]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.source_copies import copies_of_no_use
-from tussock.statestore.hummock.vacuum import Garbage, VacuumReport, vacuum
+from tussock.statestore.hummock.vacuum import Garbage, VacuumReport, vacuum_store
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.base import ObjectInfo
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -27,7 +27,7 @@ class Cleaning:
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
-def clean(
+def clean_store(
     meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress
 ) -> Cleaning:
     """Apply retention and vacuum the store.
@@ -38,7 +38,7 @@ def clean(
     Raises: SettingError if the retention would keep nothing; errors of the object store. A repeated run continues.
     """
     closed = () if dry_run else apply_retention(meta, retention)
-    return sweep(meta, closed, dry_run=dry_run, progress=progress)
+    return sweep_store(meta, closed, dry_run=dry_run, progress=progress)
 
 
 def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
@@ -47,17 +47,17 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
     Raises: SettingError if the retention would keep nothing.
     """
     closed = meta.close_lapsed_compactions()
-    meta.retain(retention.keep_epochs, retention.keep_ms)
+    meta.apply_retention(retention.keep_epochs, retention.keep_ms)
     return closed
 
 
-def sweep(
+def sweep_store(
     meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress
 ) -> Cleaning:
     """Remove unreferenced objects with the current floor. `closed`: tasks that were closed before, for the report."""
-    report = vacuum(meta, dry_run=dry_run, progress=progress)
+    report = vacuum_store(meta, dry_run=dry_run, progress=progress)
     copies = tuple(copies_of_no_use(meta))
     if not dry_run:
         meta.objects.delete([found.name for found in copies])
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
-    return Cleaning(meta.latest().min_readable_epoch, closed, report, copies, temporary)
+    return Cleaning(meta.read_latest().min_readable_epoch, closed, report, copies, temporary)

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 
 
 def has_floats(kind: DataType) -> bool:
@@ -47,42 +47,42 @@ def exact_hash(columns: Sequence[tuple[str, DataType]]) -> str:
     """
     parts = ["0L"]
     for text, kind in columns:
-        value = _exact(text, kind)
+        value = _exact_text(text, kind)
         parts += [f"({text}) IS NULL", value]
     return f"xxhash64({', '.join(parts)})"
 
 
 def floats_of(columns: Sequence[tuple[str, DataType]]) -> str | None:
     """All floats of some columns as one array of doubles. None if no column contains floats."""
-    parts = [_floats(text, kind, 0) for text, kind in columns if has_floats(kind)]
+    parts = [_float_array(text, kind, 0) for text, kind in columns if has_floats(kind)]
     return f"concat({', '.join(parts)})" if parts else None
 
 
-def _exact(text: str, kind: DataType) -> str:
+def _exact_text(text: str, kind: DataType) -> str:
     """An atomic value unchanged, any other value as a text."""
     if isinstance(kind, ArrayType | MapType | StructType):
-        return f"to_json({_form(text, kind, 0)}, map('ignoreNullFields', 'false'))"
+        return f"to_json({_nested_text(text, kind, 0)}, map('ignoreNullFields', 'false'))"
     if isinstance(kind, FloatType | DoubleType | VariantType | NullType):
-        return _form(text, kind, 0)
+        return _nested_text(text, kind, 0)
     return text
 
 
-def _form(text: str, kind: DataType, depth: int) -> str:
+def _nested_text(text: str, kind: DataType, depth: int) -> str:
     """A value inside a column as texts in arrays and structs."""
     match kind:
         case ArrayType():
             x = f"x{depth}"
-            return f"transform({text}, {x} -> {_form(x, kind.elementType, depth + 1)})"
+            return f"transform({text}, {x} -> {_nested_text(x, kind.elementType, depth + 1)})"
         case MapType():
             x = f"x{depth}"
             entry = (
-                f"named_struct('k', {_form(f'{x}.key', kind.keyType, depth + 1)}, 'v', "
-                f"{_form(f'{x}.value', kind.valueType, depth + 1)})"
+                f"named_struct('k', {_nested_text(f'{x}.key', kind.keyType, depth + 1)}, 'v', "
+                f"{_nested_text(f'{x}.value', kind.valueType, depth + 1)})"
             )
             return f"transform({_sorted_entries(text, kind, depth)}, {x} -> {entry})"
         case StructType():
             fields = (
-                f"'f{i}', {_form(f'({text}).{quoted(field.name)}', field.dataType, depth)}"
+                f"'f{i}', {_nested_text(f'({text}).{quote_name(field.name)}', field.dataType, depth)}"
                 for i, field in enumerate(kind)
             )
             return (
@@ -110,7 +110,7 @@ def _form(text: str, kind: DataType, depth: int) -> str:
             return f"CAST({text} AS string)"
 
 
-def _floats(text: str, kind: DataType, depth: int) -> str:
+def _float_array(text: str, kind: DataType, depth: int) -> str:
     """An array of doubles, never NULL. -0.0 becomes 0.0.
 
     NaN and infinities become NULL, because the exact part has them.
@@ -120,14 +120,15 @@ def _floats(text: str, kind: DataType, depth: int) -> str:
     x = f"y{depth}"
     match kind:
         case ArrayType():
-            inner = f"flatten(transform({text}, {x} -> {_floats(x, kind.elementType, depth + 1)}))"
+            inner = f"flatten(transform({text}, {x} -> {_float_array(x, kind.elementType, depth + 1)}))"
         case MapType():
-            parts = (
-                f"{_floats(f'{x}.key', kind.keyType, depth + 1)}, {_floats(f'{x}.value', kind.valueType, depth + 1)}"
-            )
+            keys = _float_array(f"{x}.key", kind.keyType, depth + 1)
+            parts = f"{keys}, {_float_array(f'{x}.value', kind.valueType, depth + 1)}"
             inner = f"flatten(transform({_sorted_entries(text, kind, depth)}, {x} -> concat({parts})))"
         case StructType():
-            inner = f"concat({', '.join(_floats(f'({text}).{quoted(f.name)}', f.dataType, depth) for f in kind)})"
+            inner = (
+                f"concat({', '.join(_float_array(f'({text}).{quote_name(f.name)}', f.dataType, depth) for f in kind)})"
+            )
         case _:
             number = f"CAST({text} AS double)"
             return (
@@ -141,13 +142,13 @@ def _sorted_entries(text: str, kind: MapType, depth: int) -> str:
     """A map's entries sorted by the texts of their keys, because Spark guarantees no order."""
     a, b = f"a{depth}", f"b{depth}"
 
-    def key(entry: str) -> str:
+    def sort_key(entry: str) -> str:
         nested = isinstance(kind.keyType, ArrayType | MapType | StructType)
         return f"to_json({entry}.key)" if nested else _key_text(f"{entry}.key", kind.keyType)
 
-    less, more = f"{key(a)} < {key(b)}", f"{key(a)} > {key(b)}"
+    less, more = f"{sort_key(a)} < {sort_key(b)}", f"{sort_key(a)} > {sort_key(b)}"
     return f"array_sort(map_entries({text}), ({a}, {b}) -> CASE WHEN {less} THEN -1 WHEN {more} THEN 1 ELSE 0 END)"
 
 
 def _key_text(text: str, kind: DataType) -> str:
-    return f"CAST({text} AS string)" if isinstance(kind, FloatType | DoubleType) else _form(text, kind, 0)
+    return f"CAST({text} AS string)" if isinstance(kind, FloatType | DoubleType) else _nested_text(text, kind, 0)

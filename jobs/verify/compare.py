@@ -39,22 +39,22 @@ class Columns:
     key: tuple[int, ...]
 
     @classmethod
-    def of(cls, schema: StructType, key: Collection[str]) -> "Columns":
+    def of_schema(cls, schema: StructType, key: Collection[str]) -> "Columns":
         """All columns of a frame."""
         names = tuple(field.name for field in schema)
         return cls(names, tuple(field.dataType for field in schema), tuple(i for i, n in enumerate(names) if n in key))
 
     @property
     def texts(self) -> list[tuple[str, DataType]]:
-        """The names that `numbered` gives to the columns, with their types."""
+        """The names that `number_columns` gives to the columns, with their types."""
         return [(f"c{i}", kind) for i, kind in enumerate(self.kinds)]
 
-    def only(self, places: Sequence[int]) -> "Columns":
+    def at_positions(self, places: Sequence[int]) -> "Columns":
         """Some of the columns."""
         key = tuple(new for new, old in enumerate(places) if old in self.key)
         return Columns(tuple(self.names[i] for i in places), tuple(self.kinds[i] for i in places), key)
 
-    def numbered(self, frame: DataFrame) -> DataFrame:
+    def number_columns(self, frame: DataFrame) -> DataFrame:
         """The frame with its columns renamed to c0, c1, …."""
         return frame.toDF(*(f"c{i}" for i in range(len(self.names))))
 
@@ -79,7 +79,7 @@ class Digests:
         """
         began = monotonic()
         self._frame, self._columns = frame, columns
-        self.rows_of_it = frame.select(*_digest(columns)).persist()
+        self.rows_of_it = frame.select(*_digest_columns(columns)).persist()
         self.rows = self.rows_of_it.count()
         self.seconds = monotonic() - began
 
@@ -87,11 +87,13 @@ class Digests:
         """Remove the hashes from Spark's cache."""
         self.rows_of_it.unpersist()
 
-    def texts(self, keys: Collection[int], exact: Collection[int], full: Collection[int]) -> list[tuple[int, Text]]:
+    def texts_of_rows(
+        self, keys: Collection[int], exact: Collection[int], full: Collection[int]
+    ) -> list[tuple[int, Text]]:
         """(hash of the key, values as text) of the rows with these hashes. Cost: another evaluation of the frame."""
-        hashed = self._frame.select("*", *_digest(self._columns))
+        hashed = self._frame.select("*", *_digest_columns(self._columns))
         found = hashed.where(F.col("key").isin(list(keys)) & F.col("exact").isin(list(exact)))
-        values = [_text(F.col(f"c{i}"), kind).alias(f"t{i}") for i, kind in enumerate(self._columns.kinds)]
+        values = [_value_text(F.col(f"c{i}"), kind).alias(f"t{i}") for i, kind in enumerate(self._columns.kinds)]
         rows = found.select("key", "full", *values).orderBy("key", "full").limit(_FETCHED).collect()
         known = [
             row for row in rows if row["full"] in full
@@ -99,7 +101,9 @@ class Digests:
         return [(row["key"], {n: row[f"t{i}"] for i, n in enumerate(self._columns.names)}) for row in known]
 
 
-def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: Callable[[], float]) -> ViewDifference:
+def compare_digests(
+    ours: Digests, theirs: Digests, columns: Columns, largest_input: Callable[[], float]
+) -> ViewDifference:
     """Compare two sides.
 
     Args:
@@ -115,20 +119,20 @@ def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: 
             return ViewDifference(0, 0, 0, ())
         left, rounded = unequal, 0
         if any(has_floats(kind) for kind in columns.kinds):
-            before = _total(unequal)
-            left = _unpaired(unequal, largest_input()).persist()
-            rounded = before - _total(left)
+            before = _total_copies(unequal)
+            left = _rows_without_partner(unequal, largest_input()).persist()
+            rounded = before - _total_copies(left)
             most = left.count()
         if not most:
             return ViewDifference(0, 0, rounded // 2, ())
         sums = left.agg(F.sum(F.expr("greatest(copies, 0)")), F.sum(F.expr("greatest(-copies, 0)"))).first()
         assert sums is not None
-        return ViewDifference(int(sums[1]), int(sums[0]), rounded // 2, _examples(left, ours, theirs, columns))
+        return ViewDifference(int(sums[1]), int(sums[0]), rounded // 2, _choose_examples(left, ours, theirs, columns))
     finally:
         unequal.unpersist()
 
 
-def _digest(columns: Columns) -> list[Column]:
+def _digest_columns(columns: Columns) -> list[Column]:
     exact, floats = exact_hash(columns.texts), floats_of(columns.texts)
     key = exact_hash([columns.texts[i] for i in columns.key])
     if floats is None:
@@ -139,12 +143,12 @@ def _digest(columns: Columns) -> list[Column]:
     ]
 
 
-def _total(rows: DataFrame) -> int:
+def _total_copies(rows: DataFrame) -> int:
     found = rows.agg(F.sum(F.abs("copies"))).first()
     return 0 if found is None or found[0] is None else int(found[0])
 
 
-def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
+def _rows_without_partner(unequal: DataFrame, largest: float) -> DataFrame:
     """The rows without a partner on the other side whose floats are close."""
     one_each = unequal.selectExpr("*", "sign(copies) AS side", "explode(sequence(1, CAST(abs(copies) AS int))) AS copy")
     order = [F.expr("transform(floats, x -> format_string('%.6e', x))"), F.col("floats"), F.col("full"), F.col("copy")]
@@ -168,7 +172,7 @@ def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
     )
 
 
-def _examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns) -> tuple[Example, ...]:
+def _choose_examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns) -> tuple[Example, ...]:
     """A few rows that differ, chosen by the smallest hashes of keys, so that a repeated run shows the same rows."""
     keys = [row["key"] for row in left.select("key").distinct().orderBy("key").limit(EXAMPLES).collect()]
     rows = left.where(F.col("key").isin(keys)).select("exact", "full", "key", "copies").limit(_FETCHED).collect()
@@ -176,7 +180,7 @@ def _examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns)
     for side, sign in ((ours, 1), (theirs, -1)):
         mine = [row for row in rows if row["copies"] * sign > 0]
         exact, full = {row["exact"] for row in mine}, {row["full"] for row in mine}
-        sides.append(side.texts({row["key"] for row in mine}, exact, full) if mine else [])
+        sides.append(side.texts_of_rows({row["key"] for row in mine}, exact, full) if mine else [])
     found: list[Example] = []
     for key in keys:
         its, sparks = ([text for k, text in side if k == key] for side in sides)
@@ -187,7 +191,7 @@ def _examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns)
     return tuple(found[:EXAMPLES])
 
 
-def _text(value: Column, kind: DataType) -> Column:
+def _value_text(value: Column, kind: DataType) -> Column:
     match kind:
         case BinaryType():
             return F.hex(value)
@@ -197,7 +201,7 @@ def _text(value: Column, kind: DataType) -> Column:
             return value.cast("string")
 
 
-def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, ...]:
+def varying_columns(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, ...]:
     """The positions of columns in which two answers to one query differ. All positions if only whole rows differ.
 
     Args:
@@ -215,9 +219,9 @@ def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, 
         frame.selectExpr(*(f"{text} AS h{i}" for i, text in enumerate(texts))).persist() for frame in (first, again)
     ]
     try:
-        found = tuple(i for i in range(len(texts)) if not _same(sides, [f"h{i}"]))
+        found = tuple(i for i in range(len(texts)) if not _has_same_rows(sides, [f"h{i}"]))
         rest = [f"h{i}" for i in range(len(texts)) if i not in found]
-        if rest and not _same(sides, rest):
+        if rest and not _has_same_rows(sides, rest):
             return tuple(range(len(texts)))
         return found
     finally:
@@ -225,6 +229,6 @@ def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, 
             side.unpersist()
 
 
-def _same(sides: Sequence[DataFrame], names: Sequence[str]) -> bool:
+def _has_same_rows(sides: Sequence[DataFrame], names: Sequence[str]) -> bool:
     one, other = (side.select(*names) for side in sides)
     return one.exceptAll(other).isEmpty() and other.exceptAll(one).isEmpty()

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from tussock.jobs.catalog.create import hidden_of
 from tussock.jobs.catalog.definition import output_of, source_of
-from tussock.jobs.kernels.python_function import called
+from tussock.jobs.kernels.python_function import call_function
 from tussock.jobs.logical.hidden_columns import HiddenColumn, mentions_hidden
 from tussock.jobs.logical.months import carried_name, columns_of_carried
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.jobs.reading.query import with_lengths
@@ -27,10 +27,10 @@ from tussock.jobs.reading.reader import open_table, relation_frame
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.spark.release import arrow_function
-from tussock.jobs.spark.session import SQL, active, sql_session
+from tussock.jobs.spark.session import SQL, activated_session, sql_session
 from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.now import at_moment
-from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.plain_view import plain_view_of, register_view
 from tussock.jobs.sql.python_function import function_of
 from tussock.jobs.sql.sandbox import Sandbox
 from tussock.jobs.verify.canonical import exact_hash, floats_of
@@ -91,28 +91,28 @@ class Inputs:
                 `close`.
             descending: sort the rows of each relation by a hash, in this direction. None: leave the stored order.
         """
-        self.session = sql_session(spark, version.catalog.zone(meta.settings.time_zone), _SETTINGS)
+        self.session = sql_session(spark, version.catalog.resolve_zone(meta.settings.time_zone), _SETTINGS)
         self._meta, self._version, self._epoch, self._moment = meta, version, epoch, moment
         self._sandbox, self._descending, self._shared = sandbox, descending, shared
-        self._relations = {r.id: r for r in version.catalog.at(epoch)}
+        self._relations = {r.id: r for r in version.catalog.relations_at(epoch)}
         self._known: set[int] = set()
         self._frames: dict[int, DataFrame] = {}
         self._largest: dict[int, float] = {}
         self._kept: dict[int, DataFrame] = {}
 
-    def answer(self, view: Relation, sql: str) -> DataFrame:
+    def answer_of(self, view: Relation, sql: str) -> DataFrame:
         """The rows of a view's SELECT.
 
         Raises: NoMomentError; Spark's errors; the errors of sources whose bytes are gone.
         """
-        self._require(view.depends_on)
+        self._require_relations(view.depends_on)
         for relation in self._named_in(sql):
             with suppress(InputError):  # the name may not be a relation here; otherwise Spark's error names it
-                self._require([relation])
+                self._require_relations([relation])
         text = self._at_moment(sql)
         return DataFrame(self._parsed_rows(text), self.session) if mentions_hidden(text) else self.session.sql(text)
 
-    def stored(self, relation: Relation) -> DataFrame:
+    def stored_rows_of(self, relation: Relation) -> DataFrame:
         """The stored rows of a table or view."""
         if (kept := self._kept.get(relation.id)) is not None:
             return kept
@@ -126,7 +126,7 @@ class Inputs:
         for rows in self._kept.values():
             rows.unpersist()
 
-    def largest(self, view: Relation) -> float:
+    def largest_float(self, view: Relation) -> float:
         """The largest absolute float in the input of a view, or 1.0 if it has no floats.
 
         Cost: a scan of each relation.
@@ -145,12 +145,14 @@ class Inputs:
     def _largest_of(self, relation: int) -> float | None:
         if relation not in self._largest:
             frame = self._frames.get(relation)
-            columns = None if frame is None else Columns.of(frame.schema, ())
+            columns = None if frame is None else Columns.of_schema(frame.schema, ())
             floats = None if columns is None else floats_of(columns.texts)
             if frame is None or columns is None or floats is None:
                 return None
             found = (
-                columns.numbered(frame).select(F.max(F.expr(f"array_max(transform({floats}, x -> abs(x)))"))).first()
+                columns.number_columns(frame)
+                .select(F.max(F.expr(f"array_max(transform({floats}, x -> abs(x)))")))
+                .first()
             )
             self._largest[relation] = 0.0 if found is None or found[0] is None else float(found[0])
         return self._largest[relation]
@@ -167,7 +169,7 @@ class Inputs:
                 pending += [by_name[name] for name in plain_view_of(relation).uses if name in by_name]
         return found
 
-    def _require(self, relations: Iterable[int]) -> None:
+    def _require_relations(self, relations: Iterable[int]) -> None:
         """Register relations and the inputs of plain views in the session."""
         wanted = self._read_by(relations)
         for relation in self._relations.values():  # readers come after their input
@@ -183,20 +185,20 @@ class Inputs:
             case RelationKind.PLAIN_VIEW:
                 view = plain_view_of(relation)
                 rows_of = self._parsed_rows if mentions_hidden(view.sql) else None
-                register(self.session, view, self._at_moment(view.sql), rows_of)
+                register_view(self.session, view, self._at_moment(view.sql), rows_of)
                 return
             case RelationKind.SOURCE:
-                frame = self._source(relation)
+                frame = self._source_rows(relation)
             case _:
                 assert output_of(relation) is not None
-                frame = with_lengths(self.stored(relation), relation)
+                frame = with_lengths(self.stored_rows_of(relation), relation)
         self._frames[relation.id] = frame if self._descending is None else _in_order(frame, self._descending)
-        self._frames[relation.id].createOrReplaceTempView(quoted(relation.name))
+        self._frames[relation.id].createOrReplaceTempView(quote_name(relation.name))
 
     def _parsed_rows(self, sql: str) -> JavaObject:
         """The Dataset (JVM) of a SELECT whose sources expose their hidden columns."""
         java = self.session._jsparkSession
-        with active(self.session):
+        with activated_session(self.session):
             parsed = java.sessionState().sqlParser().parseQuery(sql)
             exposed = with_hidden_columns(self.session, parsed, sql, self._wide_rows)
             return getattr(self.session._jvm, "org.apache.spark.sql.classic.Dataset").ofRows(java, exposed)
@@ -206,22 +208,22 @@ class Inputs:
         relation = next((r for r in self._relations.values() if r.name == name.lower()), None)
         if relation is None or not (hidden := hidden_of(relation)):
             return None
-        rows = self._source(relation, hidden)
+        rows = self._source_rows(relation, hidden)
         ordered = rows if self._descending is None else _in_order(rows, self._descending)
         return ordered._jdf, WideColumns(tuple(c.name for c in relation.columns), hidden)
 
-    def _source(self, relation: Relation, hidden: Sequence[HiddenColumn] = ()) -> DataFrame:
+    def _source_rows(self, relation: Relation, hidden: Sequence[HiddenColumn] = ()) -> DataFrame:
         """The rows that a source has taken by the epoch, with its declared and these hidden columns."""
         source = source_of(relation)
         assert source is not None
         reader = reader_of(source)
-        if (document := reader.taken_document(self._taken(relation))) is None:
+        if (document := reader.taken_document(self._taken_table(relation))) is None:
             columns = [*((c.name, c.type) for c in relation.columns), *((h.column, h.type) for h in hidden)]
-            return self.session.createDataFrame([], ", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
-        located = reader.located(source, document, Keeper(self._meta.objects, self._version.epoch))
+            return self.session.createDataFrame([], ", ".join(f"{quote_name(name)} {kind}" for name, kind in columns))
+        located = reader.locate_input(source, document, Keeper(self._meta.objects, self._version.epoch))
         return reader.by_spark(self.session, source, located, hidden)
 
-    def _taken(self, source: Relation) -> StorageTable:
+    def _taken_table(self, source: Relation) -> StorageTable:
         return open_table(self._meta.objects, self._version, source.state_tables[0], self._epoch)
 
     def _at_moment(self, sql: str) -> str:
@@ -239,8 +241,8 @@ class Inputs:
 
 def _in_order(frame: DataFrame, descending: bool) -> DataFrame:
     """The rows sorted by their hash, as a relation whose order the optimizer cannot remove."""
-    columns = Columns.of(frame.schema, ())
-    numbered = columns.numbered(frame)
+    columns = Columns.of_schema(frame.schema, ())
+    numbered = columns.number_columns(frame)
     by = F.expr(exact_hash(columns.texts))
     ordered = numbered.orderBy(by.desc() if descending else by.asc()).toDF(*columns.names)
     java, session = ordered._jdf, frame.sparkSession
@@ -252,18 +254,18 @@ def _in_order(frame: DataFrame, descending: bool) -> DataFrame:
 
 def _register_function(session: SparkSession, function: CreateFunction) -> None:
     """Register a Python function. A SQL function wraps it, so that Spark casts the arguments to the declared types."""
-    own = quoted(f"{function.name} of Python")
+    own = quote_name(f"{function.name} of Python")
 
-    def call(*columns: pa.Array) -> pa.Array:
-        return called(function, columns)
+    def call_columns(*columns: pa.Array) -> pa.Array:
+        return call_function(function, columns)
 
     carried = carried_name(function.returns)
-    session.udf.register(own.strip("`"), arrow_function(call, carried, "Python functions in verified views"))
+    session.udf.register(own.strip("`"), arrow_function(call_columns, carried, "Python functions in verified views"))
     given: Sequence[str] | None = columns_of_carried([("v", function.returns)])
-    parameters = ", ".join(f"{quoted(f.name)} {f.type}" for f in function.fields)
-    inner = f"{own}({', '.join(quoted(f.name) for f in function.fields)})"
+    parameters = ", ".join(f"{quote_name(f.name)} {f.type}" for f in function.fields)
+    inner = f"{own}({', '.join(quote_name(f.name) for f in function.fields)})"
     result = inner if given is None else f"CAST(CAST({inner} AS interval month) AS {function.returns})"
     session.sql(
-        f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(function.name)}({parameters}) RETURNS {function.returns} "
+        f"CREATE OR REPLACE TEMPORARY FUNCTION {quote_name(function.name)}({parameters}) RETURNS {function.returns} "
         f"RETURN {result}"
     )

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from tussock.jobs.settings.row_values import without_values
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
@@ -52,18 +52,20 @@ class Example(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         if not self.spark:
-            return f"extra: {_row(self.ours)}"
+            return f"extra: {_row_text(self.ours)}"
         if not self.ours:
-            return f"missing: {_row(self.spark)}"
-        apart = "; ".join(f"{c}: {_value(self.ours[c])}, Spark has {_value(self.spark[c])}" for c in self.columns)
-        return f"{_row(self.key)}: {apart or 'floats differ, although their texts are equal'}"
+            return f"missing: {_row_text(self.spark)}"
+        apart = "; ".join(
+            f"{c}: {_value_text(self.ours[c])}, Spark has {_value_text(self.spark[c])}" for c in self.columns
+        )
+        return f"{_row_text(self.key)}: {apart or 'floats differ, although their texts are equal'}"
 
 
-def _row(values: dict[str, str | None]) -> str:
-    return ", ".join(f"{name}={_value(value)}" for name, value in values.items())
+def _row_text(values: dict[str, str | None]) -> str:
+    return ", ".join(f"{name}={_value_text(value)}" for name, value in values.items())
 
 
-def _value(value: str | None) -> str:
+def _value_text(value: str | None) -> str:
     return "NULL" if value is None else value
 
 
@@ -156,6 +158,6 @@ def write_last(objects: ObjectStore, found: Verification, live: Collection[str])
 def read_last(objects: ObjectStore) -> Verification | None:
     """The newest result of each view. None if the store was never verified. Cost: one GET."""
     try:
-        return decoded(objects.get(LAST), Verification)
+        return decode_json(objects.get(LAST), Verification)
     except ObjectNotFoundError:
         return None

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from tussock.jobs.catalog.builds import planned
+from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.catalog.definition import with_readers
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.statements.statement_maker import StatementMaker
@@ -22,7 +22,7 @@ from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
 
 
-def repaired(
+def repair_views(
     meta: MetaStore, pending: PendingCatalog, maker: StatementMaker, writer: StatementWriter, verification: Verification
 ) -> Verification:
     """Log the statement that rebuilds the views that differ.
@@ -33,26 +33,30 @@ def repaired(
     Raises: CannotFollowError if the SELECT of a view can no longer be bound. Nothing is logged then.
     """
     while True:
-        version = meta.latest()
-        catalog, end = pending.at(version), pending.log_end
-        damaged = _still(version.catalog, catalog, verification)
+        version = meta.read_latest()
+        catalog, end = pending.read_catalog(version), pending.log_end
+        damaged = _still_different(version.catalog, catalog, verification)
         if not damaged:
             return verification
         draft = DraftTransaction(catalog, version.epoch + 1)
         doomed = with_readers(catalog, *damaged)
-        views = [r for r in catalog.live() if r.id in doomed and r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
+        views = [
+            r
+            for r in catalog.live_relations()
+            if r.id in doomed and r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)
+        ]
         for view in views:  # readers come after their input
             maker.bind_again(draft, view, rebuilt=True)
         names = tuple(view.name for view in views if view.kind is RelationKind.VIEW)
         with suppress(LogMovedError):  # another session logged a statement in between
-            made = Repair(names, writer.logged(draft.statement(), expected=end))
+            made = Repair(names, writer.log_statement(draft.to_statement(), expected=end))
             return msgspec.structs.replace(verification, repair=made)
 
 
-def _still(verified: Catalog, catalog: Catalog, found: Verification) -> list[Relation]:
+def _still_different(verified: Catalog, catalog: Catalog, found: Verification) -> list[Relation]:
     """The views that differ, unless another view has their name now or a later statement already rebuilds them."""
-    live, damaged = {r.id: r for r in catalog.live()}, []
+    live, damaged = {r.id: r for r in catalog.live_relations()}, []
     for check in found.with_verdict(Verdict.DIFFERENT):
-        same = [r.id for r in verified.at(check.epoch) if r.name == check.view]
-        damaged += [live[i] for i in same if i in live and planned(catalog, check.view) is None]
+        same = [r.id for r in verified.relations_at(check.epoch) if r.name == check.view]
+        damaged += [live[i] for i in same if i in live and find_planned(catalog, check.view) is None]
     return damaged

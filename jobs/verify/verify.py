@@ -19,13 +19,13 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tussock.jobs.catalog.definition import ViewDefinition, definition_of, find
+from tussock.jobs.catalog.definition import ViewDefinition, definition_of, find_relation
 from tussock.jobs.chunks.failure import carried_failure
 from tussock.jobs.reading.reader import key_of, stored_table
 from tussock.jobs.sources.spark_files import spark_errors
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.binder import OF_A_DATAFRAME
-from tussock.jobs.verify.compare import Columns, Digests, difference, varying
+from tussock.jobs.verify.compare import Columns, Digests, compare_digests, varying_columns
 from tussock.jobs.verify.inputs import Inputs
 from tussock.jobs.verify.record import NothingToVerifyError, Verdict, Verification, ViewCheck
 from tussock.statestore.errors import DamagedError, InputError, TussockError
@@ -84,23 +84,23 @@ def verify(
     """
     if not 1 <= percent <= 100:
         raise BadShareError(percent)
-    if not (meta.latest().published if epoch is None else epoch):
+    if not (meta.read_latest().published if epoch is None else epoch):
         raise NothingToVerifyError
-    with _reading(meta, epoch) as (at, version):
-        wanted = _wanted(version, at, names)
+    with _pinned_epoch(meta, epoch) as (at, version):
+        wanted = _wanted_views(version, at, names)
 
-        def stamped(check: ViewCheck) -> ViewCheck:
+        def stamp_check(check: ViewCheck) -> ViewCheck:
             return msgspec.structs.replace(check, epoch=at, finished_ms=meta.moment_now() // 1000, percent=percent)
 
         checks: list[ViewCheck] = []
         with closing(_Verifying(spark, meta, version, at, percent, sandbox, _read_twice(wanted))) as verifying:
             for number, view in enumerate(wanted, start=1):
                 progress(f"view {number} of {len(wanted)}: {view.name}")
-                check = stamped(verifying.check(view, checks))
+                check = stamp_check(verifying.check_view(view, checks))
                 progress(f"  {check.verdict}{check.reason and f': {check.reason}'}")
                 checks.append(check)
         checks += [
-            stamped(ViewCheck(r.name, Verdict.BUILDING, build.progress))
+            stamp_check(ViewCheck(r.name, Verdict.BUILDING, build.progress))
             for build in (version.catalog.builds if at == version.epoch else ())
             for r in build.relations
             if not names or r.name in names
@@ -108,9 +108,9 @@ def verify(
     return Verification(tuple(checks))
 
 
-def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
+def _wanted_views(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
     """The views to compare, each after the views that it reads. Raises UnknownRelationError."""
-    there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
+    there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.relations_at(epoch)))
     seen = msgspec.structs.replace(
         there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations)
     )
@@ -118,7 +118,7 @@ def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[R
     if not names:
         return views
     found, by_id = set[int](), {r.id: r for r in there.relations}
-    pending = [find(seen, name, RelationKind.VIEW).id for name in names]
+    pending = [find_relation(seen, name, RelationKind.VIEW).id for name in names]
     while pending:
         if (at := pending.pop()) not in found and at in by_id:
             found.add(at)
@@ -146,36 +146,36 @@ class _Verifying:
     _inputs: Inputs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._inputs = self._made(shared=self.shared)
+        self._inputs = self._make_inputs(shared=self.shared)
 
     def close(self) -> None:
         """Remove the cached rows from Spark."""
         self._inputs.close()
 
-    def _made(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
-        there = self.version.catalog.at(self.epoch)
-        moment = self._moment()
+    def _make_inputs(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
+        there = self.version.catalog.relations_at(self.epoch)
+        moment = self._moment_of_epoch()
         return Inputs(
             self.spark, self.meta, self.version, self.epoch, moment, lambda: self.sandbox(there), descending, shared
         )
 
-    def _moment(self) -> int | None:
+    def _moment_of_epoch(self) -> int | None:
         if self.epoch == self.version.epoch:
             return self.version.moment
-        sealed = self.meta.sealed(self.epoch)
+        sealed = self.meta.read_manifest(self.epoch)
         return None if sealed is None else sealed.moment
 
-    def check(self, view: Relation, before: Sequence[ViewCheck]) -> ViewCheck:
+    def check_view(self, view: Relation, before: Sequence[ViewCheck]) -> ViewCheck:
         """Check one view. Requires: the views that it reads are already checked."""
         if view.paused_at(self.epoch):
             return ViewCheck(view.name, Verdict.PAUSED, f"since epoch {view.paused}")
-        below = self._unproven(view, before)
-        found = self._compared(view)
+        below = self._unproven_inputs(view, before)
+        found = self._compare_view(view)
         return msgspec.structs.replace(found, below=below) if below else found
 
-    def _unproven(self, view: Relation, before: Sequence[ViewCheck]) -> tuple[str, ...]:
+    def _unproven_inputs(self, view: Relation, before: Sequence[ViewCheck]) -> tuple[str, ...]:
         """The views that it reads, directly or not, that were not found equal."""
-        by_id = {r.id: r for r in self.version.catalog.at(self.epoch)}
+        by_id = {r.id: r for r in self.version.catalog.relations_at(self.epoch)}
         found, pending = set[int](), list(view.depends_on)
         while pending:
             if (at := pending.pop()) not in found and at in by_id:
@@ -184,30 +184,32 @@ class _Verifying:
         names = {by_id[i].name for i in found}
         return tuple(c.view for c in before if c.view in names and c.verdict is not Verdict.EQUAL)
 
-    def _compared(self, view: Relation) -> ViewCheck:
+    def _compare_view(self, view: Relation) -> ViewCheck:
         definition = definition_of(view)
         assert isinstance(definition, ViewDefinition)
         if definition.sql.startswith(OF_A_DATAFRAME):
             return ViewCheck(view.name, Verdict.UNVERIFIABLE, "it was made from a DataFrame, so its SELECT is unknown")
         began = monotonic()
         try:
-            answer = self._inputs.answer(view, definition.sql)
+            answer = self._inputs.answer_of(view, definition.sql)
             if (other := _other_columns(view, answer)) is not None:
                 return ViewCheck(view.name, Verdict.DIFFERENT, other)
-            columns = Columns.of(self._inputs.stored(view).schema, _key(view))
-            spark = Digests(self._sampled(view, columns.numbered(answer)), columns)
+            columns = Columns.of_schema(self._inputs.stored_rows_of(view).schema, _key_columns(view))
+            spark = Digests(self._sample_rows(view, columns.number_columns(answer)), columns)
         except _NO_ANSWER as err:
-            return ViewCheck(view.name, Verdict.UNVERIFIABLE, _reason(err), spark_seconds=monotonic() - began)
+            return ViewCheck(view.name, Verdict.UNVERIFIABLE, _reason_of(err), spark_seconds=monotonic() - began)
         spark.seconds = monotonic() - began
-        ours = Digests(self._sampled(view, columns.numbered(self._inputs.stored(view))), columns)
+        ours = Digests(self._sample_rows(view, columns.number_columns(self._inputs.stored_rows_of(view))), columns)
         try:
-            return self._verdict(view, answer, columns, ours, spark)
+            return self._judge_view(view, answer, columns, ours, spark)
         finally:
             spark.close()
             ours.close()
 
-    def _verdict(self, view: Relation, answer: DataFrame, columns: Columns, ours: Digests, spark: Digests) -> ViewCheck:
-        found = difference(ours, spark, columns, lambda: self._inputs.largest(view))
+    def _judge_view(
+        self, view: Relation, answer: DataFrame, columns: Columns, ours: Digests, spark: Digests
+    ) -> ViewCheck:
+        found = compare_digests(ours, spark, columns, lambda: self._inputs.largest_float(view))
         made = ViewCheck(
             view.name,
             Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL,
@@ -234,9 +236,10 @@ class _Verifying:
         definition = definition_of(view)
         assert isinstance(definition, ViewDefinition)
         up, down = (
-            self._sampled(view, columns.numbered(self._made(way).answer(view, definition.sql))) for way in (False, True)
+            self._sample_rows(view, columns.number_columns(self._make_inputs(way).answer_of(view, definition.sql)))
+            for way in (False, True)
         )
-        if not (open_ := varying(up, down, columns)):
+        if not (open_ := varying_columns(up, down, columns)):
             return made
         fixed = [i for i in range(len(columns.names)) if i not in open_]
         names = tuple(columns.names[i] for i in open_)
@@ -246,12 +249,12 @@ class _Verifying:
             return (
                 msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
             )
-        rest = columns.only(fixed)
+        rest = columns.at_positions(fixed)
         kept = [f"c{i}" for i in fixed]
-        sides = [self._sampled(view, columns.numbered(self._inputs.stored(view))), up]
-        ours, spark = (Digests(rest.numbered(side.select(*kept)), rest) for side in sides)
+        sides = [self._sample_rows(view, columns.number_columns(self._inputs.stored_rows_of(view))), up]
+        ours, spark = (Digests(rest.number_columns(side.select(*kept)), rest) for side in sides)
         try:
-            found = difference(ours, spark, rest, lambda: self._inputs.largest(view))
+            found = compare_digests(ours, spark, rest, lambda: self._inputs.largest_float(view))
         finally:
             ours.close()
             spark.close()
@@ -260,7 +263,7 @@ class _Verifying:
             made, verdict=verdict, missing=found.missing, extra=found.extra, examples=found.examples
         )
 
-    def _sampled(self, view: Relation, frame: DataFrame) -> DataFrame:
+    def _sample_rows(self, view: Relation, frame: DataFrame) -> DataFrame:
         """The rows of the sampled keys: keys of some vnodes, different ones in each epoch.
 
         A view is compared as a whole if it has no distribution, or if hidden columns, floats or nested values
@@ -290,21 +293,21 @@ def _other_columns(view: Relation, answer: DataFrame) -> str | None:
     )
     if [(n.lower(), k) for n, k in ours] == [(n.lower(), k) for n, k in theirs]:
         return None
-    return f"its columns are ({_listed(ours)}), Spark's ({_listed(theirs)})"
+    return f"its columns are ({_list_columns(ours)}), Spark's ({_list_columns(theirs)})"
 
 
-def _listed(columns: Sequence[tuple[str, str]]) -> str:
+def _list_columns(columns: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
-def _key(view: Relation) -> Collection[str]:
+def _key_columns(view: Relation) -> Collection[str]:
     """The visible columns of the stored key of a view. All columns if the key has hidden ones."""
     names = [c.name for c in view.columns]
     key = key_of(view)
     return [names[c] for c in key] if key and all(c < len(names) for c in key) else names
 
 
-def _reason(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     """The reason why Spark has no answer, in one line.
 
     Raises the error if the store is damaged or a server is unavailable.
@@ -320,11 +323,11 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def _reading(meta: MetaStore, epoch: int | None) -> Iterator[tuple[int, HummockVersion]]:
+def _pinned_epoch(meta: MetaStore, epoch: int | None) -> Iterator[tuple[int, HummockVersion]]:
     """The epoch to verify, and the version to read it on."""
     if epoch is None:
         with meta.reading_published() as found:
             yield found
     else:
-        with meta.reading(epoch) as version:
+        with meta.open_for_reading(epoch) as version:
             yield epoch, version

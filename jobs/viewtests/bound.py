@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tussock.jobs.catalog.definition import created_by, find, source_of
+from tussock.jobs.catalog.definition import created_by, find_relation, source_of
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -38,12 +38,12 @@ from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
-from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.statements.function_code import with_code
 from tussock.jobs.statements.statement_maker import StatementMaker
 from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.jobs.statements.transaction import DraftTransaction
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -85,7 +85,7 @@ class BoundFiles:
     _meta: MetaStore | None = None
     _encoded: dict[bytes, bytes] = field(default_factory=dict)  # the statements of definitions
 
-    def catalog(self, scripts: Sequence[Script]) -> Catalog:
+    def bind_catalog(self, scripts: Sequence[Script]) -> Catalog:
         """The catalog with all relations of the files.
 
         Statements on rows are left out. So the files need no data, except the files of sources without declared
@@ -94,31 +94,33 @@ class BoundFiles:
         Raises: InputError branches with the place, and the file in a note.
         """
         try:
-            return self._catalog(scripts, self._read())
+            return self._bind_catalog(scripts, self._read_cache())
         except ZoneRulesDifferError:  # another Java has bound the kept statements
-            return self._catalog(scripts, _Kept(self.release, {}))
+            return self._bind_catalog(scripts, _Kept(self.release, {}))
 
-    def _catalog(self, scripts: Sequence[Script], kept: _Kept) -> Catalog:
+    def _bind_catalog(self, scripts: Sequence[Script], kept: _Kept) -> Catalog:
         before, after = kept.statements, dict[str, Single]()
         draft = DraftTransaction(Catalog(zones=kept.zones), 1)
         with ExitStack() as stack:
             for path, script in scripts:
-                with _noted(path):
+                with _errors_in_file(path):
                     for statement in split_script(script):
                         if _first_word(statement.text) in _DEFINING:
-                            digest = self._digest(draft.catalog, statement.text)
-                            bound = before.get(digest) or self._bound(draft.catalog, statement, path.parent, stack)
+                            digest = self._statement_digest(draft.catalog, statement.text)
+                            bound = before.get(digest) or self._bind_statement(
+                                draft.catalog, statement, path.parent, stack
+                            )
                             after[digest] = bound
-                            draft.add(_with_code(bound, path.parent))
+                            draft.add_statement(_with_code(bound, path.parent))
         for zone in () if self._maker is None else self._maker.unrecorded_zones(draft.catalog):
-            draft.add(zone)
+            draft.add_statement(zone)
         self._maker = self._meta = None
         found = _Kept(self.release, after, draft.catalog.zones)
         if found != kept:
-            self._write(found)
+            self._write_cache(found)
         return draft.catalog
 
-    def _bound(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:
+    def _bind_statement(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:
         """The statement as the cache keeps it: without code of functions, which the files contain."""
         if self._maker is None:
             folder = stack.enter_context(TemporaryFolder("test"))
@@ -126,12 +128,14 @@ class BoundFiles:
             self._meta = open_meta(folder)
             self._maker = StatementMaker(self._meta, StoredRows(self._meta), StatementWriter(self._meta), self.spark)
         assert self._meta is not None
-        bound, _ = self._maker.bound(catalog, self._meta.latest(), statement.text, statement.place)
+        bound, _ = self._maker.bind_statement(catalog, self._meta.read_latest(), statement.text, statement.place)
         match bound:
             case CreateSource() if bound.fields:
-                return msgspec.structs.replace(placed(bound, base), if_not_exists=True)
+                return msgspec.structs.replace(place_source(bound, base), if_not_exists=True)
             case CreateSource():
-                return msgspec.structs.replace(described(placed(bound, base), self.spark), if_not_exists=True)
+                return msgspec.structs.replace(
+                    describe_source(place_source(bound, base), self.spark), if_not_exists=True
+                )
             case BoundCreateTableAs(table):
                 return msgspec.structs.replace(table, if_not_exists=True)
             case CreateTable():
@@ -139,7 +143,7 @@ class BoundFiles:
             case CreateView() | CreatePlainView() | CreateFunction():
                 return msgspec.structs.replace(bound, or_replace=True, if_not_exists=False)
             case BoundSourceOptions(name):  # decides which files are read, and a test of a view reads none
-                known = source_of(find(catalog, name, RelationKind.SOURCE))
+                known = source_of(find_relation(catalog, name, RelationKind.SOURCE))
                 assert known is not None
                 return SetSourceOptions(name, known.options, known.options)
             case AlterTable() | AddColumns() | AddSourceColumns() | SetSourceColumns() | Drop():
@@ -149,11 +153,11 @@ class BoundFiles:
 
     # --- the cache ----------------------------------------------------------------------------------------------------
 
-    def _digest(self, catalog: Catalog, text: str) -> str:
+    def _statement_digest(self, catalog: Catalog, text: str) -> str:
         """Identifies the statement's result: its words, and the definitions of all relations that it may read."""
         words = [token.text for token in tokens_of(SourceText(text))]
         named = {word.strip("`").lower() for word in words}
-        live = {relation.id: relation for relation in catalog.live()}
+        live = {relation.id: relation for relation in catalog.live_relations()}
         pending = [relation for relation in live.values() if relation.name in named]
         read: dict[int, Relation] = {}
         while pending:
@@ -170,15 +174,15 @@ class BoundFiles:
             self._encoded[definition] = hashlib.sha256(msgspec.json.encode(created_by(relation))).digest()
         return self._encoded[definition]
 
-    def _read(self) -> _Kept:
+    def _read_cache(self) -> _Kept:
         """The kept statements; none if the file is missing, damaged or of another release."""
         with suppress(OSError, msgspec.MsgspecError):
-            kept = decoded(self.kept.read_bytes(), _Kept)
+            kept = decode_json(self.kept.read_bytes(), _Kept)
             if kept.release == self.release:
                 return kept
         return _Kept(self.release, {})
 
-    def _write(self, kept: _Kept) -> None:
+    def _write_cache(self, kept: _Kept) -> None:
         with suppress(OSError):  # without the cache, the next run binds again
             self.kept.parent.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile(dir=self.kept.parent, prefix=".tests-", delete=False) as file:
@@ -195,7 +199,7 @@ def _with_code(statement: Single, base: Path) -> Single:
 
 
 @contextmanager
-def _noted(path: Path) -> Iterator[None]:
+def _errors_in_file(path: Path) -> Iterator[None]:
     """Add the file to errors raised inside the block."""
     try:
         yield

@@ -44,9 +44,9 @@ class RowsDiffer:
     right: tuple[bool, ...]
     differences: tuple[RowDifference, ...]
 
-    def text(self, time_zone: str) -> str:
+    def to_text(self, time_zone: str) -> str:
         """The differences as an aligned table: `-` for expected, `+` for found, `^` below differing values."""
-        return "\n".join(_lines(self, time_zone))
+        return "\n".join(_difference_lines(self, time_zone))
 
 
 def row_differences(expected: Sequence[tuple[Row, int]], found: Sequence[Row]) -> tuple[RowDifference, ...]:
@@ -64,8 +64,8 @@ def row_differences(expected: Sequence[tuple[Row, int]], found: Sequence[Row]) -
             del left[at]
     differences = []
     for row, line in missing:
-        best = max(range(len(left)), key=lambda i: _alike(row, left[i]), default=None)
-        paired = best is not None and (_alike(row, left[best]) > 0 or len(missing) == len(left) == 1)
+        best = max(range(len(left)), key=lambda i: _count_equal(row, left[i]), default=None)
+        paired = best is not None and (_count_equal(row, left[best]) > 0 or len(missing) == len(left) == 1)
         differences.append(RowDifference(row, left.pop(best) if paired and best is not None else None, line))
     return (*differences, *(RowDifference(None, row) for row in left))
 
@@ -96,41 +96,41 @@ def same_value(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _alike(a: Row, b: Row) -> int:
+def _count_equal(a: Row, b: Row) -> int:
     return sum(map(same_value, a, b))
 
 
-def _lines(found: RowsDiffer, time_zone: str) -> Iterator[str]:
+def _difference_lines(found: RowsDiffer, time_zone: str) -> Iterator[str]:
     differences = found.differences[:_MOST_SHOWN]
     table: list[tuple[str, tuple[str, ...], str]] = [(" ", found.columns, "")]
     marks: dict[int, tuple[str, ...]] = {}  # by line of the table: `^` below the values that differ
 
-    def add(sign: str, row: Row, note: str) -> None:
+    def add_line(sign: str, row: Row, note: str) -> None:
         table.append((sign, tuple(text_of_value(v, time_zone) for v in row), note))
 
     for difference in differences:
         at = f"line {difference.line}"
         match difference.expected, difference.found:
             case tuple() as expected, tuple() as row:
-                add("-", expected, f"expected, {at}")
-                add("+", row, "found")
+                add_line("-", expected, f"expected, {at}")
+                add_line("+", row, "found")
                 texts = zip(table[-2][1], table[-1][1], strict=True)
                 same = map(same_value, expected, row)
                 marks[len(table) - 1] = tuple(
                     "" if equal else "^" * max(map(len, pair)) for equal, pair in zip(same, texts, strict=True)
                 )
             case tuple() as expected, _:
-                add("-", expected, f"missing, {at}")
+                add_line("-", expected, f"missing, {at}")
             case _, tuple() as row:
-                add("+", row, "not expected")
+                add_line("+", row, "not expected")
     widths = [max(len(row[i]) for _, row, _ in table) for i in range(len(found.columns))]
     for number, (sign, row, note) in enumerate(table):
-        yield f"{sign} {_aligned(row, widths, found.right)}    {note}".rstrip()
+        yield f"{sign} {_align_cells(row, widths, found.right)}    {note}".rstrip()
         if number in marks:
-            yield f"  {_aligned(marks[number], widths, found.right)}".rstrip()
+            yield f"  {_align_cells(marks[number], widths, found.right)}".rstrip()
     if (more := len(found.differences) - len(differences)) > 0:
         yield f"  … and {more} more"
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _align_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     return "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(cells, widths, right, strict=True))

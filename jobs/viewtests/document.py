@@ -86,7 +86,7 @@ class WrittenValue:
         """Whether it means NULL for every type."""
         return self.plain and self.text is not None and self.text.lower() in ("", "~", "null")
 
-    def described(self) -> str:
+    def describe_value(self) -> str:
         """The value for a message."""
         return repr(self.text) if self.text is not None else "a list" if self.entries is None else "a mapping"
 
@@ -177,7 +177,7 @@ class ViewTest:
 
 def read_tests(path: Path) -> tuple[ViewTest, ...]:
     """The tests of a file, in order. Raises ViewTestError with the place; MissingExtraError without a YAML library."""
-    return _Reading(path).tests()
+    return _Reading(path).read_tests()
 
 
 class _Reading:
@@ -186,7 +186,7 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def tests(self) -> tuple[ViewTest, ...]:
+    def read_tests(self) -> tuple[ViewTest, ...]:
         try:
             root = yaml.compose(text_of(self._path), Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as err:
@@ -197,7 +197,7 @@ class _Reading:
             raise ViewTestError(self._start, f"an error of syntax ({err})", "valid YAML") from err
         if root is None:
             raise ViewTestError(self._start, "no test", "a list of tests, each with name, view, rows and expect")
-        tests = tuple(self._test(item) for item in self._items(self._value(root), "a list of tests"))
+        tests = tuple(self._read_test(item) for item in self._list_items(self._read_value(root), "a list of tests"))
         seen: set[str] = set()
         for test in tests:
             if test.name in seen:
@@ -211,75 +211,77 @@ class _Reading:
 
     # --- values -------------------------------------------------------------------------------------------------------
 
-    def _value(self, node: yaml.Node) -> WrittenValue:
+    def _read_value(self, node: yaml.Node) -> WrittenValue:
         place = FilePlace(str(self._path), node.start_mark.line + 1, node.start_mark.column + 1)
         match node:
             case yaml.ScalarNode():
                 return WrittenValue(place, node.value, plain=node.style is None, is_binary=node.tag == f"{_TAG}binary")
             case yaml.SequenceNode():
-                return WrittenValue(place, items=tuple(map(self._value, node.value)))
+                return WrittenValue(place, items=tuple(map(self._read_value, node.value)))
             case _:
-                return WrittenValue(place, entries=tuple(self._pairs(node)))
+                return WrittenValue(place, entries=tuple(self._mapping_entries(node)))
 
-    def _pairs(self, node: yaml.Node) -> Iterator[tuple[WrittenValue, WrittenValue]]:
+    def _mapping_entries(self, node: yaml.Node) -> Iterator[tuple[WrittenValue, WrittenValue]]:
         """The entries of a mapping, with those of `<<` first unless the mapping itself has their key."""
         merged = [v for k, v in node.value if k.tag == f"{_TAG}merge"]
-        own = [(self._value(k), self._value(v)) for k, v in node.value if k.tag != f"{_TAG}merge"]
+        own = [(self._read_value(k), self._read_value(v)) for k, v in node.value if k.tag != f"{_TAG}merge"]
         names = {key.text for key, _ in own}
         for value in merged:
             for base in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                for key, entry in self._pairs(base):
+                for key, entry in self._mapping_entries(base):
                     if key.text not in names:
                         names.add(key.text)
                         yield key, entry
         yield from own
 
-    def _items(self, value: WrittenValue, expected: str) -> tuple[WrittenValue, ...]:
+    def _list_items(self, value: WrittenValue, expected: str) -> tuple[WrittenValue, ...]:
         if value.items is None:
-            raise ViewTestError(value.place, value.described(), expected)
+            raise ViewTestError(value.place, value.describe_value(), expected)
         return value.items
 
-    def _entries(self, value: WrittenValue, expected: str) -> dict[str, tuple[FilePlace, WrittenValue]]:
+    def _unique_entries(self, value: WrittenValue, expected: str) -> dict[str, tuple[FilePlace, WrittenValue]]:
         """A mapping with texts as keys, which are unique."""
         if value.is_null:
             return {}
         if value.entries is None:
-            raise ViewTestError(value.place, value.described(), expected)
+            raise ViewTestError(value.place, value.describe_value(), expected)
         found: dict[str, tuple[FilePlace, WrittenValue]] = {}
         for key, entry in value.entries:
             if key.text is None:
-                raise ViewTestError(key.place, f"{key.described()} as a key", "a text")
+                raise ViewTestError(key.place, f"{key.describe_value()} as a key", "a text")
             if key.text in found:
                 raise ViewTestError(key.place, f"the key {key.text!r} twice", "each key once")
             found[key.text] = (key.place, entry)
         return found
 
-    def _keys(
+    def _known_entries(
         self, value: WrittenValue, expected: str, known: tuple[str, ...]
     ) -> dict[str, tuple[FilePlace, WrittenValue]]:
-        found = self._entries(value, expected)
+        found = self._unique_entries(value, expected)
         for key, (place, _) in found.items():
             if key not in known:
                 raise ViewTestError(place, f"the key {key!r}", f"one of {', '.join(known)}", did_you_mean(key, known))
         return found
 
-    def _text(self, value: WrittenValue, expected: str) -> str:
+    def _read_text(self, value: WrittenValue, expected: str) -> str:
         if value.text is None or not value.text.strip():
-            raise ViewTestError(value.place, value.described(), expected)
+            raise ViewTestError(value.place, value.describe_value(), expected)
         return value.text
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _test(self, value: WrittenValue) -> ViewTest:
-        found = self._keys(value, "a test: a mapping with name, view, rows and expect", _TEST_KEYS)
+    def _read_test(self, value: WrittenValue) -> ViewTest:
+        found = self._known_entries(value, "a test: a mapping with name, view, rows and expect", _TEST_KEYS)
         for key in ("name", "view"):
             if key not in found:
                 raise ViewTestError(value.place, f"a test without {key!r}", f"{key}: …")
-        steps = [self._step(value.place, {("insert" if k == "rows" else k): v for k, v in found.items()})]
+        steps = [self._read_step(value.place, {("insert" if k == "rows" else k): v for k, v in found.items()})]
         if "steps" in found:
-            items = self._items(found["steps"][1], "a list of steps")
+            items = self._list_items(found["steps"][1], "a list of steps")
             steps += [
-                self._step(item.place, self._keys(item, "a step: a mapping with insert, expect, …", _STEP_KEYS))
+                self._read_step(
+                    item.place, self._known_entries(item, "a step: a mapping with insert, expect, …", _STEP_KEYS)
+                )
                 for item in items
             ]
         if all(step.expect is None and step.changes is None for step in steps):
@@ -288,68 +290,70 @@ class _Reading:
         return ViewTest(
             value.place,
             self._path,
-            self._text(found["name"][1], "the name of the test"),
-            self._text(view, "the name of a view").lower(),
+            self._read_text(found["name"][1], "the name of the test"),
+            self._read_text(view, "the name of a view").lower(),
             view.place,
             tuple(steps),
         )
 
-    def _step(self, place: FilePlace, found: Mapping[str, tuple[FilePlace, WrittenValue]]) -> ViewStep:
-        def of(key: str) -> WrittenValue | None:
+    def _read_step(self, place: FilePlace, found: Mapping[str, tuple[FilePlace, WrittenValue]]) -> ViewStep:
+        def value_of(key: str) -> WrittenValue | None:
             return found[key][1] if key in found else None
 
-        expect, changes = of("expect"), of("changes")
+        expect, changes = value_of("expect"), value_of("changes")
         return ViewStep(
             place,
-            self._named(of("insert"), self._rows),
-            self._named(of("update"), self._rewrites),
-            self._named(of("delete"), self._rows),
-            self._named(of("files"), self._files),
-            of("now"),
-            None if expect is None else self._rows(expect),
-            None if changes is None else self._changes(changes),
+            self._read_named(value_of("insert"), self._read_rows),
+            self._read_named(value_of("update"), self._read_rewrites),
+            self._read_named(value_of("delete"), self._read_rows),
+            self._read_named(value_of("files"), self._read_files),
+            value_of("now"),
+            None if expect is None else self._read_rows(expect),
+            None if changes is None else self._read_changes(changes),
         )
 
-    def _named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> Named[T]:
-        entries = {} if value is None else self._entries(value, "a mapping from relations to rows")
+    def _read_named(self, value: WrittenValue | None, read: Callable[[WrittenValue], T]) -> Named[T]:
+        entries = {} if value is None else self._unique_entries(value, "a mapping from relations to rows")
         things = {name.lower(): read(entry) for name, (_, entry) in entries.items()}
         return Named(things, {name.lower(): place for name, (place, _) in entries.items()})
 
-    def _rows(self, value: WrittenValue) -> tuple[WrittenRow, ...]:
+    def _read_rows(self, value: WrittenValue) -> tuple[WrittenRow, ...]:
         if value.is_null:
             return ()
-        return tuple(self._row(item) for item in self._items(value, "a list of rows, [] for none"))
+        return tuple(self._read_row(item) for item in self._list_items(value, "a list of rows, [] for none"))
 
-    def _row(self, value: WrittenValue) -> WrittenRow:
-        found = self._entries(value, "a row: a mapping from columns to values")
+    def _read_row(self, value: WrittenValue) -> WrittenRow:
+        found = self._unique_entries(value, "a row: a mapping from columns to values")
         return WrittenRow(value.place, {k: v for k, (_, v) in found.items()}, {k: p for k, (p, _) in found.items()})
 
-    def _rewrites(self, value: WrittenValue) -> tuple[Rewrite, ...]:
-        return tuple(self._rewrite(item) for item in self._items(value, "a list of updates: {where: {…}, set: {…}}"))
+    def _read_rewrites(self, value: WrittenValue) -> tuple[Rewrite, ...]:
+        return tuple(
+            self._read_rewrite(item) for item in self._list_items(value, "a list of updates: {where: {…}, set: {…}}")
+        )
 
-    def _rewrite(self, value: WrittenValue) -> Rewrite:
-        found = self._keys(value, "an update: {where: {…}, set: {…}}", ("where", "set"))
+    def _read_rewrite(self, value: WrittenValue) -> Rewrite:
+        found = self._known_entries(value, "an update: {where: {…}, set: {…}}", ("where", "set"))
         for key in ("where", "set"):
             if key not in found:
                 raise ViewTestError(value.place, f"an update without {key!r}", "{where: {…}, set: {…}}")
-        return Rewrite(self._row(found["where"][1]), self._row(found["set"][1]))
+        return Rewrite(self._read_row(found["where"][1]), self._read_row(found["set"][1]))
 
-    def _files(self, value: WrittenValue) -> tuple[WrittenFile, ...]:
+    def _read_files(self, value: WrittenValue) -> tuple[WrittenFile, ...]:
         if value.entries is None:
-            paths = self._items(value, "a list of paths, or a mapping from file names to contents")
-            texts = [(p.place, self._text(p, "the path of a file")) for p in paths]
+            paths = self._list_items(value, "a list of paths, or a mapping from file names to contents")
+            texts = [(p.place, self._read_text(p, "the path of a file")) for p in paths]
             return tuple(WrittenFile(place, Path(text).name, path=text) for place, text in texts)
-        found = self._entries(value, "a mapping from file names to contents")
+        found = self._unique_entries(value, "a mapping from file names to contents")
         files = []
         for name, (place, content) in found.items():
             if Path(name).name != name or name.startswith((".", "_")):
                 raise ViewTestError(place, repr(name), "a file name without a folder, . or _ at its start")
             if content.text is None:
-                raise ViewTestError(content.place, content.described(), "the content of the file as a text")
+                raise ViewTestError(content.place, content.describe_value(), "the content of the file as a text")
             files.append(WrittenFile(place, name, content.text))
         return tuple(files)
 
-    def _changes(self, value: WrittenValue) -> WrittenChanges:
-        found = self._keys(value, "changes: {delete: [rows], insert: [rows]}", ("delete", "insert"))
-        rows = {key: self._rows(entry) for key, (_, entry) in found.items()}
+    def _read_changes(self, value: WrittenValue) -> WrittenChanges:
+        found = self._known_entries(value, "changes: {delete: [rows], insert: [rows]}", ("delete", "insert"))
+        rows = {key: self._read_rows(entry) for key, (_, entry) in found.items()}
         return WrittenChanges(rows.get("delete", ()), rows.get("insert", ()))

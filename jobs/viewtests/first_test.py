@@ -20,25 +20,25 @@ ColumnOf = tuple[str, int]  # a relation, and the index of its column
 def columns_read(plan: Plan) -> dict[str, set[int]]:
     """The columns that a view reads of each relation, by index. In the order of the relations in its SELECT."""
     found: dict[str, set[int]] = {}
-    for scan in _scans(plan):
+    for scan in _scans_of(plan):
         found.setdefault(scan.relation, set()).update(scan.columns)
     return found
 
 
-def sampled(plan: Plan, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def sample_rows(plan: Plan, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
     """A few rows of each relation that meet in the view's joins.
 
     Args:
         rows: of each relation that the plan reads, with all its columns.
     """
     links: list[tuple[ColumnOf, ColumnOf]] = []
-    _origins(plan, links)
+    _column_origins(plan, links)
     order = sorted(columns_read(plan), key=lambda name: -len(rows[name]))
     chosen: dict[str, list[Row]] = {}
     while len(chosen) < len(order):
-        linked = [name for name in order if name not in chosen and _keys(name, links, chosen)]
+        linked = [name for name in order if name not in chosen and _chosen_keys(name, links, chosen)]
         name = linked[0] if linked else next(name for name in order if name not in chosen)
-        keys = _keys(name, links, chosen)
+        keys = _chosen_keys(name, links, chosen)
         fitting = [row for row in rows[name] if all(row[column] in values for column, values in keys)]
         chosen[name] = fitting[:_MOST_JOINED] if fitting and keys else list(rows[name][:ROWS])
     return chosen
@@ -64,15 +64,15 @@ def first_test_text(
         f"  view: {view}",
     ]
     if now is not None:
-        lines.append(f"  now: {_written(now, time_zone)}")
+        lines.append(f"  now: {_value_text(now, time_zone)}")
     lines.append("  rows:")
     for name, (columns, given) in rows.items():
         lines.append(f"    {name}:" if given else f"    {name}: []")
-        lines += (f"      - {_row(columns, row, time_zone, nulls=False)}" for row in given)
+        lines += (f"      - {_row_text(columns, row, time_zone, nulls=False)}" for row in given)
     if expected is not None:
         columns, given = expected
         lines.append("  expect:" if given else "  expect: []")
-        lines += (f"    - {_row(columns, row, time_zone, nulls=True)}" for row in given)
+        lines += (f"    - {_row_text(columns, row, time_zone, nulls=True)}" for row in given)
     else:
         lines.append("  expect: []")
     return "\n".join(lines) + "\n"
@@ -81,19 +81,19 @@ def first_test_text(
 # --- joins ------------------------------------------------------------------------------------------------------------
 
 
-def _scans(plan: Plan) -> Iterator[Scan]:
+def _scans_of(plan: Plan) -> Iterator[Scan]:
     if isinstance(plan, Scan):
         yield plan
     for below in plan.inputs:
-        yield from _scans(below)
+        yield from _scans_of(below)
 
 
-def _origins(plan: Plan, links: list[tuple[ColumnOf, ColumnOf]]) -> list[ColumnOf | None]:
+def _column_origins(plan: Plan, links: list[tuple[ColumnOf, ColumnOf]]) -> list[ColumnOf | None]:
     """The relation's column in each column of a plan, if it is unchanged.
 
     `links` receives the pairs of columns that joins compare.
     """
-    below = [_origins(part, links) for part in plan.inputs]
+    below = [_column_origins(part, links) for part in plan.inputs]
     found: list[ColumnOf | None]
     match plan:
         case Scan():
@@ -115,7 +115,7 @@ def _origins(plan: Plan, links: list[tuple[ColumnOf, ColumnOf]]) -> list[ColumnO
     return (found + [None] * width)[:width]
 
 
-def _keys(
+def _chosen_keys(
     name: str, links: Sequence[tuple[ColumnOf, ColumnOf]], chosen: Mapping[str, Sequence[Row]]
 ) -> list[tuple[int, list[Any]]]:
     """The columns of a relation that joins compare with chosen rows, with the values of these rows."""
@@ -129,38 +129,38 @@ def _keys(
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
 
-def _row(columns: Sequence[str], row: Row, zone: str, *, nulls: bool) -> str:
+def _row_text(columns: Sequence[str], row: Row, zone: str, *, nulls: bool) -> str:
     """A row as a mapping on one line. `nulls`: also columns with NULL."""
     pairs = [
-        f"{_written(name, zone)}: {_written(value, zone)}"
+        f"{_value_text(name, zone)}: {_value_text(value, zone)}"
         for name, value in zip(columns, row, strict=True)
         if nulls or value is not None
     ]
     return "{" + ", ".join(pairs) + "}"
 
 
-def _written(value: Any, zone: str) -> str:
+def _value_text(value: Any, zone: str) -> str:
     """A value as YAML that is read as the same value of its column's type."""
     match value:
         case None:
             return "null"
         case str():
             bare = _BARE.fullmatch(value) and value.lower() != "null"
-            return value if bare else '"' + _escaped(value) + '"'
+            return value if bare else '"' + _escape_text(value) + '"'
         case datetime() if value.tzinfo is not None:
             local = value.astimezone(tzinfo_of(zone))
             return str(local.replace(tzinfo=None)) if is_utc(zone) else str(local)
         case list() if value and all(isinstance(entry, tuple) for entry in value):  # a map
-            return "{" + ", ".join(f"{_written(k, zone)}: {_written(v, zone)}" for k, v in value) + "}"
+            return "{" + ", ".join(f"{_value_text(k, zone)}: {_value_text(v, zone)}" for k, v in value) + "}"
         case list():
-            return "[" + ", ".join(_written(item, zone) for item in value) + "]"
+            return "[" + ", ".join(_value_text(item, zone) for item in value) + "]"
         case dict():
-            return "{" + ", ".join(f"{_written(k, zone)}: {_written(v, zone)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{_value_text(k, zone)}: {_value_text(v, zone)}" for k, v in value.items()) + "}"
         case _:
             return text_of_value(value, zone)
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """The text inside double quotes of YAML."""
     signs = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return "".join(signs.get(c) or (c if c.isprintable() else f"\\U{ord(c):08X}") for c in text)

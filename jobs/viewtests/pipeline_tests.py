@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tussock import __version__
 from tussock.jobs.barriers.barrier import time_zones
-from tussock.jobs.catalog.definition import created_by, find, follows_moment, source_of
+from tussock.jobs.catalog.definition import created_by, find_relation, follows_moment, source_of
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner
 from tussock.jobs.logical.statements import CreateView
@@ -22,15 +22,15 @@ from tussock.jobs.operations.store import PipelineStore, open_pipeline
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.user_files import write_text, writing
+from tussock.jobs.settings.user_files import errors_of_writing, write_text
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.viewtests.bound import BoundFiles
 from tussock.jobs.viewtests.comparison import Row
 from tussock.jobs.viewtests.document import ViewTest, read_tests
-from tussock.jobs.viewtests.first_test import columns_read, first_test_text, sampled
-from tussock.jobs.viewtests.stand_in import columns_of_input, over_stand_ins, reachable
+from tussock.jobs.viewtests.first_test import columns_read, first_test_text, sample_rows
+from tussock.jobs.viewtests.stand_in import columns_of_input, over_stand_ins, reachable_columns
 from tussock.jobs.viewtests.trial import Trial, rows_of_view, try_test
 from tussock.jobs.viewtests.values import plain_rows
 from tussock.statestore.errors import InputError
@@ -125,20 +125,20 @@ class ViewTests:
         if self._catalog is None:
             there = replace(self.pipeline, sql=tuple(path for path in self.pipeline.sql if path.exists()))
             kept = self.pipeline.folder.parent.parent / ".tussock" / self.pipeline.name / "tests.json"
-            self._catalog = BoundFiles(self.pipeline.time_zone, __version__, kept, self._started).catalog(
-                there.scripts()
+            self._catalog = BoundFiles(self.pipeline.time_zone, __version__, kept, self._started).bind_catalog(
+                there.read_scripts()
             )
         return self._catalog
 
     @property
     def time_zone(self) -> RuledZone:
         """The pipeline's time zone, by the rules of the Java that bound the files."""
-        return self.catalog.zone(self.pipeline.time_zone)
+        return self.catalog.resolve_zone(self.pipeline.time_zone)
 
     @property
     def views(self) -> tuple[str, ...]:
         """The materialized views, in the order of the files."""
-        return tuple(r.name for r in self.catalog.live() if r.kind is RelationKind.VIEW and not r.internal)
+        return tuple(r.name for r in self.catalog.live_relations() if r.kind is RelationKind.VIEW and not r.is_internal)
 
     def run(self, test: ViewTest) -> Trial:
         """Run one test. Raises InputError branches if the pipeline's files cannot be bound."""
@@ -150,7 +150,7 @@ class ViewTests:
         Raises: UnknownRelationError, ViewTestThereError; errors of the store and of the files. Cost: reads up to
             10,000 rows of each input, by Spark if the format needs it.
         """
-        relation = find(self.catalog, view, RelationKind.VIEW)
+        relation = find_relation(self.catalog, view, RelationKind.VIEW)
         path = self.pipeline.folder / FOLDER / f"{relation.name}.yaml"
         if path.exists():
             raise ViewTestThereError(str(path))
@@ -159,8 +159,8 @@ class ViewTests:
         at = open_pipeline(self.pipeline)
         plan = over_stand_ins(statement.plan, self.catalog)
         read = columns_read(plan)
-        inputs = {name: find(self.catalog, name) for name in read}
-        rows = sampled(plan, {name: self._rows_now(at, name) for name in inputs})
+        inputs = {name: find_relation(self.catalog, name) for name in read}
+        rows = sample_rows(plan, {name: self._rows_now(at, name) for name in inputs})
         given = {
             name: (
                 [columns_of_input(inputs[name])[i][0] for i in sorted(read[name])],
@@ -170,9 +170,9 @@ class ViewTests:
         }
         now = None
         if follows_moment(relation):
-            now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at.meta.latest().moment)
+            now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at.meta.read_latest().moment)
         zone = self.time_zone
-        with writing(path):
+        with errors_of_writing(path):
             path.parent.mkdir(exist_ok=True)
         write_text(path, first_test_text(relation.name, now, given, None, zone))
         try:
@@ -206,8 +206,8 @@ class ViewTests:
 
     def _rows_now(self, at: PipelineStore, name: str) -> list[Row]:
         """Up to 10,000 rows of a relation as published."""
-        version = at.meta.latest()
-        relation = find(version.catalog, name)
+        version = at.meta.read_latest()
+        relation = find_relation(version.catalog, name)
         if source_of(relation) is not None:
             return self._taken_rows(at, relation)
         with StoredRows(at.meta).reader(name) as batches:
@@ -216,23 +216,23 @@ class ViewTests:
 
     def _taken_rows(self, at: PipelineStore, relation: Relation) -> list[Row]:
         """Up to 10,000 rows of the files that a source has taken."""
-        version, source = at.meta.latest(), source_of(relation)
+        version, source = at.meta.read_latest(), source_of(relation)
         assert source is not None
-        reader, hidden = reader_of(source), reachable(relation)
+        reader, hidden = reader_of(source), reachable_columns(relation)
         document = reader.taken_document(open_table(at.meta.objects, version, relation.state_tables[0]))
         if document is None:
             return []
-        located = reader.located(source, document, Keeper(at.meta.objects, version.epoch))
+        located = reader.locate_input(source, document, Keeper(at.meta.objects, version.epoch))
         engine = reader.engine
         divided = (
             None if engine is None else engine.divide(source, located, {}, 1, time_zones(at.meta, version.catalog))
         )
         if engine is None or divided is None or divided.rest is not None:
-            from tussock.jobs.spark.collected import collected
+            from tussock.jobs.spark.collected import collect_rows
             from tussock.jobs.spark.session import sql_session
 
             session = sql_session(self._started(), store_zone(at.meta))
-            return plain_rows(collected(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
+            return plain_rows(collect_rows(reader.by_spark(session, source, located, hidden).limit(_MOST_READ)))
 
         def rows() -> Iterator[Row]:
             columns = range(len(source.fields))

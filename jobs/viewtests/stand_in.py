@@ -21,11 +21,11 @@ from tussock.statestore.meta.catalog import Catalog, Relation
 
 def columns_of_input(relation: Relation) -> list[tuple[str, str]]:
     """Return the columns, with their types, of the rows that a test may give for a relation."""
-    hidden = ((c.column, c.type) for c in reachable(relation))
+    hidden = ((c.column, c.type) for c in reachable_columns(relation))
     return [*((column.name, column.type) for column in relation.columns), *hidden]
 
 
-def reachable(relation: Relation) -> tuple[HiddenColumn, ...]:
+def reachable_columns(relation: Relation) -> tuple[HiddenColumn, ...]:
     """The hidden columns of a relation that SQL can name."""
     hidden = hidden_of(relation)
     names = hidden_names(hidden, [column.name for column in relation.columns])
@@ -38,12 +38,12 @@ def over_stand_ins(plan: Plan, catalog: Catalog, files: Collection[str] = ()) ->
     Args:
         files: the sources that are read from files and have no stand-in.
     """
-    there = (r for r in catalog.live() if r.name not in files)
-    places = {r.name: {c: len(r.columns) + n for n, c in enumerate(reachable(r))} for r in there}
-    return _moved(plan, places)
+    there = (r for r in catalog.live_relations() if r.name not in files)
+    places = {r.name: {c: len(r.columns) + n for n, c in enumerate(reachable_columns(r))} for r in there}
+    return _move_columns(plan, places)
 
 
-def _moved(plan: Plan, places: Mapping[str, Mapping[HiddenColumn, int]]) -> Plan:
+def _move_columns(plan: Plan, places: Mapping[str, Mapping[HiddenColumn, int]]) -> Plan:
     if isinstance(plan, Scan):
         if (at := places.get(plan.relation)) is None or not any(map(is_hidden, plan.columns)):
             return plan
@@ -53,15 +53,17 @@ def _moved(plan: Plan, places: Mapping[str, Mapping[HiddenColumn, int]]) -> Plan
     for name in plan.__struct_fields__:
         value = getattr(plan, name)
         if name in ("input", "left", "right"):
-            changed[name] = _moved(value, places)
+            changed[name] = _move_columns(value, places)
         elif name == "inputs":
-            changed[name] = tuple(_moved(below, places) for below in value)
+            changed[name] = tuple(_move_columns(below, places) for below in value)
     return msgspec.structs.replace(plan, **changed) if changed else plan
 
 
 def flat_test(test: ViewTest, catalog: Catalog) -> ViewTest:
     """Return the test, in which each row of a source has a column for each field of `_metadata` that it gives."""
-    sources = {r.name for r in catalog.live() if any(c.column.startswith(METADATA) for c in reachable(r))}
+    sources = {
+        r.name for r in catalog.live_relations() if any(c.column.startswith(METADATA) for c in reachable_columns(r))
+    }
     steps = []
     for step in test.steps:
         insert = {n: tuple(map(_flat_row, rows)) if n in sources else rows for n, rows in step.insert.items()}

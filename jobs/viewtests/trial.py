@@ -21,11 +21,11 @@ import pyarrow.types as pt
 
 from tussock.jobs.barriers.moment import Wish, micros_of
 from tussock.jobs.barriers.source_holds import require_not_held
-from tussock.jobs.catalog.definition import created_by, find, follows_moment
+from tussock.jobs.catalog.definition import created_by, find_relation, follows_moment
 from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
@@ -40,7 +40,7 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.process import create_store, open_meta
-from tussock.jobs.sources.files import ON_CHANGE, FileSource, retains
+from tussock.jobs.sources.files import ON_CHANGE, FileSource, retains_files
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.jobs.statements.insert import rows_for_table
 from tussock.jobs.statements.statement_writer import StatementWriter
@@ -96,7 +96,7 @@ def try_test(
     start = time.perf_counter()
     try:
         with TemporaryFolder("test") as folder:
-            failures = _Running(test, catalog, time_zone, runner, Path(folder)).failures()
+            failures = _Running(test, catalog, time_zone, runner, Path(folder)).find_failures()
     except TussockError as err:
         text = "\n  ".join([str(err), *getattr(err, "__notes__", ())])
         return Trial(test, TrialVerdict.ERROR, time.perf_counter() - start, text)
@@ -107,22 +107,22 @@ def try_test(
 def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: RuledZone, runner: LevelRunner) -> list[Row]:
     """The rows of the tested view after all steps, also if the test expects others. Raises InputError branches."""
     with TemporaryFolder("test") as folder:
-        *_, (_, _, _, after) = _Running(test, catalog, time_zone, runner, Path(folder)).run()
+        *_, (_, _, _, after) = _Running(test, catalog, time_zone, runner, Path(folder)).run_steps()
         return after
 
 
 def inputs_of(catalog: Catalog, view: str) -> tuple[Relation, ...]:
     """The tables, sources and views that a view reads directly, also through plain views."""
-    by_id = {relation.id: relation for relation in catalog.live()}
+    by_id = {relation.id: relation for relation in catalog.live_relations()}
     found: dict[int, Relation] = {}
-    pending = [find(catalog, view)]
+    pending = [find_relation(catalog, view)]
     while pending:
         for relation in (by_id[i] for i in pending.pop().depends_on if i in by_id):
             if relation.kind is RelationKind.PLAIN_VIEW:
                 pending.append(relation)
             elif relation.kind is not RelationKind.FUNCTION:
                 found[relation.id] = relation
-    return tuple(r for r in catalog.live() if r.id in found)
+    return tuple(r for r in catalog.live_relations() if r.id in found)
 
 
 @dataclass(slots=True)
@@ -140,44 +140,44 @@ class _Running:
 
     def __post_init__(self) -> None:
         self.test = flat_test(self.test, self.catalog)
-        statements = (*map(RecordZone, self.catalog.zones), *self._statements())
+        statements = (*map(RecordZone, self.catalog.zones), *self._make_statements())
         self._check_values()
         zone = name_of(self.time_zone)
         create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=zone)
         self.meta = open_meta(str(self.folder / "store"))
         self._pending = PendingCatalog(self.meta)
         self.stored, self._writer = StoredRows(self.meta, self._pending), StatementWriter(self.meta)
-        self._writer.logged(Transaction(statements))
+        self._writer.log_statement(Transaction(statements))
 
-    def failures(self) -> list[str]:
+    def find_failures(self) -> list[str]:
         """The differences of all steps up to the first step with a difference."""
-        for number, step, before, after in self.run():
+        for number, step, before, after in self.run_steps():
             found = [
-                f"{_step_name(number, step)}, {differ.what}:\n{_indented(differ.text(self.time_zone))}"
-                for differ in self._differences(step, before, after)
+                f"{_step_name(number, step)}, {differ.what}:\n{_indent_text(differ.to_text(self.time_zone))}"
+                for differ in self._find_differences(step, before, after)
             ]
             if found:
                 return found
         return []
 
-    def run(self) -> "Iterator[tuple[int, ViewStep, list[Row], list[Row]]]":
+    def run_steps(self) -> "Iterator[tuple[int, ViewStep, list[Row], list[Row]]]":
         """Run the steps. Yields each with its number, and all rows of the view before and after it."""
         before: list[Row] = []
         for number, step in enumerate(self.test.steps):
-            self._take(step)
+            self._run_step(step)
             after = plain_rows(self.stored.read(self.test.view))
             yield number, step, before, after
             before = after
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
-    def _statements(self) -> "Iterator[Single]":
+    def _make_statements(self) -> "Iterator[Single]":
         """The statements that create the view and the relations that it reads, in order."""
-        view = self._tested()
+        view = self._tested_view()
         given = {name: place for step in self.test.steps for name, place in step.relations.items()}
         files = {name for step in self.test.steps for name in step.files}
-        by_id = {relation.id: relation for relation in self.catalog.live()}
-        wanted: dict[int, Single | None] = {view.id: self._definition(view, files)}
+        by_id = {relation.id: relation for relation in self.catalog.live_relations()}
+        wanted: dict[int, Single | None] = {view.id: self._make_definition(view, files)}
         pending = [view]
         while pending:
             for relation in (by_id[i] for i in pending.pop().depends_on if i in by_id):
@@ -190,22 +190,22 @@ class _Running:
                 if relation.name in given or relation.kind in (RelationKind.SOURCE, RelationKind.TABLE):
                     wanted[relation.id] = self._stand_in(relation, given.get(relation.name), relation.name in files)
                 else:
-                    wanted[relation.id] = self._definition(relation, files)
+                    wanted[relation.id] = self._make_definition(relation, files)
                     pending.append(relation)
         self._require_read(view, given, {by_id[i].name for i in wanted})
-        for relation in self.catalog.live():
+        for relation in self.catalog.live_relations():
             if (statement := wanted.get(relation.id)) is not None:
                 yield statement
 
-    def _definition(self, relation: Relation, files: Collection[str]) -> Single:
+    def _make_definition(self, relation: Relation, files: Collection[str]) -> Single:
         """The statement of a view that the test computes. `files`: the sources that stay sources."""
         statement = created_by(relation)
         if not isinstance(statement, CreateView):
             return statement
         return msgspec.structs.replace(statement, plan=over_stand_ins(statement.plan, self.catalog, files))
 
-    def _tested(self) -> Relation:
-        views = {r.name: r for r in self.catalog.live() if r.kind is RelationKind.VIEW and not r.internal}
+    def _tested_view(self) -> Relation:
+        views = {r.name: r for r in self.catalog.live_relations() if r.kind is RelationKind.VIEW and not r.is_internal}
         if (found := views.get(self.test.view)) is None:
             raise ViewTestError(
                 self.test.view_place,
@@ -222,14 +222,14 @@ class _Running:
         return found
 
     def _reads_now(self, view: Relation) -> bool:
-        by_id = {relation.id: relation for relation in self.catalog.live()}
+        by_id = {relation.id: relation for relation in self.catalog.live_relations()}
         return follows_moment(view) or any(self._reads_now(by_id[i]) for i in view.depends_on if i in by_id)
 
     def _require_read(self, view: Relation, given: "dict[str, FilePlace]", read: set[str]) -> None:
         """Raises ViewTestError for rows of a relation that the view does not read."""
         for name, place in given.items():
             if name not in read - {view.name}:
-                known = [r.name for r in self.catalog.live() if r.name in read and r.id != view.id]
+                known = [r.name for r in self.catalog.live_relations() if r.name in read and r.id != view.id]
                 raise ViewTestError(
                     place,
                     f"rows for {name!r}, which {view.name} does not read",
@@ -239,15 +239,15 @@ class _Running:
 
     def _check_values(self) -> None:
         """Raises ViewTestError for an unknown column or a bad value in any step, before the first one runs."""
-        view = _columns(self._tested())
+        view = _columns_of(self._tested_view())
         for step in self.test.steps:
             for part in (step.insert, step.delete):
                 for name, rows in part.items():
-                    typed_rows(rows, columns_of_input(find(self.catalog, name)), self.time_zone)
+                    typed_rows(rows, columns_of_input(find_relation(self.catalog, name)), self.time_zone)
             for name, rewrites in step.update.items():
                 for rewrite in rewrites:
                     for row in (rewrite.where, rewrite.put):
-                        typed_rows([row], columns_of_input(find(self.catalog, name)), self.time_zone)
+                        typed_rows([row], columns_of_input(find_relation(self.catalog, name)), self.time_zone)
             changes = () if step.changes is None else (step.changes.deleted, step.changes.inserted)
             for rows in (() if step.expect is None else step.expect, *changes):
                 typed_rows(rows, view, self.time_zone)
@@ -256,7 +256,7 @@ class _Running:
         """The statement of a relation whose rows the test contains."""
         statement = created_by(relation)
         if files:
-            return self._source(relation, statement, place or self.test.place)
+            return self._make_source(relation, statement, place or self.test.place)
         match statement:
             case CreateTable():
                 return msgspec.structs.replace(statement, name=relation.name)
@@ -273,7 +273,7 @@ class _Running:
                     "rows for the relations that it reads: its query is a part of each view that uses it",
                 )
 
-    def _source(self, relation: Relation, statement: Single, place: "FilePlace") -> CreateSource:
+    def _make_source(self, relation: Relation, statement: Single, place: "FilePlace") -> CreateSource:
         """The source with its files in the folder of the test."""
         if any(relation.name in part for step in self.test.steps for part in (step.insert, step.update, step.delete)):
             raise ViewTestError(place, f"both files and rows for {relation.name!r}", "either of them")
@@ -284,47 +284,47 @@ class _Running:
         folder = self.folder / "files" / relation.name
         folder.mkdir(parents=True)
         options = statement.options | {"path": f"{folder}/*"}
-        if retains(statement):
+        if retains_files(statement):
             options[ON_CHANGE] = "restate"  # a step may replace a file of an earlier step
         return msgspec.structs.replace(statement, options=options)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _take(self, step: ViewStep) -> None:
+    def _run_step(self, step: ViewStep) -> None:
         """Log the statements of a step and run its epoch. Deletes and updates find the rows before the step."""
         for name, rows in step.delete.items():
             for row in rows:
-                self._change(name, row, None)
+                self._log_change(name, row, None)
         for name, rewrites in step.update.items():
             for rewrite in rewrites:
-                self._change(name, rewrite.where, rewrite.put)
+                self._log_change(name, rewrite.where, rewrite.put)
         for name, rows in step.insert.items():
-            relation = self._relation(name)
+            relation = self._find_relation(name)
             # One INSERT for consecutive rows with the same columns, because a missing column gets its DEFAULT.
             for _, alike in groupby(rows, lambda row: {column.lower() for column in row.names}):
                 given = list(alike)
-                with _at(given[0].place):
-                    typed = typed_rows(given, _columns(relation), self.time_zone)
+                with _errors_at(given[0].place):
+                    typed = typed_rows(given, _columns_of(relation), self.time_zone)
                     table = rows_for_table(relation, given_rows(typed))
-                self._writer.logged(self._writer.insert(relation.name, table))
+                self._writer.log_statement(self._writer.store_insert(relation.name, table))
         self._put_files(step)
         if step.now is not None:
             moment = micros_of(moment_of_value(step.now, self.time_zone))
             if self._moment is not None and moment < self._moment:
                 raise ViewTestError(
-                    step.now.place, step.now.described(), "a later time than before: now() never goes back"
+                    step.now.place, step.now.describe_value(), "a later time than before: now() never goes back"
                 )
             self._moment = moment
         if (summary := next_epoch(self.runner, self.meta, Wish(None, self._moment))) is not None:
-            require_not_held(publish(self.meta, summary.epoch).catalog)
+            require_not_held(publish_epoch(self.meta, summary.epoch).catalog)
 
-    def _relation(self, name: str) -> Relation:
+    def _find_relation(self, name: str) -> Relation:
         """The relation in the test's store; before its first epoch, as the log creates it."""
-        return find(self._pending.at(self.meta.latest()), name)
+        return find_relation(self._pending.read_catalog(self.meta.read_latest()), name)
 
-    def _change(self, name: str, where: WrittenRow, put: WrittenRow | None) -> None:
+    def _log_change(self, name: str, where: WrittenRow, put: WrittenRow | None) -> None:
         """Log the deletion of the rows that have the values of `where`, or the change of these rows to `put`."""
-        relation = self._relation(name)
+        relation = self._find_relation(name)
         statement = created_by(relation)
         if not isinstance(statement, CreateTable) or statement.append_only:
             raise ViewTestError(
@@ -333,21 +333,21 @@ class _Running:
                 "only `insert`, because the relation is append-only and its views keep no state for deleted rows",
             )
         stored = self._stored_rows(relation)
-        found = _matching(stored, where, _columns(relation), self.time_zone)
+        found = _matching_rows(stored, where, _columns_of(relation), self.time_zone)
         if found.num_rows == 0:
             raise ViewTestError(
                 where.place, "values that no row has", f"the values of a row of {name!r} before this step"
             )
         parts = [(-1, found)] if put is None or statement.key else []
         if put is not None:
-            parts.append((1, _with_values(found, put, _columns(relation), self.time_zone)))
+            parts.append((1, _with_values(found, put, _columns_of(relation), self.time_zone)))
         ops = np.concatenate([np.full(rows.num_rows, op, np.int8) for op, rows in parts])
         changed = pa.concat_tables([rows for _, rows in parts]).add_column(0, OP, pa.array(ops))
-        self._writer.logged(self._writer.change(relation.name, changed))
+        self._writer.log_statement(self._writer.store_change(relation.name, changed))
 
     def _stored_rows(self, relation: Relation) -> pa.Table:
         """The committed rows with all stored columns, so with the hidden row id of a table without a key."""
-        version = self.meta.latest()
+        version = self.meta.read_latest()
         schema = stored_table(relation)
         names = [f"c{i}" for i in range(len(schema.columns))]
         empty = pa.schema([(n, arrow_type(c.type)) for n, c in zip(names, schema.columns, strict=True)]).empty_table()
@@ -371,17 +371,17 @@ class _Running:
 
     # --- expectations -------------------------------------------------------------------------------------------------
 
-    def _differences(self, step: ViewStep, before: Sequence[Row], after: Sequence[Row]) -> Iterator[RowsDiffer]:
+    def _find_differences(self, step: ViewStep, before: Sequence[Row], after: Sequence[Row]) -> Iterator[RowsDiffer]:
         if step.expect is not None:
-            yield from self._compared(f"rows of {self.test.view}", step.expect, after)
+            yield from self._compare_rows(f"rows of {self.test.view}", step.expect, after)
         if step.changes is not None:
             gone, come = net_changes(before, after)
-            yield from self._compared(f"rows deleted from {self.test.view}", step.changes.deleted, gone)
-            yield from self._compared(f"rows inserted into {self.test.view}", step.changes.inserted, come)
+            yield from self._compare_rows(f"rows deleted from {self.test.view}", step.changes.deleted, gone)
+            yield from self._compare_rows(f"rows inserted into {self.test.view}", step.changes.inserted, come)
 
-    def _compared(self, what: str, expected: Sequence[WrittenRow], found: Sequence[Row]) -> Iterator[RowsDiffer]:
+    def _compare_rows(self, what: str, expected: Sequence[WrittenRow], found: Sequence[Row]) -> Iterator[RowsDiffer]:
         """The differences in the columns that the expected rows name; in all columns if there are no expected rows."""
-        columns = _columns(self._relation(self.test.view))
+        columns = _columns_of(self._find_relation(self.test.view))
         wanted = typed_rows(expected, columns, self.time_zone)
         named = named_columns(expected, columns) or columns
         places = [columns.index(column) for column in named]
@@ -392,11 +392,11 @@ class _Running:
             yield RowsDiffer(what, tuple(name for name, _ in named), right, differences)
 
 
-def _columns(relation: Relation) -> list[tuple[str, str]]:
+def _columns_of(relation: Relation) -> list[tuple[str, str]]:
     return [(column.name, column.type) for column in relation.columns]
 
 
-def _matching(stored: pa.Table, where: WrittenRow, columns: Columns, time_zone: str) -> pa.Table:
+def _matching_rows(stored: pa.Table, where: WrittenRow, columns: Columns, time_zone: str) -> pa.Table:
     """The stored rows that have the values of `where`."""
     wanted = typed_rows([where], columns, time_zone)
     places = [columns.index(column) for column in named_columns([where], columns)]
@@ -415,7 +415,7 @@ def _with_values(rows: pa.Table, put: WrittenRow, columns: Columns, time_zone: s
 
 
 @contextmanager
-def _at(place: FilePlace) -> Iterator[None]:
+def _errors_at(place: FilePlace) -> Iterator[None]:
     """Add the place in the file to errors raised inside the block."""
     try:
         yield
@@ -430,5 +430,5 @@ def _step_name(number: int, step: ViewStep) -> str:
     return f"at the start (line {step.place.line})" if number == 0 else f"after step {number} (line {step.place.line})"
 
 
-def _indented(text: str) -> str:
+def _indent_text(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())

@@ -38,7 +38,9 @@ def typed_rows(rows: Sequence[WrittenRow], columns: Columns, time_zone: str) -> 
     named = named_columns(rows, columns)
     arrays, fields = [], []
     for name, kind in named:
-        values = [_value(found, kind, time_zone) if (found := _cell(row, name)) is not None else None for row in rows]
+        values = [
+            _read_value(found, kind, time_zone) if (found := _cell_of(row, name)) is not None else None for row in rows
+        ]
         fields.append(pa.field(name, arrow_type(kind)))
         arrays.append(pa.array(values, fields[-1].type))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields)) if named else _without_columns(len(rows))
@@ -63,14 +65,14 @@ def plain_rows(rows: pa.Table) -> list[tuple[Any, ...]]:
     """Stored rows as tuples of Python values, as users see them."""
     if rows.num_columns == 0:
         return [()] * rows.num_rows
-    return list(zip(*(_pylist(column) for column in given_rows(rows).columns), strict=True))
+    return list(zip(*(_to_pylist(column) for column in given_rows(rows).columns), strict=True))
 
 
 def moment_of_value(written: WrittenValue, time_zone: str) -> datetime:
     """The instant of `now`. Raises ViewTestError."""
-    found = _value(written, "timestamp", time_zone)
+    found = _read_value(written, "timestamp", time_zone)
     if not isinstance(found, datetime):
-        raise ViewTestError(written.place, written.described(), "the value of now(), such as 2026-01-03 12:00:00")
+        raise ViewTestError(written.place, written.describe_value(), "the value of now(), such as 2026-01-03 12:00:00")
     return found
 
 
@@ -109,11 +111,11 @@ def _without_columns(rows: int) -> pa.Table:
     return pa.table({"none": pa.nulls(rows)}).select([])
 
 
-def _cell(row: WrittenRow, column: str) -> WrittenValue | None:
+def _cell_of(row: WrittenRow, column: str) -> WrittenValue | None:
     return next((value for name, value in row.values.items() if name.lower() == column.lower()), None)
 
 
-def _pylist(column: pa.ChunkedArray) -> list[Any]:
+def _to_pylist(column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):  # a date or an instant outside of Python's years
@@ -123,37 +125,40 @@ def _pylist(column: pa.ChunkedArray) -> list[Any]:
 # --- from text --------------------------------------------------------------------------------------------------------
 
 
-def _value(written: WrittenValue, kind: str, time_zone: str) -> Any:
+def _read_value(written: WrittenValue, kind: str, time_zone: str) -> Any:
     """A value of a type as pyarrow accepts it. Raises ViewTestError."""
-    return _of(written, arrow_type(kind), kind, time_zone)
+    return _convert_value(written, arrow_type(kind), kind, time_zone)
 
 
-def _of(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone: str) -> Any:
+def _convert_value(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone: str) -> Any:
     if written.is_null:
         return None
     if arrow == VARIANT:
         raise ViewTestError(written.place, "a value of type variant", "a column of another type: omit this column")
     if pt.is_list(arrow):
         if written.items is None:
-            raise ViewTestError(written.place, written.described(), f"a list of values ({kind})")
-        return [_of(item, arrow.value_type, kind, time_zone) for item in written.items]
+            raise ViewTestError(written.place, written.describe_value(), f"a list of values ({kind})")
+        return [_convert_value(item, arrow.value_type, kind, time_zone) for item in written.items]
     if pt.is_map(arrow):
         if written.entries is None:
-            raise ViewTestError(written.place, written.described(), f"a mapping ({kind})")
+            raise ViewTestError(written.place, written.describe_value(), f"a mapping ({kind})")
         return [
-            (_of(key, arrow.key_type, kind, time_zone), _of(value, arrow.item_type, kind, time_zone))
+            (
+                _convert_value(key, arrow.key_type, kind, time_zone),
+                _convert_value(value, arrow.item_type, kind, time_zone),
+            )
             for key, value in written.entries
         ]
     if pt.is_struct(arrow):
-        return _struct(written, arrow, kind, time_zone)
+        return _read_struct(written, arrow, kind, time_zone)
     if written.text is None:
-        raise ViewTestError(written.place, written.described(), f"one value ({kind})")
-    return _scalar(written, written.text, arrow, kind, time_zone)
+        raise ViewTestError(written.place, written.describe_value(), f"one value ({kind})")
+    return _read_scalar(written, written.text, arrow, kind, time_zone)
 
 
-def _struct(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone: str) -> dict[str, Any]:
+def _read_struct(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone: str) -> dict[str, Any]:
     if written.entries is None:
-        raise ViewTestError(written.place, written.described(), f"a mapping ({kind})")
+        raise ViewTestError(written.place, written.describe_value(), f"a mapping ({kind})")
     names = {field.name.lower(): field for field in arrow}
     found: dict[str, Any] = {}
     for key, value in written.entries:
@@ -163,12 +168,12 @@ def _struct(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone: str
             raise ViewTestError(
                 key.place, f"the field {key.text!r}", f"one of {', '.join(known)}", did_you_mean(name, known)
             )
-        found[names[name].name] = _of(value, names[name].type, kind, time_zone)
+        found[names[name].name] = _convert_value(value, names[name].type, kind, time_zone)
     return found
 
 
-def _scalar(written: WrittenValue, text: str, arrow: pa.DataType, kind: str, time_zone: str) -> Any:
-    read, expected = _reader(written, arrow, time_zone)
+def _read_scalar(written: WrittenValue, text: str, arrow: pa.DataType, kind: str, time_zone: str) -> Any:
+    read, expected = _scalar_reader(written, arrow, time_zone)
     try:
         found = read(text)
         pa.array([found], arrow)  # finds numbers outside of the type
@@ -177,80 +182,84 @@ def _scalar(written: WrittenValue, text: str, arrow: pa.DataType, kind: str, tim
     return found
 
 
-def _reader(written: WrittenValue, arrow: pa.DataType, time_zone: str) -> tuple[Callable[[str], Any], str]:
+def _scalar_reader(written: WrittenValue, arrow: pa.DataType, time_zone: str) -> tuple[Callable[[str], Any], str]:
     """The function that reads a scalar's text, and a description of the texts that it accepts."""
     if pt.is_string(arrow):
         return str, "a text"
     if pt.is_boolean(arrow):
-        return _boolean, "true or false"
+        return _parse_boolean, "true or false"
     if pt.is_integer(arrow):
-        return _integer, "a whole number within the type's range"
+        return _parse_integer, "a whole number within the type's range"
     if pt.is_floating(arrow):
-        return _float, "a number, NaN or Infinity"
+        return _parse_float, "a number, NaN or Infinity"
     if pt.is_decimal(arrow):
         return Decimal, f"a number with at most {arrow.scale} digits after the point and {arrow.precision} in total"
     if pt.is_date(arrow):
         return date.fromisoformat, "a date such as 2026-01-31"
     if pt.is_timestamp(arrow):
         if arrow.tz is None:
-            return _local, "a time without an offset, such as 2026-01-31 08:00:00"
+            return _parse_local, "a time without an offset, such as 2026-01-31 08:00:00"
         zone = tzinfo_of(time_zone)
-        return lambda text: _instant(
+        return lambda text: _parse_instant(
             text, zone
         ), f"a time such as 2026-01-31 08:00:00 (in {name_of(time_zone)}) or …+02:00"
     if pt.is_binary(arrow):
-        return (b64decode, "base64") if written.is_binary else (_hex, "bytes such as 0x1F00, or !!binary with base64")
+        return (
+            (b64decode, "base64")
+            if written.is_binary
+            else (_parse_hex, "bytes such as 0x1F00, or !!binary with base64")
+        )
     if arrow == MONTHS:
-        return _months, "years and months such as 1-06"
+        return _parse_months, "years and months such as 1-06"
     if pt.is_time(arrow):
-        return _time, "a time of day such as 08:00:00"
-    return _span, "days and a time such as 1 02:30:00"
+        return _parse_time, "a time of day such as 08:00:00"
+    return _parse_span, "days and a time such as 1 02:30:00"
 
 
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _bad(text)
+def _parse_boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse_text(text)
 
 
-def _integer(text: str) -> int:
-    return int(text.replace("_", "")) if re.fullmatch(r"[+-]?\d[\d_]*", text) else _bad(text)
+def _parse_integer(text: str) -> int:
+    return int(text.replace("_", "")) if re.fullmatch(r"[+-]?\d[\d_]*", text) else _refuse_text(text)
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     return _FLOATS[text.lower()] if text.lower() in _FLOATS else float(text)
 
 
-def _local(text: str) -> datetime:
+def _parse_local(text: str) -> datetime:
     found = datetime.fromisoformat(text)
-    return found if found.tzinfo is None else _bad(text)
+    return found if found.tzinfo is None else _refuse_text(text)
 
 
-def _instant(text: str, zone: tzinfo) -> datetime:
+def _parse_instant(text: str, zone: tzinfo) -> datetime:
     found = datetime.fromisoformat(text)
     return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)
 
 
-def _hex(text: str) -> bytes:
-    return bytes.fromhex(text[2:]) if text.lower().startswith("0x") else _bad(text)
+def _parse_hex(text: str) -> bytes:
+    return bytes.fromhex(text[2:]) if text.lower().startswith("0x") else _refuse_text(text)
 
 
-def _months(text: str) -> timedelta:
-    found = _MONTHS.fullmatch(text) or _bad(text)
+def _parse_months(text: str) -> timedelta:
+    found = _MONTHS.fullmatch(text) or _refuse_text(text)
     months = int(found[2]) * 12 + int(found[3])
     return timedelta(seconds=-months if found[1] == "-" else months)  # stored as a count, see statestore/types.py
 
 
-def _span(text: str) -> timedelta:
-    found = _SPAN.fullmatch(text) or _bad(text)
+def _parse_span(text: str) -> timedelta:
+    found = _SPAN.fullmatch(text) or _refuse_text(text)
     days, hours, minutes, seconds = (int(found[i]) for i in range(2, 6))
     micros = int((found[6] or "0").ljust(6, "0"))
     span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
     return -span if found[1] == "-" else span
 
 
-def _time(text: str) -> time:
-    found = _TIME.fullmatch(text) or _bad(text)
+def _parse_time(text: str) -> time:
+    found = _TIME.fullmatch(text) or _refuse_text(text)
     return time(int(found[1]), int(found[2]), int(found[3] or 0), int((found[4] or "0").ljust(6, "0")))
 
 
-def _bad(text: str) -> Any:
+def _refuse_text(text: str) -> Any:
     raise ValueError(text)

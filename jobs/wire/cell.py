@@ -63,17 +63,17 @@ class Address(NamedTuple):
     input: int
 
     @classmethod
-    def leaf(cls, fragment: int, input: LeafInput) -> "Address":
+    def of_leaf(cls, fragment: int, input: LeafInput) -> "Address":
         """The input that a leaf fragment starts from."""
         return cls(fragment, input)
 
     @classmethod
-    def exchange(cls, producer: int, exchange: int) -> "Address":
+    def of_exchange(cls, producer: int, exchange: int) -> "Address":
         """A fragment's output in one of its exchanges."""
         return cls(producer, exchange)
 
     @classmethod
-    def sealed(cls, table_id: int) -> "Address":
+    def of_sealed(cls, table_id: int) -> "Address":
         """A MemTable that this epoch sealed."""
         return cls(Mail.SEALED, table_id)
 
@@ -83,7 +83,7 @@ class Address(NamedTuple):
         return cls(Mail.IN_FLIGHT - number, table_id)
 
     @classmethod
-    def answer(cls, mail: Mail) -> "Address":
+    def of_answer(cls, mail: Mail) -> "Address":
         """A unit's answer to the driver. All units know a failure with this address."""
         return cls(mail, 0)
 
@@ -103,7 +103,7 @@ class Route:
     gathers: bool  # true for the last level if units flush: sealed MemTables end here
 
     @classmethod
-    def of(cls, schedule: Schedule, level: int, in_flight: int, flushes: bool) -> "Route":
+    def of_level(cls, schedule: Schedule, level: int, in_flight: int, flushes: bool) -> "Route":
         """The route of `level`.
 
         Args:
@@ -111,11 +111,13 @@ class Route:
             flushes: whether units of the last level flush the sealed MemTables. Otherwise the driver takes them.
         """
         here = schedule.levels[level]
-        exchanges = (Address.exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None)
+        exchanges = (
+            Address.of_exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None
+        )
         buffered = (Address.in_flight(n, table) for table in tables_read(schedule, level) for n in range(in_flight))
         later = (
-            Address.exchange(s.id, x.index)
-            for s in schedule.fragments()
+            Address.of_exchange(s.id, x.index)
+            for s in schedule.all_fragments()
             for x in s.exchanges
             if s.level < level < x.last_level
         )
@@ -124,17 +126,17 @@ class Route:
             frozenset((*exchanges, *buffered)), frozenset(s.id for s in here), frozenset(later), flushes and last
         )
 
-    def reads(self, address: Address) -> bool:
+    def is_read(self, address: Address) -> bool:
         """Whether fragments of this level read the cell."""
         return address in self.read or (address.input in _LEAF_INPUTS and address.fragment in self.starts)
 
-    def passes(self, address: Address) -> bool:
+    def is_passed_on(self, address: Address) -> bool:
         """Whether the cell passes unread to the next level, or out of the last one."""
         match address.fragment:
             case Mail.REPORT | Mail.SST:
                 return True
             case Mail.FAILURE:
-                return address == Address.answer(Mail.FAILURE)
+                return address == Address.of_answer(Mail.FAILURE)
             case Mail.SEALED:
                 return not self.gathers
             case _:
@@ -160,7 +162,7 @@ _DISPATCHED = 32768  # rows per step; they and their reordered copy fit in the C
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 
 
-def cells(slot: int, address: Address, chunks: Iterable[bytes | pa.Buffer]) -> pa.RecordBatch:
+def make_cells(slot: int, address: Address, chunks: Iterable[bytes | pa.Buffer]) -> pa.RecordBatch:
     """One cell per chunk, all with this unit and address. A single chunk is not copied."""
     data = list(chunks)
     columns = [pa.array([v] * len(data), pa.int32()) for v in (slot, *address)]
@@ -193,7 +195,7 @@ def addresses_of(batch: pa.RecordBatch) -> list[Address]:
     return [Address(*pair) for pair in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)]
 
 
-def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
+def split_by_unit(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
     """Split a chunk by parallel unit.
 
     Args:
@@ -213,10 +215,10 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     units = units.astype(np.uint16)  # there are no more units than vnodes, and NumPy sorts uint16 by counting
     for start in range(0, chunk.num_rows, _DISPATCHED):
         part = chunk.slice(start, _DISPATCHED).combine_chunks()
-        yield from ((int(units[0]), part),) if alone else _dispatched(part, keys, units)
+        yield from ((int(units[0]), part),) if alone else _split_rows(part, keys, units)
 
 
-def _dispatched(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
+def _split_rows(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
     unit_of_row = units.take(vnodes_of([chunk.column(k) for k in keys], len(units)))
     counts = np.bincount(unit_of_row)
     if len(receivers := np.flatnonzero(counts).tolist()) == 1:
@@ -233,13 +235,13 @@ def _dispatched(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iter
         yield unit, grouped.slice(starts[unit], counts[unit])
 
 
-def broadcast(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
+def broadcast_chunk(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
     """The whole chunk for every parallel unit of the mapping. Use it only for small chunks."""
     if chunk.num_rows:
         yield from ((unit, chunk) for unit in np.unique(units).tolist())
 
 
-def select(chunk: pa.Table, columns: Sequence[int]) -> pa.Table:
+def select_columns(chunk: pa.Table, columns: Sequence[int]) -> pa.Table:
     """Some columns of a chunk, renumbered, with the weights."""
     picked = [chunk.column(c) for c in columns]
     return pa.table([*picked, chunk.column(WEIGHT)], names=[*(f"c{i}" for i in range(len(columns))), WEIGHT])

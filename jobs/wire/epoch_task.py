@@ -49,7 +49,7 @@ class EpochTask:
         """A copy of the task with the driver's cells."""
         return replace(self, cells=cells)
 
-    def undivided(self) -> "EpochTask":
+    def to_undivided(self) -> "EpochTask":
         """The same task for one unit that has the vnodes of all.
 
         The unit seals for the others (tussock.jobs.task.sealing), so that it writes the same SSTs as they.

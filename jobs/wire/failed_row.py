@@ -43,7 +43,8 @@ class RaisedInSpark(InputError):
 
     `calls` are the calls that Spark computed for this input. Each consists of its SQL text, its column numbers, and the
     text for messages. `values` are the texts of the row's columns; `row` is the row as an Arrow stream in base64. Spark
-    reports neither the call that raised nor the reason. The driver computes the row once more to find them (`because`).
+    reports neither the call that raised nor the reason. The driver computes the row once more to find them
+    (`with_reason`).
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class RaisedInSpark(InputError):
             f"The row: {', '.join(self.values)}"
         )
 
-    def because(self, raised: int, reason: str) -> "RaisedInSpark":
+    def with_reason(self, raised: int, reason: str) -> "RaisedInSpark":
         """A copy of the error with the number of the call that raised, and Spark's reason."""
         return RaisedInSpark(self.relation, self.fragment, self.feed, self.calls, self.values, self.row, raised, reason)
 

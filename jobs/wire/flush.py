@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tussock.jobs.chunks.chunk import decode
+from tussock.jobs.chunks.chunk import decode_tables
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.ingest import batch_ingest
@@ -20,7 +20,7 @@ def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.Recor
     batches = []
     for batch in sealed:
         for i, table_id in enumerate(batch.column(2).to_pylist()):
-            if (rows := decode([batch.column(3)[i].as_buffer()])) is not None:
+            if (rows := decode_tables([batch.column(3)[i].as_buffer()])) is not None:
                 batches.append(SealedBatch(table_id, rows))
     policy = task.policy
     infos = batch_ingest(objects, batches, task.epoch, task.data_prefix, policy.target_bytes)

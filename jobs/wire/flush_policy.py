@@ -8,7 +8,7 @@ An epoch writes at most ceil(bytes / target) + 1 SSTs. There are three ways to m
     EXCHANGE  A few extra tasks merge after one more exchange. If many units sealed too little for an SST each.
 
 In every case, the sealing unit cuts off whole SSTs of the target size and uploads them. The driver decides `Expected`
-when it plans the epoch. Units then decide with `choose`, since only they know how much they sealed.
+when it plans the epoch. Units then decide with `choose_flush`, since only they know how much they sealed.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class FlushPolicy:
     little_file_bytes: int = 2 << 20
     little_rows: int = 50_000
 
-    def expected(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
+    def predict_amount(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
         """Estimate how much an epoch seals.
 
         An epoch that creates relations seals much, because it reads others in full.
@@ -58,7 +58,7 @@ class FlushPolicy:
         little = not creates and file_bytes <= self.little_file_bytes and rows <= self.little_rows
         return Expected.LITTLE if little else Expected.MUCH
 
-    def choose(self, expected: Expected, sealed: int, units: int) -> Flush:
+    def choose_flush(self, expected: Expected, sealed: int, units: int) -> Flush:
         """Choose the process that merges one unit's sealed MemTables.
 
         Args:
@@ -74,7 +74,7 @@ class FlushPolicy:
 
         Never if one SST per unit is within the bound, however small the SSTs are.
         """
-        return self.choose(expected, 1, units) is Flush.EXCHANGE
+        return self.choose_flush(expected, 1, units) is Flush.EXCHANGE
 
     def whole_bytes(self, sealed: int) -> int:
         """How many bytes of a sealed MemTable the sealing unit uploads: whole SSTs of the target size."""

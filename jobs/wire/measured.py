@@ -18,7 +18,7 @@ Report: TypeAlias = Callable[[Measurement], None]
 NOTHING: Measurement = ({}, Requests())
 
 
-def together(one: Measurement, other: Measurement) -> Measurement:
+def add_measurements(one: Measurement, other: Measurement) -> Measurement:
     """The sum of two measurements."""
     units = {unit: one[0].get(unit, 0.0) + other[0].get(unit, 0.0) for unit in {**one[0], **other[0]}}
     return units, one[1] + other[1]
@@ -33,9 +33,9 @@ class MeasurementSum:
     def __init__(self) -> None:
         self.sum, self.ran, self.undivided = NOTHING, "", False
 
-    def add(self, found: Measurement) -> None:
+    def add_measurement(self, found: Measurement) -> None:
         """Add the measurement of another task or job."""
-        self.sum = together(self.sum, found)
+        self.sum = add_measurements(self.sum, found)
 
 
 def not_measured(_: Measurement) -> None:

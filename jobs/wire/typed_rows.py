@@ -22,17 +22,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT, encode, make_chunk
+from tussock.jobs.chunks.chunk import WEIGHT, encode_table, make_chunk
 from tussock.jobs.chunks.failure import encode_failure
-from tussock.jobs.executors.base import net
+from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.schedule.schedule import Exchange, Schedule, Scheduled
-from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, make_cells
 from tussock.jobs.wire.failed_row import RaisedInSpark, short_values
 from tussock.statestore.errors import DamagedError, TussockError
 from tussock.statestore.months import carried_rows, carried_type
-from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.nested import is_nested, relabel_column
 from tussock.statestore.types import arrow_type, type_name
 
 UNIT, ROW, RAISED, VALUE = "unit", "row", "raised", "v"
@@ -55,7 +55,7 @@ class SparkStep:
     @property
     def address(self) -> Address:
         """The address of its rows, and of the cells that they become."""
-        return Address.exchange(self.producer.id, self.exchange.index)
+        return Address.of_exchange(self.producer.id, self.exchange.index)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -68,7 +68,7 @@ class SparkStep:
         read = {
             c.index: c.type
             for e in self.exchange.want.project
-            for c in ((e,) if isinstance(e, Column) else _columns(e))
+            for c in ((e,) if isinstance(e, Column) else _columns_of(e))
         }
         return tuple(arrow_type(read[i]) for i in range(len(self.exchange.want.columns)))
 
@@ -107,7 +107,7 @@ def typed_rows(slot: int, step: SparkStep, unit: int, chunk: pa.Table) -> Iterat
         yield pa.record_batch([*address, pa.nulls(n, pa.binary()), rows], schema=schema)
 
 
-def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def widen_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Add the columns of all steps of the level to a unit's cells or rows."""
     if batch.schema.equals(schema):
         return batch
@@ -142,27 +142,27 @@ def as_cells(
     for step in steps:
         for slot in sorted(slot for number, slot in waiting if number == step.number):
             try:
-                yield _arrived(step, pa.concat_arrays(waiting.pop((step.number, slot))), schedule, slot)
+                yield _cells_of_rows(step, pa.concat_arrays(waiting.pop((step.number, slot))), schedule, slot)
             except TussockError as err:
-                yield _failed(slot, encode_failure(err, step.producer.shown, step.producer.level + 1))
+                yield _failure_cell(slot, encode_failure(err, step.producer.shown_name, step.producer.level + 1))
 
 
-def _failed(slot: int, failure: bytes) -> pa.RecordBatch:
+def _failure_cell(slot: int, failure: bytes) -> pa.RecordBatch:
     """A failure that has reached this unit only. The unit will announce it to the others."""
-    return cells(slot, Address(Mail.FAILURE, LeafInput.ROWS), [failure])
+    return make_cells(slot, Address(Mail.FAILURE, LeafInput.ROWS), [failure])
 
 
-def _arrived(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: int) -> pa.RecordBatch:
+def _cells_of_rows(step: SparkStep, rows: pa.StructArray, schedule: Schedule, slot: int) -> pa.RecordBatch:
     order = np.lexsort((rows.field(ROW).to_numpy(), rows.field(UNIT).to_numpy()))
     rows = rows.take(pa.array(order))
     raised = rows.field(RAISED)
     if raised.null_count < len(raised):
         first = raised.take([pc.index(raised.is_valid(), True)])
-        return _failed(slot, _failure(step, first, schedule))
+        return _failure_cell(slot, _encode_failure(step, first, schedule))
     columns = [
         _as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.want.project)
     ]
-    return cells(slot, step.address, encode(net(make_chunk(columns, rows.field(WEIGHT)))))
+    return make_cells(slot, step.address, encode_table(net_chunk(make_chunk(columns, rows.field(WEIGHT)))))
 
 
 def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
@@ -176,15 +176,15 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         return column.cast(wanted)
     if is_nested(column.type) or column.type == carried_type(wanted):
-        return relabelled(column, wanted)
+        return relabel_column(column, wanted)
     raise SparkTypeError(text, str(column.type), kind)
 
 
-def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
+def _encode_failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
     """Encode a RaisedInSpark. `raw`: the row as the unit emitted it."""
     reader, feed = next(
         (s, number)
-        for s in schedule.fragments()
+        for s in schedule.all_fragments()
         for number, feed in enumerate(s.feeds)
         if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
     )
@@ -197,12 +197,12 @@ def _failure(step: SparkStep, raw: pa.StructArray, schedule: Schedule) -> bytes:
         [c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls
     ]
     values = short_values(table, 0)
-    (data,) = encode(table)
-    error = RaisedInSpark(reader.shown, reader.id, feed, calls, values, base64.b64encode(data).decode())
-    return encode_failure(error, reader.shown, reader.level)
+    (data,) = encode_table(table)
+    error = RaisedInSpark(reader.shown_name, reader.id, feed, calls, values, base64.b64encode(data).decode())
+    return encode_failure(error, reader.shown_name, reader.level)
 
 
-def _columns(call: object) -> Iterator[Column]:
+def _columns_of(call: object) -> Iterator[Column]:
     if isinstance(call, Call):
         yield from (a for a in call.args if isinstance(a, Column))
 

@@ -33,17 +33,20 @@ class Budgets:
     mail: int
 
     @staticmethod
-    def of(workers: int, memory: int) -> "Budgets":
+    def for_workers(workers: int, memory: int) -> "Budgets":
         """The budget of one of `workers` processes on a host or in a container with `memory` bytes."""
 
-        def part(share: int, most: int) -> int:
+        def share_of_memory(share: int, most: int) -> int:
             return max(_LEAST, min(most, memory // share // workers))
 
         return Budgets(
-            part(_BLOCKS, 1024 * _MB), part(_ROWS, 256 * _MB), part(_KERNEL, 512 * _MB), part(_MAIL, 256 * _MB)
+            share_of_memory(_BLOCKS, 1024 * _MB),
+            share_of_memory(_ROWS, 256 * _MB),
+            share_of_memory(_KERNEL, 512 * _MB),
+            share_of_memory(_MAIL, 256 * _MB),
         )
 
-    def apply(self) -> None:
+    def apply_limits(self) -> None:
         """Limit the caches of this process and the kernel of this thread. Call it before they are used."""
         process_cache().capacity = self.blocks
         process_row_cache().capacity = self.rows
@@ -52,4 +55,4 @@ class Budgets:
 
 def budgets_here(workers: int) -> Budgets:
     """The budget of one of `workers` processes on this host."""
-    return Budgets.of(workers, whole_memory())
+    return Budgets.for_workers(workers, whole_memory())

@@ -19,7 +19,7 @@ from tussock.jobs.outside import world
 from tussock.jobs.outside.deadline import Deadline
 from tussock.jobs.workers.budgets import budgets_here
 from tussock.jobs.workers.line import Line
-from tussock.jobs.workers.worker import serve
+from tussock.jobs.workers.worker import serve_driver
 from tussock.statestore.local_disk import LOCAL_DIRS, TemporaryFolder
 
 EXIT_S = 5.0  # for the workers to end after the driver
@@ -45,27 +45,27 @@ def main() -> None:
             workers[alive] = _Worker(rank, pid)
         for fd in fds:
             os.close(fd)
-        _watch(Line(socket.socket(fileno=server_fd)), workers)
+        _watch_workers(Line(socket.socket(fileno=server_fd)), workers)
 
 
-def _watch(driver: Line, workers: dict[int, _Worker]) -> None:
+def _watch_workers(driver: Line, workers: dict[int, _Worker]) -> None:
     """Report the end of each worker, until the driver closes the line. Then end all of them."""
     with suppress(OSError):
         driver.send([worker.pid for worker in workers.values()], Deadline(_TELL_S))
         while workers:
-            ready = _ready([driver, *workers])
-            for end in _ended(workers, ready):
+            ready = _wait_for_news([driver, *workers])
+            for end in _reap_ended(workers, ready):
                 driver.send(end, Deadline(_TELL_S))
             if driver in ready:
                 break
     deadline = Deadline(EXIT_S)  # each worker sees the end of its line
-    while workers and (ready := _ready([*workers], deadline)):
-        _ended(workers, ready)
+    while workers and (ready := _wait_for_news([*workers], deadline)):
+        _reap_ended(workers, ready)
     for worker in workers.values():
         world.kill_process(worker.pid, signal.SIGKILL)
 
 
-def _ready(lines: Iterable[Line | int], deadline: Deadline | None = None) -> list[object]:
+def _wait_for_news(lines: Iterable[Line | int], deadline: Deadline | None = None) -> list[object]:
     """The lines and ends of pipes that have news; none after the deadline."""
     with world.Selector() as selector:
         for line in lines:
@@ -73,7 +73,7 @@ def _ready(lines: Iterable[Line | int], deadline: Deadline | None = None) -> lis
         return [key.fileobj for key, _ in selector.select(None if deadline is None else deadline.left_s)]
 
 
-def _ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:
+def _reap_ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:
     """Rank and exit code of each worker that has ended; the code is negative for a signal."""
     found = []
     for alive in workers.keys() & set(ready):
@@ -88,7 +88,7 @@ def _become_worker(rank: int, own: int, count: int, others: set[int]) -> NoRetur
     try:
         for fd in others:
             os.close(fd)
-        serve(Line(socket.socket(fileno=own)), rank, budgets_here(count))
+        serve_driver(Line(socket.socket(fileno=own)), rank, budgets_here(count))
         status = 0
     except BaseException:
         traceback.print_exc()

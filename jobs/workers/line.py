@@ -80,10 +80,10 @@ class Line:
 
         The deadline bounds the time in which nothing arrives. Raises LineClosedError, OSError; TimeoutError.
         """
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline))
-        return pickle.loads(self._exactly(length, deadline)) if length else SignOfLife()
+        (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
+        return pickle.loads(self._receive_exactly(length, deadline)) if length else SignOfLife()
 
-    def _exactly(self, length: int, deadline: Deadline) -> bytes:
+    def _receive_exactly(self, length: int, deadline: Deadline) -> bytes:
         if not (data := receive_exactly(self._channel, length, deadline, renews=True)):
             raise LineClosedError("the line is closed")
         return data

@@ -106,13 +106,13 @@ class WorkerPool:
         return True
 
     @property
-    def _pids(self) -> list[int]:
+    def _worker_pids(self) -> list[int]:
         """The process ids of the workers; empty if they do not start in time."""
         self.have_started()
         return self._pids_of_workers
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether all workers live in this process's pool, or start, and will live for a while without work."""
         if self._pid != world.process_id() or self._server.is_closed or world.now_s() - self._used >= IDLE_S / 2:
             return False
@@ -132,8 +132,8 @@ class WorkerPool:
         far.ask = lambda: (sum(done.values()), total)
         found: dict[int, End | Failed] = {}
         try:
-            self._send(WorkerTask(task, count, dict(os.environ)))
-            for rank, answer in self._answers(count):
+            self._send_work(WorkerTask(task, count, dict(os.environ)))
+            for rank, answer in self._collect_answers(count):
                 match answer:
                     case SignOfLife():
                         pass
@@ -151,7 +151,7 @@ class WorkerPool:
             raise cause_of_failures(failed)
         return cells_in(answer.cells for answer in found.values() if isinstance(answer, End))
 
-    def _send(self, work: WorkerTask) -> None:
+    def _send_work(self, work: WorkerTask) -> None:
         """Give workers their work, and to each pair a pair of sockets, within one deadline for all."""
         deadline = Deadline(GIVE_S)
         kept: dict[tuple[int, int], socket.socket] = {}  # by owner and peer
@@ -164,14 +164,14 @@ class WorkerPool:
                 if ends:
                     self._workers[rank].send_files([end.fileno() for end in ends], deadline)
             except TimeoutError as err:
-                raise self._silent([rank], f"did not take its part of an epoch within {deadline}") from err
+                raise self._silent_error([rank], f"did not take its part of an epoch within {deadline}") from err
             except OSError as err:
-                raise self._lost(rank) from err
+                raise self._lost_error(rank) from err
             finally:
                 for end in ends:
                     end.close()
 
-    def _answers(self, count: int) -> Iterator[tuple[int, Answer]]:
+    def _collect_answers(self, count: int) -> Iterator[tuple[int, Answer]]:
         """The answers of workers until all have ended their part.
 
         Each answer and each sign of life shows that its worker runs. Once one worker has failed, the others meet its
@@ -194,25 +194,25 @@ class WorkerPool:
                         del lives[rank]
                     yield rank, answer
                 if not ready and (silent := [rank for rank, life in lives.items() if life.has_passed]):
-                    raise self._silent(silent, f"gave no sign of life for {SILENT_S:g} s")
+                    raise self._silent_error(silent, f"gave no sign of life for {SILENT_S:g} s")
                 if hurry is not None and hurry.has_passed and lives:
-                    raise self._silent(sorted(lives), f"did not end within {hurry} after another one had failed")
+                    raise self._silent_error(sorted(lives), f"did not end within {hurry} after another one had failed")
 
     def _answer_of(self, rank: int, life: Deadline) -> Answer:
         life.renew()
         try:
             answer: Answer = self._workers[rank].receive(life)
         except TimeoutError as err:
-            raise self._silent([rank], f"stopped in the middle of an answer for {life}") from err
+            raise self._silent_error([rank], f"stopped in the middle of an answer for {life}") from err
         except OSError as err:
-            raise self._lost(rank) from err
+            raise self._lost_error(rank) from err
         return answer
 
-    def _silent(self, ranks: Sequence[int], reason: str) -> WorkerLostError:
+    def _silent_error(self, ranks: Sequence[int], reason: str) -> WorkerLostError:
         shown = [f"{rank}{_state_of(self._pids_of_workers[rank])}" for rank in ranks if self._pids_of_workers]
         return WorkerLostError(f"worker process {' and '.join(shown)} of {self.count} {reason}")
 
-    def _lost(self, rank: int) -> WorkerLostError:
+    def _lost_error(self, rank: int) -> WorkerLostError:
         ended, deadline = "ended", Deadline(_REPORT_S)
         with suppress(OSError):
             while self._server.has_news(deadline):
@@ -262,13 +262,13 @@ class _OfProcess:
         self.lock = new_lock()
         self.pool: WorkerPool | None = None
 
-    def forget(self) -> None:
+    def forget_pool(self) -> None:
         """Leave the pool to the parent, in a forked child."""
         self.pool = None
 
 
 _of_process = _OfProcess()
-renew_in_child(_of_process.forget)
+renew_in_child(_of_process.forget_pool)
 
 
 @contextmanager
@@ -282,7 +282,7 @@ def worker_pool(count: int) -> Iterator[WorkerPool | str]:
         return
     try:
         pool = _of_process.pool
-        if pool is None or pool.count < count or not pool.usable:
+        if pool is None or pool.count < count or not pool.is_usable:
             if pool is not None:
                 pool.close()
             pool = _of_process.pool = WorkerPool(count)
@@ -298,7 +298,7 @@ def worker_pool(count: int) -> Iterator[WorkerPool | str]:
 def pool_runs(count: int) -> bool:
     """Whether at least `count` workers run already and no epoch uses them."""
     pool = _of_process.pool
-    if pool is None or pool.count < count or _of_process.lock.locked() or not pool.usable:
+    if pool is None or pool.count < count or _of_process.lock.locked() or not pool.is_usable:
         return False
     try:
         return pool.have_started(Deadline(0))

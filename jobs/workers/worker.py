@@ -67,25 +67,25 @@ class Failed:
 Answer = WorkerProgress | Measurement | End | Failed | SignOfLife
 
 
-def serve(driver: Line, rank: int, budgets: Budgets) -> None:
+def serve_driver(driver: Line, rank: int, budgets: Budgets) -> None:
     """Run epochs as worker `rank`, until the driver closes the line, or sends none for IDLE_S."""
     configure_logging()
     keep_freed_memory()
-    budgets.apply()
+    budgets.apply_limits()
     try:
         while True:
             given: WorkerTask = driver.receive(Deadline(IDLE_S))
-            _adopt(given.environment)
+            _adopt_environment(given.environment)
             with _signs_of_life(driver):
-                connections = _connections(driver, rank, given.count)
-                answer = _answer(driver, rank, given, connections, budgets.mail)
-                _tell(driver, answer)
+                connections = _receive_connections(driver, rank, given.count)
+                answer = _run_task(driver, rank, given, connections, budgets.mail)
+                _send_answer(driver, answer)
             collect_own_garbage()
     except OSError:  # the driver is gone, or was idle for too long
         return
 
 
-def _tell(driver: Line, answer: Answer) -> None:
+def _send_answer(driver: Line, answer: Answer) -> None:
     driver.send(answer, Deadline(IDLE_S), renews=True)
 
 
@@ -110,7 +110,7 @@ def _signs_of_life(driver: Line) -> Iterator[None]:
         thread.join()
 
 
-def _adopt(environment: Mapping[str, str]) -> None:
+def _adopt_environment(environment: Mapping[str, str]) -> None:
     """Use the driver's variables, except the folder for temporary files. They may have changed since the last epoch."""
     wanted = {**environment, LOCAL_DIRS: os.environ[LOCAL_DIRS]}
     if dict(os.environ) != wanted:
@@ -118,7 +118,7 @@ def _adopt(environment: Mapping[str, str]) -> None:
         os.environ.update(wanted)
 
 
-def _connections(driver: Line, own: int, count: int) -> dict[int, tuple[str, Channel]]:
+def _receive_connections(driver: Line, own: int, count: int) -> dict[int, tuple[str, Channel]]:
     if not (ranks := [rank for rank in range(count) if rank != own]):
         return {}
     files = driver.receive_files(len(ranks), Deadline(GIVE_S))
@@ -127,7 +127,7 @@ def _connections(driver: Line, own: int, count: int) -> dict[int, tuple[str, Cha
     }
 
 
-def _answer(
+def _run_task(
     driver: Line, rank: int, given: WorkerTask, connections: dict[int, tuple[str, Channel]], mail_bytes: int
 ) -> End | Failed:
     task, owners = given.task, [unit % given.count for unit in range(given.task.unit_count)]
@@ -136,12 +136,12 @@ def _answer(
         owners,
         connections,
         Mailbox(connections, kept_bytes=mail_bytes),
-        lambda done: _tell(driver, WorkerProgress(done)),
+        lambda done: _send_answer(driver, WorkerProgress(done)),
     )
     try:
         with peers:
             levels = range(len(task.schedule.levels))
-            return End(cells_of(run_stage(task, levels, peers, report=partial(_tell, driver))))
+            return End(cells_of(run_stage(task, levels, peers, report=partial(_send_answer, driver))))
     except TaskError as err:
         return Failed(str(err))
     except Exception:

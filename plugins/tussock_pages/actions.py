@@ -23,11 +23,11 @@ from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 from tussock_links import run_address
 
-from tussock.jobs.facts.barrier import barrier
-from tussock.jobs.facts.graph import readers
-from tussock.jobs.facts.upkeep import UpkeepFacts, upkeep
+from tussock.jobs.facts.barrier import open_barrier_facts
+from tussock.jobs.facts.graph import readers_by_relation
+from tussock.jobs.facts.upkeep import UpkeepFacts, find_due_work
 from tussock.jobs.texts.rebalance import rebalance_text
-from tussock.jobs.upkeep.rebalance import measure, plan
+from tussock.jobs.upkeep.rebalance import measure_loads, plan_rebalance
 from tussock.statestore.meta.catalog import RelationKind
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import paused_dags
@@ -250,8 +250,8 @@ def _action(dag_id: str, name: str) -> PageAction:
 def _will_do(store: SeenStore, action: PageAction, chosen: Mapping[str, str]) -> Mapping[str, Any]:
     """Collect the facts of an action's preview. `chosen`: query parameters of the page."""
     units = _units(chosen).get("units") if action.kind == "rebalance" else None
-    live = store.version.catalog.live()
-    open_barrier = barrier(store.meta) if action.kind == "epoch" else None
+    live = store.version.catalog.live_relations()
+    open_barrier = open_barrier_facts(store.meta) if action.kind == "epoch" else None
     waiting = store.meta.log_end() - store.version.log_end if action.kind in ("epoch", "deploy") else 0
     return {
         "sources": look_at_status(store) if action.kind == "epoch" else None,
@@ -261,7 +261,7 @@ def _will_do(store: SeenStore, action: PageAction, chosen: Mapping[str, str]) ->
             r.name for r in live if r.kind is RelationKind.VIEW and (r.paused is not None) == (action.name == "resume")
         ],
         "source_names": [r.name for r in live if r.kind is RelationKind.SOURCE],
-        "readers": store.at_catalog("readers", readers),
+        "readers": store.at_catalog("readers", readers_by_relation),
         "approve": store.pipeline.deploy.approve,
         "upkeep": store.look("upkeep", _upkeep(store)) if action.kind == "upkeep" else None,
         "moves": store.look(f"moves to {units} units", _moves(store, units)) if action.kind == "rebalance" else None,
@@ -282,7 +282,7 @@ def _moves(store: SeenStore, units: int | None) -> Callable[[Any], _Moves]:
     target = store.pipeline.rebalance.target
 
     def look(meta: Any) -> _Moves:
-        found = plan(measure(meta), units, target)
+        found = plan_rebalance(measure_loads(meta), units, target)
         return _Moves(rebalance_text(found, full=True), found.digest)
 
     return look
@@ -290,4 +290,4 @@ def _moves(store: SeenStore, units: int | None) -> Callable[[Any], _Moves]:
 
 def _upkeep(store: SeenStore) -> Callable[[Any], UpkeepFacts]:
     retention = store.pipeline.upkeep.retention
-    return lambda meta: upkeep(meta, retention)
+    return lambda meta: find_due_work(meta, retention)

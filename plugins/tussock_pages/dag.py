@@ -12,9 +12,17 @@ from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
 from tussock.jobs.facts.epochs import EpochFacts
-from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph, nearest
+from tussock.jobs.facts.graph import (
+    FragmentFacts,
+    GraphNode,
+    build_graph,
+    list_fragments,
+    nearest_nodes,
+    nodes_around,
+    relation_text,
+)
 from tussock.jobs.facts.health import Trouble
-from tussock.jobs.facts.history import ViewPoint, epoch_page, points
+from tussock.jobs.facts.history import ViewPoint, epoch_page, points_by_relation
 from tussock.jobs.facts.overview import (
     PipelineState,
     RelationState,
@@ -23,14 +31,14 @@ from tussock.jobs.facts.overview import (
     relation_states,
 )
 from tussock.jobs.facts.status import Status
-from tussock.jobs.facts.tables import tables
+from tussock.jobs.facts.tables import list_tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
-from tussock.jobs.schedule.schedule import schedule
+from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import PublishSettings
-from tussock.jobs.statements.show import show
-from tussock.jobs.texts.drawing import Drawing, draw
+from tussock.jobs.statements.show import answer_show
+from tussock.jobs.texts.drawing import Drawing, draw_graph
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock_pages.dag_runs import last_runs
 from tussock_pages.guard import READS_RUNS, Rights, User, may_read, rights_of
@@ -206,11 +214,11 @@ def graph_page(
         )
     left_out = 0
     if focus:
-        nodes = around(nodes, focus)
+        nodes = nodes_around(nodes, focus)
         left_out = max(0, len(nodes) - MOST_BOXES)
-        nodes = nearest(nodes, focus, MOST_BOXES)
+        nodes = nearest_nodes(nodes, focus, MOST_BOXES)
     reads = {node.name: node.reads for node in nodes}
-    drawing: Drawing = store.remembered(("drawn", key_of(reads)), lambda: draw(reads))
+    drawing: Drawing = store.remembered(("drawn", key_of(reads)), lambda: draw_graph(reads))
     return page(
         request,
         "graph.html",
@@ -249,7 +257,7 @@ def relation_page(request: Request, user: User, session: SessionDep, dag_id: str
         state=state,
         reads=nodes[name].reads,
         read_by=[node.name for node in nodes.values() if name in node.reads],
-        tables=[t for t in store.at_version("tables", lambda _, version: tables(version)) if t.relation == name],
+        tables=[t for t in store.at_version("tables", lambda _, version: list_tables(version)) if t.relation == name],
         **shown,
     )
 
@@ -264,11 +272,11 @@ def _recent(store: SeenStore) -> tuple[EpochFacts, ...]:
 
 def _points(store: SeenStore) -> Mapping[str, tuple[ViewPoint, ...]]:
     """The effect of the newest epochs on each relation, oldest first."""
-    return store.at_version("points", lambda *_: points(_recent(store)))
+    return store.at_version("points", lambda *_: points_by_relation(_recent(store)))
 
 
 def _graph(store: SeenStore, publish: PublishSettings | None) -> tuple[GraphNode, ...]:
-    return store.at_version(("graph", publish), lambda _, version: graph(version, publish))
+    return store.at_version(("graph", publish), lambda _, version: build_graph(version, publish))
 
 
 def _states(store: SeenStore) -> Mapping[str, RelationState]:
@@ -309,19 +317,21 @@ def _listed(nodes: Sequence[GraphNode], sizes: Mapping[str, RelationState], name
 
 
 def _relation(catalog: Catalog, name: str) -> dict[str, Any] | None:
-    relation = next((r for r in catalog.live() if r.name == name and r.kind is not RelationKind.FUNCTION), None)
+    relation = next(
+        (r for r in catalog.live_relations() if r.name == name and r.kind is not RelationKind.FUNCTION), None
+    )
     if relation is None:
         return None
-    whole = schedule(catalog, relation.created)
+    whole = make_schedule(catalog, relation.created)
     found: tuple[FragmentFacts, ...] = (
-        () if relation.kind is RelationKind.PLAIN_VIEW else fragments(catalog, [relation], whole)
+        () if relation.kind is RelationKind.PLAIN_VIEW else list_fragments(catalog, [relation], whole)
     )
     return {
         "columns": [f"{column.name} {column.type}" for column in relation.columns],
-        "statement": show(catalog, Show(Shown.CREATE, name))["statement"][0],
+        "statement": answer_show(catalog, Show(Shown.CREATE, name))["statement"][0],
         "fragments": {str(f.id): f for f in found},
-        "drawing": draw({str(f.id): tuple(map(str, f.reads)) for f in found}),
-        "explained": explained(catalog, relation, whole),
+        "drawing": draw_graph({str(f.id): tuple(map(str, f.reads)) for f in found}),
+        "explained": relation_text(catalog, relation, whole),
     }
 
 

@@ -38,13 +38,13 @@ def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool
 def last_runs(session: Session, dag_ids: Collection[str]) -> Mapping[str, Run]:
     """The most recently created run of each of these DAGs."""
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
-    return {run.dag_id: _run(run) for run in session.scalars(select(DagRun).where(DagRun.id.in_(newest)))}
+    return {run.dag_id: _run_facts(run) for run in session.scalars(select(DagRun).where(DagRun.id.in_(newest)))}
 
 
 def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
     """One run; None if it does not exist."""
     found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
-    return None if found is None else _run(found)
+    return None if found is None else _run_facts(found)
 
 
 def failed_tasks(session: Session, runs: Collection[Run]) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -77,7 +77,7 @@ def _interval_of(conf: object) -> tuple[datetime, datetime] | None:
     return start, end
 
 
-def _run(run: DagRun) -> Run:
+def _run_facts(run: DagRun) -> Run:
     start, end = run.data_interval_start, run.data_interval_end
     interval = (start, end) if start is not None and end is not None and start < end else _interval_of(run.conf)
     return Run(run.dag_id, run.run_id, str(run.state), run.start_date, run.end_date, interval)

@@ -134,12 +134,12 @@ def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, 
 
     by_view = settings is not None and settings.scope is GateScope.VIEW
 
-    def judged(epoch: int, etag: str | None) -> EpochQuality:
+    def quality_of(epoch: int, etag: str | None) -> EpochQuality:
         of = pages.get(epoch, {})
 
-        def find() -> EpochQuality:
+        def read_quality() -> EpochQuality:
             return quality_of_epoch(epoch, read_record(objects, epoch), of, by_view=by_view)
 
-        return store.remembered(("quality", epoch, etag, tuple(of.items()), by_view), find, large=True)
+        return store.remembered(("quality", epoch, etag, tuple(of.items()), by_view), read_quality, large=True)
 
-    return tuple(judged(epoch, etag) for epoch, etag in zip(epochs, record_etags(objects, epochs), strict=True))
+    return tuple(quality_of(epoch, etag) for epoch, etag in zip(epochs, record_etags(objects, epochs), strict=True))

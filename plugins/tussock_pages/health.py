@@ -5,7 +5,7 @@ Only Airflow's database has a run that failed before it read the store, for exam
 
 from fastapi import HTTPException
 
-from tussock.jobs.facts.health import Trouble, unopened, with_scheduler, without_row_values
+from tussock.jobs.facts.health import Trouble, trouble_of_unopened, with_scheduler, without_row_values
 from tussock.jobs.facts.runs import RunFacts
 from tussock.jobs.facts.status import Status, now_of, status_of
 from tussock.jobs.settings.pipeline import Pipeline
@@ -48,7 +48,7 @@ def shown_troubles(found: tuple[Trouble, ...] | None, *, may_see_rows: bool) -> 
 
 def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tuple[Trouble, ...]:
     """The troubles of a pipeline whose store cannot be read. `run`: as `troubles_of`."""
-    return _with_run((unopened(err, pipeline),), run, None)
+    return _with_run((trouble_of_unopened(err, pipeline),), run, None)
 
 
 def _with_run(found: tuple[Trouble, ...], run: Run | None, last: RunFacts | None) -> tuple[Trouble, ...]:
@@ -59,6 +59,6 @@ def trouble_without_store(err: TussockError, dag_id: str) -> Trouble:
     """The trouble of a DAG's pipeline whose definition or store cannot be read."""
     named = name_in(dag_id)
     try:
-        return unopened(err, None if named is None else pipeline_of(named[1]))
+        return trouble_of_unopened(err, None if named is None else pipeline_of(named[1]))
     except (TussockError, HTTPException):
-        return unopened(err, None)
+        return trouble_of_unopened(err, None)

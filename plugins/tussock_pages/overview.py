@@ -8,7 +8,7 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from tussock.jobs.facts.health import Trouble, unopened
+from tussock.jobs.facts.health import Trouble, trouble_of_unopened
 from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
 from tussock.jobs.facts.sources import SourceFacts
 from tussock.jobs.operations.folder import FolderEntry
@@ -103,7 +103,11 @@ def overview(
     failed = {dag_id: tasks for (dag_id, _), tasks in failed_tasks(session, [*runs.values()]).items()}
     found = PipelineRows(
         tuple(
-            _as_seen(replace(_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ())), user, each[0])
+            _as_seen(
+                replace(_pipeline_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ())),
+                user,
+                each[0],
+            )
             for each in zip(shown, stores, strict=True)
         )
     )
@@ -126,13 +130,13 @@ def _as_seen(row: PipelineRow, user: User, one: FolderEntry) -> PipelineRow:
     return replace(row, troubles=shown_troubles(row.troubles, may_see_rows=False), waiting=waiting)
 
 
-def _row(
+def _pipeline_row(
     one: FolderEntry, opened: Callable[[], SeenStore] | None, runs: Mapping[str, Run], paused: Mapping[str, bool]
 ) -> PipelineRow:
     dag_id = f"epoch_{one.name}"
     run, is_paused = runs.get(dag_id), paused.get(dag_id)
     if one.pipeline is None or opened is None:
-        broken = () if one.error is None else (unopened(one.error, None),)
+        broken = () if one.error is None else (trouble_of_unopened(one.error, None),)
         return PipelineRow(one.name, "", "", dag_id, None, broken, None, None, run, is_paused)
     about = (one.name, one.pipeline.environment, one.pipeline.description, dag_id)
     try:

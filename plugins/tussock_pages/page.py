@@ -11,10 +11,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tussock.jobs.facts.health import verdict
+from tussock.jobs.facts.health import health_verdict
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.row_values import without_values
-from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, fitted
+from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, shorten_middle
 from tussock.statestore.forks import renew_in_child
 from tussock.statestore.meta.catalog import shown_name
 from tussock_pages.remembered import Remembered, key_of
@@ -180,14 +180,14 @@ _templates.filters |= {
     "moment": moment,
     "message": message,
     "reason": reason,
-    "fitted": fitted,
+    "fitted": shorten_middle,
 }
 _templates.globals |= {
     "waiting_note": waiting_note,
     "age": age,
     "part": part,
     "old_s": OLD_S,
-    "verdict": verdict,
+    "verdict": health_verdict,
     "sparkline": sparkline,
     "spark_size": (WIDTH, HEIGHT),
     "box_size": (BOX_WIDTH, BOX_HEIGHT),

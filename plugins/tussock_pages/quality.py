@@ -33,7 +33,7 @@ class Grid:
     checks: Mapping[str, Mapping[int, CheckFacts]]
 
 
-def _grid(judged: Sequence[EpochQuality], files: Sequence[str]) -> Grid:
+def _collect_grid(judged: Sequence[EpochQuality], files: Sequence[str]) -> Grid:
     """Collect the checks of epochs, newest first. Views whose newest check failed come first.
 
     `files`: the names of the suites in the pipeline's folder.
@@ -60,8 +60,8 @@ def quality_page(
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
     judged = tuple(q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused)
     head, suites = head_of(store, dag_id, user, session), store.pipeline.quality
-    files = () if suites is None else tuple(file.stem for file in suites.suites())
-    grid = store.remembered(("grid", key_of(judged), files), lambda: _grid(judged, files), large=True)
+    files = () if suites is None else tuple(file.stem for file in suites.list_suites())
+    grid = store.remembered(("grid", key_of(judged), files), lambda: _collect_grid(judged, files), large=True)
     first = (page_number - 1) * VIEWS_A_PAGE
     return page(
         request,
@@ -101,7 +101,7 @@ def view_page(
         large=True,
     )
     history: tuple[ExpectationHistory, ...] = ()
-    if checks or view in {r.name for r in store.version.catalog.live()}:
+    if checks or view in {r.name for r in store.version.catalog.live_relations()}:
         file = None if settings is None else file_version(settings.folder / f"{view}.json")
         history = store.remembered(
             ("history", key_of(checks), view, file), lambda: expectations(view, checks, settings)

@@ -39,11 +39,11 @@ def rows_page(
     epoch = int(changed) if changed else None
     store = store_of(dag_id)
     require_rows(user, dag_id, store.pipeline, "rows")
-    relation = _relation(store.version, name)
+    relation = _find_relation(store.version, name)
     if relation is None:
         raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")
     given = {key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)}
-    found, error = _look(store, name, epoch, given)
+    found, error = _look_at_rows(store, name, epoch, given)
     columns = [c.name for c in relation.columns]
     return page(
         request,
@@ -66,11 +66,11 @@ def rows_page(
     )
 
 
-def _relation(version: HummockVersion, name: str) -> Relation | None:
-    return next((r for r in version.catalog.live() if r.name == name and r.kind in WITH_ROWS), None)
+def _find_relation(version: HummockVersion, name: str) -> Relation | None:
+    return next((r for r in version.catalog.live_relations() if r.name == name and r.kind in WITH_ROWS), None)
 
 
-def _look(
+def _look_at_rows(
     store: SeenStore, name: str, epoch: int | None, wanted: Mapping[str, str]
 ) -> tuple[RowsFacts | None, InputError | None]:
     """Return the rows, or the reason why the store has no answer to this question."""

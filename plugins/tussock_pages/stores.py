@@ -11,7 +11,7 @@ from threading import Condition, Lock
 from typing import Any, TypeVar
 
 import tussock_steps
-from tussock_steps import definition, pipelines_folder
+from tussock_steps import pipelines_folder, read_definition
 
 from tussock.jobs.operations.folder import FolderEntry
 from tussock.jobs.settings.arrow import leave_pandas
@@ -80,18 +80,18 @@ class PagesMeta(MetaStore):
         other._known_epoch = self._known_epoch
         return other
 
-    def sealed(self, epoch: int) -> SealedManifest | None:
+    def read_manifest(self, epoch: int) -> SealedManifest | None:
         if epoch > self._known_epoch:
-            return super().sealed(epoch)
-        return self._remembered.get(("sealed", epoch), lambda: MetaStore.sealed(self, epoch))
+            return super().read_manifest(epoch)
+        return self._remembered.get(("sealed", epoch), lambda: MetaStore.read_manifest(self, epoch))
 
     def barrier_after(self, prev_epoch: int) -> Barrier | None:
         if prev_epoch >= self._known_epoch:
             return super().barrier_after(prev_epoch)
         return self._remembered.get(("barrier", prev_epoch), lambda: MetaStore.barrier_after(self, prev_epoch))
 
-    def latest(self) -> HummockVersion:
-        version = super().latest()
+    def read_latest(self) -> HummockVersion:
+        version = super().read_latest()
         self._known_epoch = version.epoch
         return version
 
@@ -166,7 +166,7 @@ class Store:
             version = self._version
             if version is None or self._read_s < asked:
                 began = time.monotonic()
-                version = self._version = self.meta.latest()
+                version = self._version = self.meta.read_latest()
                 self._read_s = began
             self._last = SeenStore(self, pipeline, self.meta.for_another_thread(), version, self._read_s)
             return replace(self._last, meta=self.meta.for_another_thread())
@@ -177,7 +177,7 @@ class Store:
         return None if last is None else replace(last, meta=last.meta.for_another_thread(), waits=True)
 
     def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
-        """Return the answer of `find` for a key that names everything on which the answer depends.
+        """Return the answer of `read_entry` for a key that names everything on which the answer depends.
 
         `large`: quality records; fewer of them are kept.
         """
@@ -195,16 +195,16 @@ class Store:
             age_s = None if known is None else time.monotonic() - known.at_s
             fresh = known is not None and known.version >= version and age_s is not None and age_s < FRESH_S
             if not fresh and (key not in self._looking or self._looking[key].done()):
-                self._looking[key] = _POOL.submit(self._find, key, version, find, at.meta.for_another_thread())
+                self._looking[key] = _POOL.submit(self._find_answer, key, version, find, at.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         waits = future is not None and not future.cancelled()
         if future is not None and waits:
-            waits = not _came(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
+            waits = not _came_in_time(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
         with self._lock:
             found = self._looks.get(key) or _Answer(time.monotonic(), version)
         return Looked(found.value, found.at_s, found.error, waits)
 
-    def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
+    def _find_answer(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         with _TURNS.turn():
             self._find_now(key, version, find, meta)
 
@@ -244,23 +244,23 @@ class SeenStore:
         return Looked(self.version, self.read_s if self.waits else time.monotonic(), None, self.waits)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
-        """Return the answer of `find` at the version. Pages of the same version share it.
+        """Return the answer of `read_entry` at the version. Pages of the same version share it.
 
         Raises ObjectStoreUnavailableError if a store that keeps its pages waiting does not answer.
         """
 
-        def found() -> T:
+        def find_answer() -> T:
             return self.store.remembered((key, self.version.id), lambda: find(self.meta, self.version))
 
         if not self.waits:
-            return found()
-        future = _ASKING.submit(found)
-        if not _came(future, ANSWER_S):
+            return find_answer()
+        future = _ASKING.submit(find_answer)
+        if not _came_in_time(future, ANSWER_S):
             raise _no_answer(self.pipeline)
         return future.result()
 
     def at_catalog(self, key: Any, find: Callable[[Catalog], T]) -> T:
-        """Return the answer of `find`, which depends on the catalog alone: most epochs do not change it."""
+        """Return the answer of `read_entry`, which depends on the catalog alone: most epochs do not change it."""
         catalog = self.version.catalog
         return self.store.remembered((key, Same(catalog)), lambda: find(catalog))
 
@@ -273,17 +273,17 @@ class SeenStore:
         return self.store.of_look(key, find)
 
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
-        """Return the answer of a slow `find`, such as a bucket listing or a scan.
+        """Return the answer of a slow `read_entry`, such as a bucket listing or a scan.
 
         After PATIENCE_S it continues in the background, and this returns the previous answer.
 
-        `find` gets its own MetaStore, since it may take minutes. An answer is valid for FRESH_S or until the next
+        `read_entry` gets its own MetaStore, since it may take minutes. An answer is valid for FRESH_S or until the next
         version.
         """
         return self.store.look(key, find, self)
 
 
-def _came(future: "Future[Any]", patience_s: float) -> bool:
+def _came_in_time(future: "Future[Any]", patience_s: float) -> bool:
     """Wait for an answer; return whether it came in time."""
     return future in wait([future], patience_s).done
 
@@ -336,7 +336,7 @@ _opening = new_lock()
 _definitions = Remembered(REMEMBERED)
 
 
-def _renew() -> None:
+def _renew_in_child() -> None:
     """Begin anew in a forked worker of the server, which has none of its parent's threads."""
     global _POOL, _TURNS, _ASKING
     _POOL, _ASKING = ThreadPoolExecutor(128, "tussock-pages"), ThreadPoolExecutor(128, "tussock-stores")
@@ -346,21 +346,24 @@ def _renew() -> None:
     _definitions.forget()
 
 
-renew_in_child(_renew)
+renew_in_child(_renew_in_child)
 
 
 def pipelines() -> tuple[FolderEntry, ...]:
-    """All pipelines of the folder, also those whose definitions cannot be loaded. Cost: as `_definition` for each."""
-    return tuple(map(_definition, pipeline_names(pipelines_folder())))
+    """All pipelines of the folder, also those whose definitions cannot be loaded.
+
+    Cost: as `_read_definition` for each.
+    """
+    return tuple(map(_read_definition, pipeline_names(pipelines_folder())))
 
 
 def pipeline_of(name: str) -> Pipeline:
     """A pipeline by its name. Raises UnknownPipelineError, PipelineError."""
-    found = _definition(name).pipeline if name in pipeline_names(pipelines_folder()) else None
+    found = _read_definition(name).pipeline if name in pipeline_names(pipelines_folder()) else None
     return tussock_steps.pipeline_of(name) if found is None else found
 
 
-def _definition(name: str) -> FolderEntry:
+def _read_definition(name: str) -> FolderEntry:
     """The definition of a pipeline. Cost: reads its file if that has changed, or if it had an error.
 
     An error may end without a change of the file: the process may have had no right to read it, or no file handle.
@@ -368,14 +371,14 @@ def _definition(name: str) -> FolderEntry:
     folder = pipelines_folder()
     key = (folder, name, file_version(folder / name / FILE), frozenset(os.environ.items()))
 
-    def find() -> FolderEntry:
-        found = definition(name)
+    def read_entry() -> FolderEntry:
+        found = read_definition(name)
         if found.error is not None:
             raise found.error  # so that it is not kept
         return found
 
     try:
-        return _definitions.get(key, find)
+        return _definitions.get(key, read_entry)
     except InputError as err:
         return FolderEntry(name, None, err)
 
@@ -409,9 +412,9 @@ def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
         if silent is not None and silent.done():
             del _silent[pipeline.name]
             silent = None
-        future = silent or _ASKING.submit(_open, pipeline, _locks.setdefault(pipeline.name, Lock()))
+        future = silent or _ASKING.submit(_open_store, pipeline, _locks.setdefault(pipeline.name, Lock()))
 
-    def opened() -> SeenStore:
+    def opened_store() -> SeenStore:
         if silent is None:
             wait([future], max(0.0, until - time.monotonic()))
         if silent is None and future.done():
@@ -424,10 +427,10 @@ def begin_opening(pipeline: Pipeline) -> Callable[[], SeenStore]:
             raise _no_answer(pipeline)
         return last
 
-    return opened
+    return opened_store
 
 
-def _open(pipeline: Pipeline, lock: Lock) -> SeenStore:
+def _open_store(pipeline: Pipeline, lock: Lock) -> SeenStore:
     with lock:
         known = _stores.get(pipeline.name)
         if known is None or known[0] != pipeline.store or known[1].gone:

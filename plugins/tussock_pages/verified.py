@@ -4,7 +4,7 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.verify.record import Verdict, Verification, read_last
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.guard import READS_RUNS, User
@@ -25,7 +25,7 @@ def verified_page(request: Request, user: User, session: SessionDep, dag_id: str
     head = head_of(store, dag_id, user, session)
     if not head.rights.may_see_rows:
         checks = [check.without_values() for check in checks]
-    views = [(check, moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
+    views = [(check, epoch_moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
     counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
     return page(
         request,

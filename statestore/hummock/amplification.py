@@ -60,9 +60,9 @@ def space_amplification(version: HummockVersion) -> float | None:
 def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
     """(bytes that epochs flushed, bytes that compaction wrote) in the newest versions. Cost: one GET per version."""
     log = VersionLog(meta.objects, meta.writer, lambda: initial_version(meta.settings))
-    newest = log.latest().id
+    newest = log.read_latest().id
     flushed = compacted = 0
-    for delta in log.deltas(max(1, newest - last_versions + 1), newest):
+    for delta in log.read_deltas(max(1, newest - last_versions + 1), newest):
         match delta.change:
             case EpochCommitted(ssts=ssts):
                 flushed += sum(sst.size for sst in ssts)
@@ -72,9 +72,9 @@ def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
     return flushed, compacted
 
 
-def measure(meta: MetaStore, options: CompactionOptions, last_versions: int = 1_000) -> Amplification:
+def measure_amplification(meta: MetaStore, options: CompactionOptions, last_versions: int = 1_000) -> Amplification:
     """Measure the costs at the newest version."""
-    version = meta.latest()
+    version = meta.read_latest()
     _, goals = level_goals(version, options)
     levels = tuple(
         LevelShape(

@@ -91,18 +91,18 @@ class BlockSource:
         self.objects, self.cache = objects, cache
         self.ranges = RangeReader(objects, disk_cache_for(objects)) if ranges is None else ranges
 
-    def open(self, ssts: Sequence[SstInfo]) -> list[SstReader]:
+    def open_ssts(self, ssts: Sequence[SstInfo]) -> list[SstReader]:
         """Open SSTs. Fetches uncached footers in parallel, one range read each. Raises DamagedSstError."""
         found = {sst.name: self.cache.get((self.objects.uri, sst.name), SstReader) for sst in ssts}
         missing = list({sst.name: sst for sst in ssts if found[sst.name] is None}.values())
-        footers = self.ranges.fetch([(sst, [_footer(sst)]) for sst in missing])
+        footers = self.ranges.fetch_ranges([(sst, [_footer_range(sst)]) for sst in missing])
         for sst, (footer,) in zip(missing, footers, strict=True):
-            opened = self._checked(sst, _footer(sst), footer, partial(SstReader, sst))
+            opened = self._read_with_retry(sst, _footer_range(sst), footer, partial(SstReader, sst))
             self.cache.put((self.objects.uri, sst.name), opened)
             found[sst.name] = opened
         return [reader for sst in ssts if (reader := found[sst.name]) is not None]
 
-    def filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
+    def load_filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
         """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError."""
         arenas: list[FilterArena] = []
         wanted: list[tuple[SstReader, Range]] = []
@@ -120,72 +120,72 @@ class BlockSource:
                     (section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition])))
                 )
                 loads.append((number, partition))
-        for (number, partition), (sst, part), data in zip(loads, wanted, self._fetch(wanted), strict=True):
+        for (number, partition), (sst, part), data in zip(loads, wanted, self._fetch_ranges(wanted), strict=True):
             reader, arena = requests[number][0].reader, arenas[number]
-            bits = self._checked(sst.info, part, data, partial(_filter_bits, reader, partition))
+            bits = self._read_with_retry(sst.info, part, data, partial(_filter_bits, reader, partition))
             start = int(reader.filter_starts[partition])
             arena.data[start : start + len(bits)] = bits
             arena.loaded[partition] = True
         return arenas
 
-    def blocks(self, requests: Sequence[BlockRequest]) -> list[list[Rows]]:
+    def read_blocks(self, requests: Sequence[BlockRequest]) -> list[list[Rows]]:
         """Decoded blocks of each request, ascending; may include unrequested neighbours. Raises DamagedSstError.
 
         Cost: look-ups if all blocks are cached, else one round of range reads for all requests, or one per 16 MB.
         """
         return [
-            [self.decoded(request.section, unit) if isinstance(unit, PackedBlock) else unit for unit in units]
-            for request, units in zip(requests, self.units(requests, 0), strict=True)
+            [self.decode_block(request.section, unit) if isinstance(unit, PackedBlock) else unit for unit in units]
+            for request, units in zip(requests, self.read_units(requests, 0), strict=True)
         ]
 
-    def units(self, requests: Sequence[BlockRequest], until: int) -> list[list[Unit]]:
-        """Like `blocks`, but single blocks without a row after the epoch `until` may be packed.
+    def read_units(self, requests: Sequence[BlockRequest], until: int) -> list[list[Unit]]:
+        """Like `read_blocks`, but single blocks without a row after the epoch `until` may be packed.
 
-        Cost: a fifth of `blocks` for each block that is read and packed.
+        Cost: a fifth of `read_blocks` for each block that is read and packed.
         """
         answers: list[dict[int, Unit]] = [{} for _ in requests]
         missing: list[_Span] = []
         keys = [self._section_key(request.section) for request in requests]
         for number, (request, answer, section) in enumerate(zip(requests, answers, keys, strict=True)):
-            spans = list(_spans(number, request, partial(self._holds, section)))
+            spans = list(_spans_of(number, request, partial(self._is_span_cached, section)))
             units = self.cache.get_each([(*section, first, end) for _, first, end, _, _ in spans], _UNIT)
             latest = request.section.reader.max_epochs
             for span, unit in zip(spans, units, strict=True):
                 if unit is None:
                     missing.append(span)
                 elif isinstance(unit, PackedBlock) and latest[span.first] > until:
-                    answer[span.first] = self.decoded(request.section, unit)
+                    answer[span.first] = self.decode_block(request.section, unit)
                 else:
                     answer[span.first] = unit
         single = sum([end == first + 1 for _, first, end, _, _ in missing])
-        for part in self._read(requests, missing, until if single >= _WORTH_PACKING else 0):
+        for part in self._read_spans(requests, missing, until if single >= _WORTH_PACKING else 0):
             self.cache.put_each([((*keys[number], first, end), unit) for (number, first, end, _, _), unit in part])
             for span, unit in part:
                 answers[span.request][span.first] = unit
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
-    def decoded(self, section: OpenSection, block: PackedBlock) -> Rows:
+    def decode_block(self, section: OpenSection, block: PackedBlock) -> Rows:
         """Decode a block of a section, which replaces the packed one in the cache. Raises DamagedSstError."""
-        rows = section.reader.unpacked(block)
+        rows = section.reader.unpack_block(block)
         self.cache.put((*self._section_key(section), block.first_block, block.end_block), rows)
         return rows
 
-    def _holds(self, section: tuple[str, str, int, str], first: int, end: int) -> bool:
+    def _is_span_cached(self, section: tuple[str, str, int, str], first: int, end: int) -> bool:
         """Whether blocks first … end - 1 of a section are cached as one."""
-        return self.cache.holds((*section, first, end))
+        return self.cache.has_key((*section, first, end))
 
-    def scan(self, section: OpenSection, first: int, end: int, columns: Sequence[str] | None) -> Rows:
+    def scan_blocks(self, section: OpenSection, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Read blocks first … end - 1 as one.
 
         Bypasses the caches: a scan must not evict data that point reads need.
         """
         part = _bytes_of(section, first, end)
-        (data,) = self._fetch([(section.sst, part)], keep=False)
-        return self._checked(
-            section.sst.info, part, data, lambda data: section.reader.decode(first, end, data, columns)
+        (data,) = self._fetch_ranges([(section.sst, part)], keep=False)
+        return self._read_with_retry(
+            section.sst.info, part, data, lambda data: section.reader.decode_blocks(first, end, data, columns)
         )
 
-    def _read(
+    def _read_spans(
         self, requests: Sequence[BlockRequest], spans: Sequence[_Span], until: int
     ) -> Iterator[list[tuple[_Span, Unit]]]:
         """Decode spans, or pack them if they are single blocks without a row after the epoch `until`.
@@ -193,7 +193,7 @@ class BlockSource:
         Large reads proceed in waves, two at a time. One wave is fetched while another is decoded, and memory holds the
         encoded form of at most two.
         """
-        waves = list(_waves(spans))
+        waves = list(_group_waves(spans))
         if len(waves) <= 1:
             for wave in waves:
                 yield self._read_wave(requests, until, wave)
@@ -207,7 +207,7 @@ class BlockSource:
         """Decode the spans of some runs. A run is fetched as one range and not copied: spans are views of it."""
         decoded: list[tuple[_Span, Unit]] = []
         single: list[tuple[_Span, memoryview]] = []
-        fetched = self._fetch([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
+        fetched = self._fetch_ranges([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
         for (spans, (start, _)), data in zip(runs, fetched, strict=True):
             view = memoryview(data)
             for span in spans:
@@ -215,11 +215,11 @@ class BlockSource:
                 if span.end == span.first + 1:
                     single.append((span, part))
                 else:
-                    decoded.append((span, self._decoded(requests[span.request].section, span, part)))
+                    decoded.append((span, self._decode_span(requests[span.request].section, span, part)))
         for request, same in groupby(single, lambda one: one[0].request):
             found = list(same)
             section = requests[request].section
-            if until and section.reader.packs:
+            if until and section.reader.can_pack:
                 late = section.reader.max_epochs[[span.first for span, _ in found]] > until
                 if late.any():
                     early, found = list(compress(found, ~late)), list(compress(found, late))
@@ -230,9 +230,9 @@ class BlockSource:
                 decoded += self._decoded_each(section, found[low : low + BLOCKS_PER_PARTITION])
         return decoded
 
-    def _decoded(self, section: OpenSection, span: _Span, part: memoryview) -> Rows:
-        read = partial(section.reader.decode, span.first, span.end)
-        return self._checked(section.sst.info, (span.offset, span.length), part, read)
+    def _decode_span(self, section: OpenSection, span: _Span, part: memoryview) -> Rows:
+        read = partial(section.reader.decode_blocks, span.first, span.end)
+        return self._read_with_retry(section.sst.info, (span.offset, span.length), part, read)
 
     def _decoded_each(
         self, section: OpenSection, single: Sequence[tuple[_Span, memoryview]]
@@ -241,7 +241,7 @@ class BlockSource:
         try:
             rows = section.reader.decode_each([span.first for span, _ in single], [part for _, part in single])
         except DamagedSstError:
-            rows = [self._decoded(section, span, part) for span, part in single]
+            rows = [self._decode_span(section, span, part) for span, part in single]
         return zip((span for span, _ in single), rows, strict=True)
 
     def _packed_each(
@@ -251,32 +251,35 @@ class BlockSource:
         try:
             blocks = section.reader.pack_each([span.first for span, _ in single], [part for _, part in single])
         except DamagedSstError:
-            blocks = [self._packed(section, span, part) for span, part in single]
+            blocks = [self._pack_span(section, span, part) for span, part in single]
         return zip((span for span, _ in single), blocks, strict=True)
 
-    def _packed(self, section: OpenSection, span: _Span, part: memoryview) -> PackedBlock:
-        def read(data: Bytes) -> PackedBlock:
+    def _pack_span(self, section: OpenSection, span: _Span, part: memoryview) -> PackedBlock:
+        def pack_bytes(data: Bytes) -> PackedBlock:
             return section.reader.pack_each([span.first], [memoryview(data)])[0]
 
-        return self._checked(section.sst.info, (span.offset, span.length), part, read)
+        return self._read_with_retry(section.sst.info, (span.offset, span.length), part, pack_bytes)
 
-    def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
+    def _fetch_ranges(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
         """The bytes of each range: those read with the footer, and all others in one round."""
-        found: list[Bytes | None] = [sst.held(*part) for sst, part in wanted]
+        found: list[Bytes | None] = [sst.held_bytes(*part) for sst, part in wanted]
         by_sst: dict[str, tuple[SstInfo, list[Range]]] = {}
         for (sst, part), here in zip(wanted, found, strict=True):
             if here is None:
                 by_sst.setdefault(sst.name, (sst.info, []))[1].append(part)
         fetched = {
             name: iter(parts)
-            for name, parts in zip(by_sst, self.ranges.fetch(list(by_sst.values()), keep), strict=True)
+            for name, parts in zip(by_sst, self.ranges.fetch_ranges(list(by_sst.values()), keep), strict=True)
         }
         return [
             here if here is not None else next(fetched[sst.name]) for (sst, _), here in zip(wanted, found, strict=True)
         ]
 
-    def _checked(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
-        """Apply `read` to the bytes. If they are damaged and came from a disk cache, retry with the bucket's bytes."""
+    def _read_with_retry(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
+        """Apply `pack_bytes` to the bytes.
+
+        If they are damaged and came from a disk cache, retry with the bucket's bytes.
+        """
         try:
             return read(data)
         except DamagedSstError:
@@ -290,7 +293,7 @@ class BlockSource:
         return self.objects.uri, section.reader.name, section.reader.table_id, "" if shape is None else shape.digest
 
 
-def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], bool]) -> Iterable[_Span]:
+def _spans_of(number: int, request: BlockRequest, is_cached: Callable[[int, int], bool]) -> Iterable[_Span]:
     """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks.
 
     Cost: some microseconds, since small epochs request one block of many sections.
@@ -301,7 +304,7 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
     if len(reader) <= section.per_partition:
         return _spans_of_one_partition(number, blocks, reader, is_cached)
     partitions = blocks // section.per_partition
-    starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `blocks`
+    starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `read_blocks`
     firsts = partitions[[0, *starts]] * section.per_partition
     ends = np.minimum(firsts + section.per_partition, len(reader))
     needed = np.array([*starts, len(blocks)]) - [0, *starts]
@@ -325,7 +328,10 @@ def _spans(number: int, request: BlockRequest, is_cached: Callable[[int, int], b
 def _spans_of_one_partition(
     number: int, blocks: Positions, reader: SectionReader, is_cached: Callable[[int, int], bool]
 ) -> list[_Span]:
-    """`_spans` of a section with one partition, as most sections of small epochs. Cheaper, since it needs no arrays."""
+    """`_spans_of` of a section with one partition, as most sections of small epochs.
+
+    Cheaper, since it needs no arrays.
+    """
     count, offset = len(reader), int(reader.offsets[0])
     length = int(reader.offsets[-1] + reader.lengths[-1]) - offset
     dense = _DENSE_IF_SMALL if length <= _SMALL_BYTES else _DENSE
@@ -341,11 +347,11 @@ def _encoded_bytes(reader: SectionReader, first: Positions, end: Positions) -> P
     return length
 
 
-def _waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
+def _group_waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
     """Group spans into runs of about _RUN_BYTES at most, and runs into waves of about _WAVE_BYTES."""
     wave: list[_Run] = []
     size = 0
-    for run in _neighbours(spans):
+    for run in _group_neighbours(spans):
         wave.append(run)
         size += run.range[1]
         if size >= _WAVE_BYTES:
@@ -355,7 +361,7 @@ def _waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
         yield wave
 
 
-def _neighbours(spans: Sequence[_Span]) -> Iterator[_Run]:
+def _group_neighbours(spans: Sequence[_Span]) -> Iterator[_Run]:
     held: list[_Span] = []
     size = 0
     for span in spans:
@@ -368,7 +374,7 @@ def _neighbours(spans: Sequence[_Span]) -> Iterator[_Run]:
         yield _Run(held, (held[0].offset, size))
 
 
-def _footer(sst: SstInfo) -> Range:
+def _footer_range(sst: SstInfo) -> Range:
     return sst.size - sst.footer_size, sst.footer_size
 
 

@@ -85,11 +85,11 @@ class BlockCache:
         assert all(value is None or isinstance(value, kind) for value in values)
         return values  # type: ignore[return-value]
 
-    def holds(self, key: Hashable) -> bool:
+    def has_key(self, key: Hashable) -> bool:
         """Whether the entry exists. Does not count as a use."""
         return key in self._entries
 
-    def held(self) -> list[Hashable]:
+    def held_keys(self) -> list[Hashable]:
         """The keys held now, least recently used first."""
         with self._lock:
             return list(self._entries)

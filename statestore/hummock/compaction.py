@@ -44,7 +44,7 @@ from tussock.statestore.hummock.sst_format import (
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from tussock.statestore.hummock.version import SectionRef, keys_of, section_of, sorted_runs
 from tussock.statestore.meta.catalog import ColumnSpec
-from tussock.statestore.meta.levels import between, hull_of, inputs_of, touches
+from tussock.statestore.meta.levels import hull_of, inputs_of, ranges_overlap, ssts_between
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
@@ -112,22 +112,22 @@ def plan_merge(
     names = {name for given in task.inputs for name in given.ssts}
     inputs = _inputs_by_level(version, task)
     dropped = dropped_tables(version, readable)
-    kept = () if rewrite else _undisturbed(inputs, task.target, dropped, target_bytes)
+    kept = () if rewrite else _find_undisturbed(inputs, task.target, dropped, target_bytes)
     stay = {sst.name for sst in kept}
     inputs = tuple(tuple(sst for sst in level if sst.name not in stay) for level in inputs)
     ids = sorted({s.table_id for level in inputs for sst in level for s in sst.sections} - dropped)
     if not ids:
         return MergePlan(kept, ())
     grown = _grown_tables(version)
-    tables = tuple(TableInput(i, tuple(_below(version, names, task.target, i)), grown.get(i, ())) for i in ids)
+    tables = tuple(TableInput(i, tuple(_older_ranges(version, names, task.target, i)), grown.get(i, ())) for i in ids)
     bounds: list[bytes | None] = [
         None,
-        *_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),
+        *_piece_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))),
         None,
     ]
     made = []
     for start, end in pairwise(bounds):
-        for first, last in _around(kept, start, end):
+        for first, last in _ranges_between(kept, start, end):
             mine = tuple(tuple(sst for sst in level if _has_keys(sst, first, last)) for level in inputs)
             if any(mine):
                 made.append(
@@ -157,7 +157,7 @@ def _inputs_by_level(version: HummockVersion, task: CompactionTask) -> tuple[tup
 
 def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
     """The columns, by table id, of tables to which columns were added."""
-    tables = (table for relation in version.catalog.stored() for table in relation.state_tables)
+    tables = (table for relation in version.catalog.stored_relations() for table in relation.state_tables)
     return {table.table_id: table.columns for table in tables if any(column.missing for column in table.columns)}
 
 
@@ -181,13 +181,13 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
     with ThreadPoolExecutor(1, "encode") as encoder:
         before: Future[None] | None = None
         for table in piece.tables:
-            found = _refs(piece, table.table_id)
+            found = _section_refs(piece, table.table_id)
             size = sum(ref.section.bytes for ref in found)
-            for chunk in _chunks(_kept_rows(source, piece, table, found, beat)) if found else ():
+            for chunk in _combine_tables(_kept_rows(source, piece, table, found, beat)) if found else ():
                 if before is not None:  # At most one chunk waits, which limits memory and reports errors early.
                     before.result()
                     beat()
-                before = encoder.submit(writer.write, table.table_id, size, chunk)
+                before = encoder.submit(writer.write_rows, table.table_id, size, chunk)
                 del chunk
         if before is not None:
             before.result()
@@ -199,7 +199,7 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
 # --- which rows stay -------------------------------------------------------------------------------------------------
 
 
-def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) -> Mask:
+def find_surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) -> Mask:
     """Find the rows that readers can see.
 
     Args:
@@ -230,10 +230,10 @@ def _kept_rows(
     source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef], beat: Callable[[], None]
 ) -> Iterator[pa.Table]:
     """The remaining rows of one table in order, all with the same schema."""
-    readers = source.open([ref.sst for ref in refs])
+    readers = source.open_ssts([ref.sst for ref in refs])
     shape = shape_of(table.columns)
     opened = {
-        id(ref): OpenSection(reader, reader.section(table.table_id, shape))
+        id(ref): OpenSection(reader, reader.open_section(table.table_id, shape))
         for ref, reader in zip(refs, readers, strict=True)
     }
     schema = _one_schema(table.table_id, list(opened.values()))
@@ -243,7 +243,7 @@ def _kept_rows(
     def choose(rows: pa.Table) -> Mask:
         beat()
         bottom = not table.below or not _any_holds(table.below, rows.column(0)[0].as_py(), rows.column(0)[-1].as_py())
-        return surviving(rows, readable, bottom)
+        return find_surviving(rows, readable, bottom)
 
     with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
         cursors = [
@@ -275,10 +275,10 @@ def _one_schema(table_id: int, sections: Sequence[OpenSection]) -> pa.Schema:
 
 
 def _any_holds(ranges: Sequence[KeyRange], first: bytes, last: bytes) -> bool:
-    return any(touches(other, KeyRange(first, last)) for other in ranges)
+    return any(ranges_overlap(other, KeyRange(first, last)) for other in ranges)
 
 
-def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _combine_tables(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Combine tables until they are worth encoding. Each table holds all rows of its keys, so keys stay whole."""
     waiting: list[pa.Table] = []
     rows = size = 0
@@ -295,7 +295,7 @@ def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 # --- cutting the task ------------------------------------------------------------------------------------------------
 
 
-def _undisturbed(
+def _find_undisturbed(
     inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int
 ) -> tuple[SstInfo, ...]:
     """SSTs of the target level whose range holds no key of another input; they become outputs unchanged.
@@ -318,11 +318,11 @@ def _undisturbed(
         for sst in inputs[target]
         if sst.size * 2 >= target_bytes
         and not any(section.table_id in dropped for section in sst.sections)
-        and not any(touches(hull_of((sst,)), other) for other in coming)
+        and not any(ranges_overlap(hull_of((sst,)), other) for other in coming)
     )
 
 
-def _around(
+def _ranges_between(
     kept: Sequence[SstInfo], first: bytes | None, last: bytes | None
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
     """The ranges (first inclusive, last exclusive) within first … last that contain no key of kept SSTs."""
@@ -337,7 +337,7 @@ def _around(
         yield first, last
 
 
-def _below(version: HummockVersion, names: set[str], target: int, table_id: int) -> Iterator[KeyRange]:
+def _older_ranges(version: HummockVersion, names: set[str], target: int, table_id: int) -> Iterator[KeyRange]:
     """Ranges with rows of a table that may be older than the task's outputs: on deeper levels, or in older L0 runs."""
     older = False
     for sst in version.levels[0] if target == 0 else ():
@@ -345,12 +345,12 @@ def _below(version: HummockVersion, names: set[str], target: int, table_id: int)
         if older and sst.name not in names and (section := section_of(sst, table_id)) is not None:
             yield KeyRange(section.first_key, section.last_key)
     for ssts in version.levels[target + 1 :]:
-        for sst in between(ssts, *keys_of(table_id)):
+        for sst in ssts_between(ssts, *keys_of(table_id)):
             if sst.name not in names and (section := section_of(sst, table_id)) is not None:
                 yield KeyRange(section.first_key, section.last_key)
 
 
-def _cuts(objects: ObjectStore, inputs: Sequence[Sequence[SstInfo]], pieces: int) -> list[bytes]:
+def _piece_cuts(objects: ObjectStore, inputs: Sequence[Sequence[SstInfo]], pieces: int) -> list[bytes]:
     """Keys at starts of vnodes that split the inputs into pieces of about equal size."""
     if pieces < 2:
         return []
@@ -358,9 +358,9 @@ def _cuts(objects: ObjectStore, inputs: Sequence[Sequence[SstInfo]], pieces: int
     starts: list[npt.NDArray[np.uint64]] = []
     sizes: list[Positions] = []
     for sst in (sst for level in inputs for sst in level):
-        (reader,) = source.open([sst])
+        (reader,) = source.open_ssts([sst])
         for table_id in reader.table_ids:
-            section = reader.section(table_id)
+            section = reader.open_section(table_id)
             heads = fixed_keys(section.first_keys.array, 6).view(np.uint8).reshape(-1, 6)
             starts.append(
                 np.ascontiguousarray(np.pad(heads, ((0, 0), (2, 0)))).view(">u8").reshape(-1).astype(np.uint64)
@@ -378,7 +378,7 @@ def _has_keys(sst: SstInfo, first: bytes | None, last: bytes | None) -> bool:
     return any((last is None or s.first_key < last) and (first is None or s.last_key >= first) for s in sst.sections)
 
 
-def _refs(piece: MergePiece, table_id: int) -> list[SectionRef]:
+def _section_refs(piece: MergePiece, table_id: int) -> list[SectionRef]:
     """Sections of a table with keys in the piece, newest first."""
     found = []
     for level, ssts in enumerate(piece.levels):
@@ -422,39 +422,39 @@ class _SstStream:
     _table_bytes: int = 0
     _group: int = -1  # of the last key written in the current table
 
-    def write(self, table_id: int, table_bytes: int, rows: pa.Table) -> None:
+    def write_rows(self, table_id: int, table_bytes: int, rows: pa.Table) -> None:
         """Append rows in key order, with all rows of each key. The whole table has about `table_bytes`."""
         if table_id != self._table:
             self._begin_table(table_bytes)
             self._table = table_id
         cuts = None
         if self._table_bytes >= 2 * self.target:
-            groups = self._groups(one_array(rows.column(0)))
+            groups = self._groups_of_keys(one_array(rows.column(0)))
             cuts = 1 + np.flatnonzero(groups[1:] != groups[:-1])
         blocks = encode_blocks(table_id, rows, cuts=cuts)
         last = blocks.last_keys[-1:]
         while len(blocks):
             end = self._room_for(blocks)
             if end:
-                part = blocks.part(0, end)
+                part = blocks.slice_blocks(0, end)
                 self._sections.setdefault(table_id, []).append(part)
                 self._size += int(part.sizes.sum())
                 # Within these rows, the start of a block decides whether it is at a border.
-                self._group = int(self._groups(part.first_keys[-1:])[0])
+                self._group = int(self._groups_of_keys(part.first_keys[-1:])[0])
             if end < len(blocks):
-                self._close()
-            blocks = blocks.part(end, len(blocks))
-        self._group = int(self._groups(last)[0])
+                self._upload_sst()
+            blocks = blocks.slice_blocks(end, len(blocks))
+        self._group = int(self._groups_of_keys(last)[0])
 
     def _begin_table(self, table_bytes: int) -> None:
         """Decide whether the table shares the current SST, as small tables do, or starts a new one."""
         if 2 * self._size >= self.target or (2 * table_bytes >= self.target and 2 * _SNAP * self._size >= self.target):
-            self._close()
+            self._upload_sst()
         self._table_bytes, self._group = table_bytes, -1
 
     def finish(self) -> list[SstInfo]:
         """Upload the rest. Returns all SSTs in key order."""
-        self._close()
+        self._upload_sst()
         return self.done
 
     def _room_for(self, blocks: EncodedBlocks) -> int:
@@ -462,22 +462,22 @@ class _SstStream:
         before = self._size + np.cumsum(blocks.sizes) - blocks.sizes  # size of the SST if it ends before each block
         if before[-1] < self.target - self.target // _SNAP:
             return len(blocks)
-        groups = np.concatenate([[self._group], self._groups(blocks.first_keys)])
+        groups = np.concatenate([[self._group], self._groups_of_keys(blocks.first_keys)])
         at_border = (groups[1:] != groups[:-1]) & (before >= self.target - self.target // _SNAP)
         full = before >= self.target + self.target // _SNAP
         ends = np.flatnonzero((at_border | full) & (before > 0))
         return int(ends[0]) if len(ends) else len(blocks)
 
-    def _groups(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+    def _groups_of_keys(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         groups: npt.NDArray[np.int64] = self.groups[vnodes_of_keys(keys)]
         return groups
 
-    def _close(self) -> None:
+    def _upload_sst(self) -> None:
         if not self._sections:
             return
         if self._size > self.target + self.target // _SNAP:  # one block of wide rows is larger than an SST
             give_back_freed_memory()
-        sst = build_sst([EncodedBlocks.joined(parts) for parts in self._sections.values()], self.prefix)
+        sst = build_sst([EncodedBlocks.join_parts(parts) for parts in self._sections.values()], self.prefix)
         self.objects.put(sst.info.name, sst.data)
         self.done.append(sst.info)
         self._sections, self._size = {}, 0

@@ -32,11 +32,11 @@ from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 from tussock.statestore.meta.compaction import CompactionPlan
 from tussock.statestore.meta.levels import (
     MAX_LEVELS,
-    between,
     conflict_of,
     hull_of,
     merge_objection,
     move_objection,
+    ssts_between,
 )
 from tussock.statestore.meta.pages import bytes_of, has_pages
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
@@ -73,7 +73,7 @@ def dropped_tables(version: HummockVersion, readable: Sequence[int]) -> frozense
     oldest = min(readable)
     live = {
         table.table_id
-        for relation in version.catalog.stored()
+        for relation in version.catalog.stored_relations()
         if relation.dropped is None or relation.dropped > oldest
         for table in relation.state_tables
     }
@@ -128,11 +128,11 @@ def pick_compactions(
     """
     picks: list[Pick] = []
     # Stable: candidates of equal score stay in level order.
-    candidates = sorted(_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)
+    candidates = sorted(_list_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)
     for pick in candidates:
         if len(picks) == most:
             break
-        if _fits(version, pick):
+        if _is_acceptable(version, pick):
             picks.append(pick)
             version = _with_open(version, pick.plan)
     return picks
@@ -142,10 +142,10 @@ def full_compaction(version: HummockVersion) -> Pick | None:
     """Merge everything into the last level. None if the store is empty or a task is open."""
     if not any(version.levels) or version.tasks:
         return None
-    return Pick(_plan(version, BOTTOM, *enumerate(version.levels)), False, 1.0, "everything, on demand")
+    return Pick(_make_plan(version, BOTTOM, *enumerate(version.levels)), False, 1.0, "everything, on demand")
 
 
-def _candidates(
+def _list_candidates(
     version: HummockVersion, options: CompactionOptions, dropped: frozenset[int], oldest: int
 ) -> Iterator[Pick]:
     base, goals = level_goals(version, options)
@@ -172,27 +172,27 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
     # Runs from this one to the oldest are free.
     oldest = next((i for i in range(len(runs), 0, -1) if not free[i - 1]), 0)
     if sinking := runs[oldest:]:
-        yield from _sinking(version, sinking, base, options, score)
-    if window := _window(runs, free, options):
+        yield from _sink_picks(version, sinking, base, options, score)
+    if window := _merge_window(runs, free, options):
         ssts = [sst for run in window for sst in run]
-        yield Pick(_plan(version, 0, (0, ssts)), False, score, f"{len(window)} runs of L0 into one")
+        yield Pick(_make_plan(version, 0, (0, ssts)), False, score, f"{len(window)} runs of L0 into one")
 
 
-def _sinking(
+def _sink_picks(
     version: HummockVersion, runs: Sequence[Sequence[SstInfo]], base: int, options: CompactionOptions, score: float
 ) -> Iterator[Pick]:
     """Ways to take the oldest runs down to the base. `runs` are newest first."""
     last = runs[-1]
     ssts = [sst for run in runs for sst in run]
-    size, met = sum(sst.size for sst in ssts), _touched(version, base, ssts)
-    small, sinks = size < options.small_bytes, not _touched(version, base, last)
+    size, met = sum(sst.size for sst in ssts), _touched_ssts(version, base, ssts)
+    small, sinks = size < options.small_bytes, not _touched_ssts(version, base, last)
     merges = sum(sst.size for sst in met) <= options.merge_ratio * size
     if small and merges:
         met = _with_small_neighbours(version, base, ssts, met, options)
-    into = _plan(version, base, (0, ssts), (base, met))
+    into = _make_plan(version, base, (0, ssts), (base, met))
     picks = [Pick(into, False, score, f"{len(runs)} runs of L0 into level {base}")] if merges else []
     if sinks:
-        move = _plan(version, base, (0, last))
+        move = _make_plan(version, base, (0, last))
         picks.append(Pick(move, True, score, f"the oldest run of L0 moves to level {base}, which has none of its keys"))
     # A small run that moves unchanged remains a separate SST, so prefer a merge.
     yield from (picks if small else reversed(picks))
@@ -219,7 +219,7 @@ def _with_small_neighbours(
         start, end = (start - 1, end) if start and least is there[start - 1] else (start, end + 1)
 
 
-def _window(
+def _merge_window(
     runs: Sequence[Sequence[SstInfo]], free: Sequence[bool], options: CompactionOptions
 ) -> Sequence[Sequence[SstInfo]]:
     """Neighbouring L0 runs to merge into one; empty if it does not pay.
@@ -255,7 +255,7 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
     if excess <= 0:
         return
     score = 1 + excess / goal
-    met = {sst.name: _touched(version, level + 1, (sst,)) for sst in ssts}
+    met = {sst.name: _touched_ssts(version, level + 1, (sst,)) for sst in ssts}
     for sst in sorted(ssts, key=lambda sst: sum(other.size for other in met[sst.name]) / sst.size):
         if excess <= 0:
             return
@@ -263,7 +263,7 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
         others = met[sst.name]
         reason = f"level {level} is larger than {goal:,} bytes"
         yield Pick(
-            _plan(version, level + 1, (level, (sst,)), (level + 1, others)),
+            _make_plan(version, level + 1, (level, (sst,)), (level + 1, others)),
             not others,
             score,
             reason if others else f"{reason}; the next level has none of these keys",
@@ -278,16 +278,18 @@ def _dead_candidates(
     for sst in version.levels[level]:
         dead = _dead_bytes(version, level, sst, dropped, oldest) >= options.dead_share * sst.size
         if held and (not dead or sum(other.size for other in held) >= options.base_bytes):
-            yield _rewritten(version, level, held)
+            yield _rewrite_pick(version, level, held)
             held = []
         if dead:
             held.append(sst)
     if held:
-        yield _rewritten(version, level, held)
+        yield _rewrite_pick(version, level, held)
 
 
-def _rewritten(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> Pick:
-    return Pick(_plan(version, level, (level, ssts)), False, 1.0, f"dead rows in {len(ssts)} SSTs of level {level}")
+def _rewrite_pick(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> Pick:
+    return Pick(
+        _make_plan(version, level, (level, ssts)), False, 1.0, f"dead rows in {len(ssts)} SSTs of level {level}"
+    )
 
 
 def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: frozenset[int], oldest: int) -> int:
@@ -313,33 +315,33 @@ def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bo
         and other.first_key <= section.last_key
         and section.first_key <= other.last_key
         for deeper in range(level + 1, len(version.levels))
-        for sst in _between(version, deeper, section.first_key, section.last_key)
+        for sst in _ssts_between(version, deeper, section.first_key, section.last_key)
         for other in sst.sections
     )
 
 
-def _touched(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> list[SstInfo]:
+def _touched_ssts(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> list[SstInfo]:
     """SSTs of a level below L0 within the smallest range that covers the keys of `ssts`.
 
     The outer ones may extend past the range. They still overlap nothing else, because a level's SSTs are disjoint.
     """
     hull = hull_of(ssts)
-    return _between(version, level, hull.first, hull.last)
+    return _ssts_between(version, level, hull.first, hull.last)
 
 
-def _between(version: HummockVersion, level: int, first: bytes, last: bytes) -> list[SstInfo]:
+def _ssts_between(version: HummockVersion, level: int, first: bytes, last: bytes) -> list[SstInfo]:
     """SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
-    return list(between(version.levels[level], first, last)) if level < len(version.levels) else []
+    return list(ssts_between(version.levels[level], first, last)) if level < len(version.levels) else []
 
 
-def _plan(version: HummockVersion, target: int, *inputs: tuple[int, Sequence[SstInfo]]) -> CompactionPlan:
+def _make_plan(version: HummockVersion, target: int, *inputs: tuple[int, Sequence[SstInfo]]) -> CompactionPlan:
     """The plan for the SSTs of some levels, ascending; levels may have none."""
     taken = [(LevelInput(level, tuple(sst.name for sst in ssts)), ssts) for level, ssts in inputs if ssts]
     ranges = tuple(hull_of(ssts) for _, ssts in taken) if has_pages(version) else ()
     return CompactionPlan(tuple(given for given, _ in taken), target, ranges)
 
 
-def _fits(version: HummockVersion, pick: Pick) -> bool:
+def _is_acceptable(version: HummockVersion, pick: Pick) -> bool:
     """Whether meta would accept the pick now."""
     plan = pick.plan
     objection = (move_objection if pick.move else merge_objection)(version, plan.inputs, plan.target, plan.ranges)

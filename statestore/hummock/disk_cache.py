@@ -75,25 +75,25 @@ class CachedObject:
     size: int
 
     @staticmethod
-    def of(uri: str, name: str, size: int) -> "CachedObject":
+    def of_object(uri: str, name: str, size: int) -> "CachedObject":
         """The identity of the object `name` with `size` bytes in the store at `uri`."""
         digest = hashlib.blake2b(f"{uri}\0{name}\0{size}".encode(), digest_size=16).digest()
         return CachedObject(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"), size)
 
     @property
-    def pieces(self) -> int:
+    def piece_count(self) -> int:
         """The number of pieces."""
         return -(-self.size // PIECE_BYTES)
 
-    def lows(self, pieces: Positions) -> Words:
+    def low_ids(self, pieces: Positions) -> Words:
         """The low halves of the pieces' ids."""
         return np.uint64(self.low) + pieces.astype(np.uint64) * np.uint64(_STEP)
 
-    def length(self, piece: int) -> int:
+    def piece_length(self, piece: int) -> int:
         """Bytes of a piece: PIECE_BYTES, except for the last one."""
         return min(PIECE_BYTES, self.size - piece * PIECE_BYTES)
 
-    def checksum(self, low: int, data: bytes | memoryview) -> int:
+    def expected_checksum(self, low: int, data: bytes | memoryview) -> int:
         """The expected checksum in the entry of the piece with this id."""
         return xxhash.xxh3_64_intdigest(data, seed=(self.high ^ low) + len(data) & _MASK)
 
@@ -118,7 +118,7 @@ class DiskCache:
         self._file: CacheFile | None = None
         self._off = self._read_only = False
 
-    def read(
+    def read_pieces(
         self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions, use: bool = True
     ) -> list[bytes | None]:
         """Read bytes starts[i] … ends[i] - 1 of each piece; None for pieces that are not cached.
@@ -127,10 +127,10 @@ class DiskCache:
             pieces: distinct numbers.
             use: whether the read counts as a use of the pieces.
         """
-        if (file := self._opened()) is None:
+        if (file := self._open_file()) is None:
             self.counts.misses += len(pieces)
             return [None] * len(pieces)
-        lows = of.lows(pieces)
+        lows = of.low_ids(pieces)
         sets = _sets_of(lows, file.sets)
         rows = file.index[sets]
         same = (rows[:, :, 0] == np.uint64(of.high)) & (rows[:, :, 1] == lows[:, None])
@@ -144,36 +144,36 @@ class DiskCache:
         sums = rows[here, ways[here], 2].tolist()
         room = memoryview(bytearray(PIECE_BYTES))
         for place, slot, low, expected in zip(here.tolist(), slots, lows[here].tolist(), sums, strict=True):
-            data = _read_into(file, slot, room[: of.length(int(pieces[place]))])
-            if data is not None and of.checksum(low, data) == expected:
+            data = _read_into(file, slot, room[: of.piece_length(int(pieces[place]))])
+            if data is not None and of.expected_checksum(low, data) == expected:
                 found[place] = bytes(data[starts[place] : ends[place]])
             elif np.array_equal(file.index[slot // WAYS, slot % WAYS, :3], rows[place, ways[place], :3]):
                 self.counts.damaged += 1  # The entry is unchanged, so the slot was not overwritten meanwhile.
-                self._free(file, slot)
+                self._free_slot(file, slot)
         if use:
-            self._touch(file, slots, rows[here])
+            self._mark_used(file, slots, rows[here])
         hits = len(pieces) - found.count(None)
         self.counts.hits += hits
         self.counts.misses += len(pieces) - hits
         return found
 
-    def write(self, of: CachedObject, first: int, data: bytes | memoryview) -> None:
+    def write_pieces(self, of: CachedObject, first: int, data: bytes | memoryview) -> None:
         """Store pieces of an object. Pieces that are already cached stay unchanged.
 
         Args:
             first: number of the first piece in `data`.
             data: whole pieces, except for the object's last one.
         """
-        if self._read_only or (file := self._opened()) is None:
+        if self._read_only or (file := self._open_file()) is None:
             return
         view = memoryview(data)
         pieces = np.arange(first, first + -(-len(view) // PIECE_BYTES))
-        lows = of.lows(pieces)
+        lows = of.low_ids(pieces)
         try:
             roomy = file.free_bytes() > self.spare
             for place, (low, number) in enumerate(zip(lows.tolist(), _sets_of(lows, file.sets).tolist(), strict=True)):
                 piece = view[place * PIECE_BYTES : (place + 1) * PIECE_BYTES]
-                checksum = of.checksum(low, piece)
+                checksum = of.expected_checksum(low, piece)
                 with _lock:  # Only threads of one process exclude each other; processes may collide.
                     self._write_piece(file, number, of.high, low, checksum, piece, roomy)
         except OSError as err:
@@ -185,19 +185,19 @@ class DiskCache:
                     "Reads continue from the cache and the bucket."
                 )
 
-    def forget(self, of: CachedObject, pieces: Positions) -> None:
+    def forget_pieces(self, of: CachedObject, pieces: Positions) -> None:
         """Free the slots of pieces whose contents were damaged before they were cached."""
-        if (file := self._opened()) is None:
+        if (file := self._open_file()) is None:
             return
-        lows = of.lows(pieces)
+        lows = of.low_ids(pieces)
         sets = _sets_of(lows, file.sets)
         rows = file.index[sets]
         for place, way in np.argwhere(
             (rows[:, :, 0] == np.uint64(of.high)) & (rows[:, :, 1] == lows[:, None])
         ).tolist():
-            self._free(file, int(sets[place]) * WAYS + way)
+            self._free_slot(file, int(sets[place]) * WAYS + way)
 
-    def _opened(self) -> CacheFile | None:
+    def _open_file(self) -> CacheFile | None:
         """The file, reopened if it was replaced; None if there is no cache, or not at the moment."""
         if (file := self._file) is not None and file.in_place():
             return file
@@ -228,7 +228,7 @@ class DiskCache:
         row = np.array(file.index[number])
         if ((row[:, 0] == np.uint64(high)) & (row[:, 1] == np.uint64(low))).any():
             return
-        stamps = _stamps(row)
+        stamps = _stamps_of(row)
         order = np.where((row[:, 0] | row[:, 1]) == 0, 0, stamps + 1)  # free slots first
         if not roomy:
             order[stamps == 0] = _LAST  # A slot that was never written occupies no disk space yet.
@@ -244,9 +244,9 @@ class DiskCache:
         _write_all(file, entry.tobytes(), file.entry_offset(slot))
         self.counts.writes += 1
 
-    def _touch(self, file: CacheFile, slots: Sequence[int], rows: Words) -> None:
+    def _mark_used(self, file: CacheFile, slots: Sequence[int], rows: Words) -> None:
         """Mark the slots as the most recently used of their sets. `rows` are the sets as read."""
-        stamps = _stamps(rows)
+        stamps = _stamps_of(rows)
         newest = stamps.max(axis=1)
         mine = stamps[np.arange(len(slots)), np.array(slots, np.int64) % WAYS]
         for slot, stamp in zip(
@@ -257,7 +257,7 @@ class DiskCache:
             except OSError:
                 return  # affects only the order of eviction
 
-    def _free(self, file: CacheFile, slot: int) -> None:
+    def _free_slot(self, file: CacheFile, slot: int) -> None:
         try:
             _write_all(file, _FREE, file.entry_offset(slot))
         except OSError:
@@ -273,7 +273,7 @@ class DiskCacheSettings:
     parent: Path = Path("/var/tmp")
 
     @staticmethod
-    def of(environment: Mapping[str, str]) -> "DiskCacheSettings":
+    def from_environment(environment: Mapping[str, str]) -> "DiskCacheSettings":
         """Parse the settings. An invalid value switches the cache off with a warning, since reads work without it."""
         stores = environment.get("TUSSOCK_DISK_CACHE") or "auto"
         size = environment.get("TUSSOCK_DISK_CACHE_BYTES") or ""
@@ -298,7 +298,7 @@ class DiskCacheSettings:
 @functools.cache
 def process_settings() -> DiskCacheSettings:
     """The settings in this process's environment, read once."""
-    return DiskCacheSettings.of(os.environ)
+    return DiskCacheSettings.from_environment(os.environ)
 
 
 @functools.cache
@@ -319,7 +319,7 @@ def _sets_of(lows: Words, sets: int) -> Words:
     return (lows >> np.uint64(32)) * np.uint64(sets) >> np.uint64(32)
 
 
-def _stamps(rows: Words) -> npt.NDArray[np.int64]:
+def _stamps_of(rows: Words) -> npt.NDArray[np.int64]:
     stamps = rows[..., 3]
     return np.where(stamps < np.uint64(_LATEST), stamps, np.uint64(0)).astype(np.int64)
 

@@ -38,19 +38,19 @@ def hash_keys(keys: pa.Array) -> Hashes:
     """The hash of each key (binary or fixed_size_binary), uint64. Cost: 25 ns a key; if long, 3 ns a byte."""
     hashes = np.empty(len(keys), np.uint64)
     if (width := max_width(keys)) <= _WIDE:
-        for part in _slices(len(keys), max(64, _SLICE_BYTES // width)):
+        for part in _split_slices(len(keys), max(64, _SLICE_BYTES // width)):
             hashes[part] = _hash_matrix(keys[part])
         return hashes
     # Keys are padded to the longest in their group, so a few long keys must not be hashed together with short ones.
     doublings = np.ceil(np.log2(np.maximum(lengths_of(keys), _WIDE))).astype(np.int64)
     for doubling in np.unique(doublings).tolist():
         places = np.flatnonzero(doublings == doubling)
-        for part in _slices(len(places), max(1, _SLICE_BYTES >> doubling)):
+        for part in _split_slices(len(places), max(1, _SLICE_BYTES >> doubling)):
             hashes[places[part]] = _hash_matrix(keys.take(pa.array(places[part])))
     return hashes
 
 
-def _slices(count: int, step: int) -> Iterator[slice]:
+def _split_slices(count: int, step: int) -> Iterator[slice]:
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
@@ -63,11 +63,11 @@ def build_filter(hashes: Hashes) -> bytes:
     """Build the filter of these keys."""
     bits = filter_bits(len(hashes))
     held = np.zeros(bits, np.bool_)
-    step, low = _halves(hashes)
+    step, low = _hash_halves(hashes)
     for probe in range(PROBES):
         if probe:
             low = low + step
-        held[_position(low, np.uint64(bits))] = True
+        held[_scale_to_bits(low, np.uint64(bits))] = True
     return np.packbits(held, bitorder="little").tobytes()
 
 
@@ -76,7 +76,7 @@ class KeyHashes:
 
     def __init__(self, hashes: Hashes) -> None:
         self._hashes = hashes
-        self._points = _points(hashes) if len(hashes) <= _FEW else None
+        self._points = _probe_points(hashes) if len(hashes) <= _FEW else None
 
     def may_be_in(self, data: npt.NDArray[np.uint8], bits: int, keys: slice) -> npt.NDArray[np.bool_]:
         """`probe_filter` for some of the keys and one filter, at the start of `data`.
@@ -86,7 +86,7 @@ class KeyHashes:
         count = keys.stop - keys.start
         if self._points is None or not bits:
             return probe_filter(data, np.zeros(count, np.int64), np.full(count, bits), self._hashes[keys])
-        return _held(data, _position(self._points[:, keys], np.uint64(bits)), None)
+        return _has_all_bits(data, _scale_to_bits(self._points[:, keys], np.uint64(bits)), None)
 
     def may_be_in_each(
         self, data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], keys: slice
@@ -118,12 +118,12 @@ def _probe_slice(
     if len(hashes) <= _FEW and not maybe.any():
         return _probe_at_once(data, base, bits, hashes)
     alive = np.flatnonzero(bits)
-    step, low = _halves(hashes.take(alive))
+    step, low = _hash_halves(hashes.take(alive))
     base, bits = base.take(alive).astype(np.int64, copy=False), bits.take(alive).astype(np.uint64)
     for probe in range(PROBES):  # An absent key is excluded after two probes on average: continue with the others only.
         if probe:
             low = low + step
-        position = _position(low, bits)
+        position = _scale_to_bits(low, bits)
         bit = np.uint8(1) << (position.astype(np.uint8) & np.uint8(7))
         kept = np.flatnonzero(data.take(base + (position >> 3)) & bit)
         if len(kept) < len(alive):
@@ -142,16 +142,16 @@ def _probe_at_once(
     data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes
 ) -> npt.NDArray[np.bool_]:
     """All probes of few hashes with few calls of NumPy, which cost more than probes for excluded hashes."""
-    return _held(data, _position(_points(hashes), bits.astype(np.uint64)), base.astype(np.int64))
+    return _has_all_bits(data, _scale_to_bits(_probe_points(hashes), bits.astype(np.uint64)), base.astype(np.int64))
 
 
-def _points(hashes: Hashes) -> npt.NDArray[np.uint32]:
-    """(PROBES, n) what `_position` scales to the bits of a filter."""
-    step, low = _halves(hashes)
+def _probe_points(hashes: Hashes) -> npt.NDArray[np.uint32]:
+    """(PROBES, n) what `_scale_to_bits` scales to the bits of a filter."""
+    step, low = _hash_halves(hashes)
     return low + step * _EACH_PROBE[:, None]
 
 
-def _held(
+def _has_all_bits(
     data: npt.NDArray[np.uint8], position: npt.NDArray[np.int64], base: npt.NDArray[np.int64] | None
 ) -> npt.NDArray[np.bool_]:
     """Whether all bits of each hash are set. Overwrites `position` (PROBES, n), which counts from byte `base`."""
@@ -163,18 +163,18 @@ def _held(
     return held
 
 
-def _position(low: npt.NDArray[np.uint32], bits: Any) -> npt.NDArray[np.int64]:
+def _scale_to_bits(low: npt.NDArray[np.uint32], bits: Any) -> npt.NDArray[np.int64]:
     position = low.astype(np.uint64)
     position *= bits
     position >>= np.uint64(32)
     return position.view(np.int64)
 
 
-def _halves(hashes: Hashes) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+def _hash_halves(hashes: Hashes) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     return (hashes >> np.uint64(32)).astype(np.uint32) | np.uint32(1), hashes.astype(np.uint32)
 
 
-def _finish(x: Hashes) -> Hashes:
+def _mix_bits(x: Hashes) -> Hashes:
     x = x ^ (x >> np.uint64(30))
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -188,15 +188,15 @@ def _hash_matrix(keys: pa.Array) -> Hashes:
     words = -(-width // 8)
     fixed = fixed_keys(keys, 8 * words)
     matrix = fixed.view("<u8").reshape(-1, words)
-    factors = _finish(np.arange(1, words + 1, dtype=np.uint64)) | np.uint64(1)
+    factors = _mix_bits(np.arange(1, words + 1, dtype=np.uint64)) | np.uint64(1)
     if words > len(keys):  # few long keys: process all words of a key at once
         mixed = (matrix ^ (matrix >> np.uint64(32))) * factors
         mixed ^= mixed >> np.uint64(29)
-        return _finish(mixed.sum(axis=1, dtype=np.uint64))
+        return _mix_bits(mixed.sum(axis=1, dtype=np.uint64))
     total = np.zeros(len(keys), np.uint64)
     for i in range(words):
         word = matrix[:, i]
         mixed = (word ^ (word >> np.uint64(32))) * factors[i]
         mixed ^= mixed >> np.uint64(29)
         total += mixed
-    return _finish(total)
+    return _mix_bits(total)

@@ -31,7 +31,7 @@ def is_needed(meta: MetaStore, name: str) -> bool:
     """
     if name.startswith(PINS):
         return False  # its reader has ended
-    version = meta.latest()
+    version = meta.read_latest()
     if name.startswith(MANIFESTS):
         return (epoch := number_in(name)) is None or epoch >= version.min_readable_epoch
     if name.startswith(BARRIERS):
@@ -39,7 +39,7 @@ def is_needed(meta: MetaStore, name: str) -> bool:
     if not name.startswith(DATA):
         return True  # never removed, or replaced by others
     return name in names_in(version) or any(
-        name in names_in(meta.version(i)) for i in {pin.version for pin in meta.pins()}
+        name in names_in(meta.read_version(i)) for i in {pin.version for pin in meta.all_pins()}
     )
 
 
@@ -51,7 +51,7 @@ def on_newest(meta: MetaStore, work: Callable[[HummockVersion], T]) -> T:
     Raises: MissingSstError if the store still needs the SST; errors of `work`. Requires: `work` can be repeated.
     """
     while True:
-        version = meta.latest()
+        version = meta.read_latest()
         try:
             return work(version)
         except MissingSstError as err:

@@ -19,7 +19,7 @@ from tussock.statestore.hummock.errors import UnorderedRowsError, WrongRowsError
 from tussock.statestore.hummock.merge import merge_tables
 from tussock.statestore.hummock.range_reader import keep_uploaded
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
+from tussock.statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, measure_widths
 from tussock.statestore.hummock.sst_format import KEY, OP, block_schema
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from tussock.statestore.meta.version import SstInfo
@@ -66,7 +66,9 @@ def batch_ingest(
     sections = [
         encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)
     ]
-    infos = _uploaded(objects, [partial(build_sst, parts, prefix) for parts in cut_sections(sections, target_bytes)])
+    infos = _build_and_upload(
+        objects, [partial(build_sst, parts, prefix) for parts in cut_sections(sections, target_bytes)]
+    )
     rows, size = sum(info.rows for info in infos), sum(info.size for info in infos)
     log.info(
         "uploaded %d SSTs: %d tables, %d rows, %d bytes, %.3f s",
@@ -79,16 +81,16 @@ def batch_ingest(
     return infos
 
 
-def _uploaded(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) -> list[SstInfo]:
+def _build_and_upload(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) -> list[SstInfo]:
     """Build and upload SSTs. Each is uploaded while the next is built, so at most two are in memory."""
 
-    def upload(sst: EncodedSst) -> SstInfo:
+    def upload_sst(sst: EncodedSst) -> SstInfo:
         objects.put(sst.info.name, sst.data)
         keep_uploaded(objects, sst.info, sst.data)
         return sst.info
 
     if len(ssts) <= 1:
-        return [upload(build()) for build in ssts]
+        return [upload_sst(build()) for build in ssts]
     infos: list[SstInfo] = []
     with ThreadPoolExecutor(1, thread_name_prefix="upload") as thread:
         uploading: Future[SstInfo] | None = None
@@ -96,7 +98,7 @@ def _uploaded(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) ->
             sst = build()
             if uploading is not None:
                 infos.append(uploading.result())
-            uploading = thread.submit(upload, sst)
+            uploading = thread.submit(upload_sst, sst)
             del sst
         assert uploading is not None
         infos.append(uploading.result())
@@ -110,7 +112,7 @@ def stamped_tables(batches: Iterable[SealedBatch], epoch: int) -> Iterator[tuple
     """
     by_table = _by_table(batches)
     for table_id in sorted(by_table):
-        yield table_id, _stamped(table_id, _merged(table_id, by_table.pop(table_id)), epoch)
+        yield table_id, _add_epoch(table_id, _merge_parts(table_id, by_table.pop(table_id)), epoch)
 
 
 def _by_table(batches: Iterable[SealedBatch]) -> dict[int, list[pa.Table]]:
@@ -156,7 +158,7 @@ def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[l
         for section, section_end, count in zip(sections, section_ends.tolist(), counts.tolist(), strict=True):
             low, high = max(start, section_end - count), min(end, section_end)
             if low < high:
-                parts.append(section.part(low - section_end + count, high - section_end + count))
+                parts.append(section.slice_blocks(low - section_end + count, high - section_end + count))
         answer.append(parts)
     return answer
 
@@ -195,7 +197,7 @@ def _require_columns(batch: SealedBatch) -> None:
         raise WrongRowsError(f"sealed batch of table {batch.table_id}", found, "key binary, op uint8, then the row's")
 
 
-def _merged(table_id: int, parts: list[pa.Table]) -> pa.Table:
+def _merge_parts(table_id: int, parts: list[pa.Table]) -> pa.Table:
     """Combine the parts in key order. Disjoint parts are concatenated; others are merged."""
     for part in parts[1:]:
         if part.schema.names != parts[0].schema.names or part.schema.types != parts[0].schema.types:
@@ -206,11 +208,11 @@ def _merged(table_id: int, parts: list[pa.Table]) -> pa.Table:
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks() if apart else merge_tables(parts)
 
 
-def _stamped(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
+def _add_epoch(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
     """Add the epoch to rows and check their order. Keys of one length are stored without offsets."""
     keys = one_array(rows.column(0))
     _require_ascending(table_id, keys)
-    width, of_one_width = widths(keys)
+    width, of_one_width = measure_widths(keys)
     if of_one_width:
         keys = as_fixed_size(keys, width)
     epochs = pa.array(np.full(rows.num_rows, epoch, np.uint64))

@@ -86,8 +86,8 @@ def encode_keys(
         raise KeyRangeError("table id", table_id, MAX_TABLE_ID)
     encoding = _Encoding(len(vnodes), [(">u4", table_id), (">u2", vnodes)])
     for column, order in zip(columns, key, strict=True):
-        encoding.add(one_array(column), order)
-    return encoding.joined()
+        encoding.add_column(one_array(column), order)
+    return encoding.join_keys()
 
 
 def encode_prefixes(
@@ -107,11 +107,11 @@ def encode_values(column: pa.Array | pa.ChunkedArray, descending: bool = False) 
     """
     array = one_array(column)
     encoding = _Encoding(len(array), [])
-    encoding.add(array, KeyColumn(0, descending, descending))
-    return encoding.joined()
+    encoding.add_column(array, KeyColumn(0, descending, descending))
+    return encoding.join_keys()
 
 
-def identities(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+def encode_identities(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     """Encode the values of a column so that equal bytes mean bit-identical values: -0.0 differs from 0.0."""
     return encode_values(bits_of(one_array(column)))
 
@@ -143,27 +143,27 @@ class _Encoding:
         self._pieces: list[pa.Array] = []
         self._fields = list(head)
 
-    def add(self, array: pa.Array, order: KeyColumn, exact: bool = False) -> None:
+    def add_column(self, array: pa.Array, order: KeyColumn, exact: bool = False) -> None:
         """Append a column. `exact`: its floats are not normalised."""
-        self._fields.append(("u1", _markers(array, order)))
+        self._fields.append(("u1", _null_markers(array, order)))
         if _is_varying(array.type):
-            self._add_varying(_escaped(array, order.descending), order.descending)
+            self._add_varying(_escape_bytes(array, order.descending), order.descending)
         elif not is_nested(array.type):
-            self._fields += _payload(array, order.descending, exact)
+            self._fields += _fixed_fields(array, order.descending, exact)
         elif pa.types.is_struct(array.type):
             for field in array.flatten():  # NULL if the struct is NULL
-                self.add(field, KeyColumn(0, order.descending, order.descending), exact)
+                self.add_column(field, KeyColumn(0, order.descending, order.descending), exact)
         else:
-            self._add_varying(_elements(array, order.descending, exact), order.descending)
+            self._add_varying(_encode_elements(array, order.descending, exact), order.descending)
 
     def add_entries(self, entries: pa.StructArray, order: KeyColumn, exact: bool) -> None:
         """Append the entries of maps, as structs of key and value. Floats in keys are not normalised."""
         self._fields.append(("u1", _VALUE))
         key, value = entries.flatten()
-        self.add(key, order, exact=True)
-        self.add(value, order, exact)
+        self.add_column(key, order, exact=True)
+        self.add_column(value, order, exact)
 
-    def joined(self) -> pa.BinaryArray:
+    def join_keys(self) -> pa.BinaryArray:
         """(rows,) the keys."""
         last = _join_fields(self._rows, self._fields)
         return pc.binary_join_element_wise(*self._pieces, last, pa.scalar(b"", pa.binary())) if self._pieces else last
@@ -172,25 +172,25 @@ class _Encoding:
         if self._fields:
             self._pieces.append(_join_fields(self._rows, self._fields))
         self._pieces.append(piece)
-        self._fields = [("u1", _directed(_TERMINATOR, descending))]
+        self._fields = [("u1", _direct_byte(_TERMINATOR, descending))]
 
 
-def _directed(byte: int, descending: bool) -> int:
+def _direct_byte(byte: int, descending: bool) -> int:
     return 0xFF - byte if descending else byte
 
 
-def _elements(array: pa.Array, descending: bool, exact: bool) -> pa.BinaryArray:
+def _encode_elements(array: pa.Array, descending: bool, exact: bool) -> pa.BinaryArray:
     """The elements of a column of lists, or the entries of maps, as bytes without terminator; empty for NULL."""
     lists = as_list(array)
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     elements = lists.flatten()  # drops elements of NULL lists
     order = KeyColumn(0, descending, descending)
-    encoding = _Encoding(len(elements), [("u1", _directed(_ELEMENT, descending))])
+    encoding = _Encoding(len(elements), [("u1", _direct_byte(_ELEMENT, descending))])
     if pa.types.is_map(array.type):
         encoding.add_entries(elements, order, exact)
     else:
-        encoding.add(elements, order, exact)
-    encoded = encoding.joined()
+        encoding.add_column(elements, order, exact)
+    encoded = encoding.join_keys()
     # A list's elements are adjacent: reuse the bytes, split at the ends of lists.
     data, starts, _ = byte_spans(encoded)
     ends = np.append(starts, len(data))[np.append(0, np.cumsum(counts))]
@@ -199,7 +199,7 @@ def _elements(array: pa.Array, descending: bool, exact: bool) -> pa.BinaryArray:
     )
 
 
-def _markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:
+def _null_markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:
     if not array.null_count:
         return _VALUE
     return np.where(null_mask(array), np.uint8(_NULL_LAST if order.nulls_last else _NULL_FIRST), np.uint8(_VALUE))
@@ -214,10 +214,10 @@ def _is_varying(kind: pa.DataType) -> bool:
     )
 
 
-def _payload(array: pa.Array, descending: bool, exact: bool) -> list[_Field]:
+def _fixed_fields(array: pa.Array, descending: bool, exact: bool) -> list[_Field]:
     """The fields of a fixed-width column: unsigned numbers that sort like the column."""
     fields: list[_Field] = []
-    for values in _ordered(array, exact):
+    for values in _to_ordered_numbers(array, exact):
         directed = ~values if descending else values
         if array.null_count:
             directed = np.where(null_mask(array), directed.dtype.type(0), directed)  # Values under NULLs are arbitrary.
@@ -225,7 +225,7 @@ def _payload(array: pa.Array, descending: bool, exact: bool) -> list[_Field]:
     return fields
 
 
-def _ordered(array: pa.Array, exact: bool) -> list[npt.NDArray[np.unsignedinteger]]:
+def _to_ordered_numbers(array: pa.Array, exact: bool) -> list[npt.NDArray[np.unsignedinteger]]:
     kind = array.type
     if pa.types.is_boolean(kind):
         return [pc.cast(array, pa.uint8()).fill_null(0).to_numpy()]
@@ -262,7 +262,7 @@ def _join_fields(n: int, fields: Sequence[_Field]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(records)])
 
 
-def _escaped(array: pa.Array, descending: bool) -> pa.BinaryArray:
+def _escape_bytes(array: pa.Array, descending: bool) -> pa.BinaryArray:
     """A string or binary column as escaped bytes without terminator; empty for NULL."""
     if array.null_count:
         array = array.fill_null(b"" if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else "")

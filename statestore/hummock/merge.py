@@ -24,9 +24,9 @@ from tussock.statestore.hummock.sorted_keys import (
     Mask,
     differs_from_previous,
     fixed_keys,
+    measure_widths,
     sort_order,
     take_keys,
-    widths,
 )
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
@@ -84,7 +84,9 @@ class RunCursor:
         self._todo = [
             (section, start, end)
             for section in sections
-            for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
+            for start, end in _selected_ranges(
+                *_block_range(section, first, last), None if blocks is None else blocks(section)
+            )
         ]
         self.held: pa.Table | None = None  # the window with rows that are read and not taken
         self._held_bytes = 0  # of the whole window
@@ -101,42 +103,44 @@ class RunCursor:
         key: bytes = section.reader.first_keys.array[start].as_py()
         return key
 
-    def read(self) -> None:
+    def read_window(self) -> None:
         """Read the next window into `held`, or set it to None if no row is in the range."""
         section, start, end = self._todo[0]
         if self._coming is not None:
             rows, self._coming = self._coming.result(), None
         else:
-            rows = self._scan(section, start, self._fitting(section, start, end))
-        self._learn(section, start, rows)
+            rows = self._scan_blocks(section, start, self._end_of_fitting(section, start, end))
+        self._learn_growth(section, start, rows)
         self._todo[:1] = [(section, rows.end_block, end)] if rows.end_block < end else []
         if rows.nbytes > _WIDE_BLOCK_BYTES * (rows.end_block - start):
             give_back_freed_memory()  # The C library would keep the gaps between large buffers of several threads.
         if self._ahead is not None and self._todo:
             section, start, end = self._todo[0]
-            self._coming = self._ahead.submit(self._scan, section, start, self._fitting(section, start, end))
+            self._coming = self._ahead.submit(
+                self._scan_blocks, section, start, self._end_of_fitting(section, start, end)
+            )
         self._held_bytes = rows.nbytes
-        self._hold(self._within_bounds(_table_of(rows)))
+        self._hold_window(self._within_bounds(_table_of(rows)))
 
     def _within_bounds(self, window: pa.Table) -> pa.Table | None:
         """The rows from `first` to `last`, or None."""
-        if self._first is not None and _binary(window.column(0)[0]) < self._first:
+        if self._first is not None and _to_bytes(window.column(0)[0]) < self._first:
             window = window.slice(_count_below(window.column(0), self._first))
-        if self._last is not None and window.num_rows and _binary(window.column(0)[-1]) >= self._last:
+        if self._last is not None and window.num_rows and _to_bytes(window.column(0)[-1]) >= self._last:
             window = window.slice(0, _count_below(window.column(0), self._last))
         return window if window.num_rows else None
 
-    def _hold(self, window: pa.Table | None) -> None:
+    def _hold_window(self, window: pa.Table | None) -> None:
         """Keep a window, and what each step needs of it: steps of many runs take a few rows of every window."""
         self.held, self._taken, self._keys = window, 0, None
         if window is None:
             return
         keys = one_array(window.column(0))
-        self.last_key = _binary(keys[-1])
-        if widths(keys)[0] <= _PADDED_KEY:
+        self.last_key = _to_bytes(keys[-1])
+        if measure_widths(keys)[0] <= _PADDED_KEY:
             self._keys = fixed_keys(keys)
 
-    def _fitting(self, section: Section, start: int, stop: int) -> int:
+    def _end_of_fitting(self, section: Section, start: int, stop: int) -> int:
         """The end of the blocks from `start` on that are read at once."""
         stop = min(stop, start + WINDOW_BLOCKS)
         while stop - start > 1 and self._decoded_bytes(section, start, stop) > self._share // _WINDOWS:
@@ -154,13 +158,13 @@ class RunCursor:
         few = bool((section.reader.rows[start:stop] <= _FEW_ROWS).any())
         return self._share if few and stop - start > 1 else (stop - start) * _BLOCK_BYTES
 
-    def _learn(self, section: Section, start: int, rows: Rows) -> None:
+    def _learn_growth(self, section: Section, start: int, rows: Rows) -> None:
         if isinstance(section, OpenSection):
             stored = int(section.reader.lengths[start : start + rows.end_block - rows.first_block].sum())
             self._growth = rows.nbytes / max(stored, 1)
 
-    def _scan(self, section: Section, start: int, stop: int) -> Rows:
-        return self._source.scan(section, start, stop, self._columns)
+    def _scan_blocks(self, section: Section, start: int, stop: int) -> Rows:
+        return self._source.scan_blocks(section, start, stop, self._columns)
 
     @property
     def held_bytes(self) -> int:
@@ -172,7 +176,7 @@ class RunCursor:
     def key_at(self, share: float) -> bytes:
         """The key that follows this share of the rows that are not taken. Requires: rows are held."""
         assert self.held is not None
-        return _binary(self.held.column(0)[self._taken + int((self.held.num_rows - self._taken) * share)])
+        return _to_bytes(self.held.column(0)[self._taken + int((self.held.num_rows - self._taken) * share)])
 
     def take_through(self, key: bytes) -> pa.Table | None:
         """Take the held rows up to and including `key`, a stored key of the table."""
@@ -180,7 +184,7 @@ class RunCursor:
             return None
         start, window = self._taken, self.held
         if self.last_key <= key:
-            self._hold(None)
+            self._hold_window(None)
             return window.slice(start) if start else window
         if self._keys is None:
             end = _count_below(one_array(window.column(0)), key, inclusive=True)
@@ -214,14 +218,14 @@ def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Tabl
         waiting = [cursor for cursor in cursors if cursor.held is not None]
         if not waiting:
             return
-        frontier = _frontier(waiting)
+        frontier = _find_frontier(waiting)
         taken = [rows for cursor in waiting if (rows := cursor.take_through(frontier)) is not None]
-        chosen = _chosen(taken, choose)
+        chosen = _merge_chosen(taken, choose)
         if chosen.num_rows:
             yield chosen
 
 
-def _frontier(cursors: Sequence[RunCursor]) -> bytes:
+def _find_frontier(cursors: Sequence[RunCursor]) -> bytes:
     """The greatest key up to which the windows have all rows, or a smaller one if these are more than a step."""
     frontier, waiting = min(cursor.last_key for cursor in cursors), sum(cursor.held_bytes for cursor in cursors)
     if waiting <= STEP_BYTES:
@@ -232,10 +236,10 @@ def _frontier(cursors: Sequence[RunCursor]) -> bytes:
 
 def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Merge sorted tables, newest first, into one sorted table. For equal keys, rows of newer tables come first."""
-    return _chosen(tables, lambda rows: np.ones(rows.num_rows, np.bool_))
+    return _merge_chosen(tables, lambda rows: np.ones(rows.num_rows, np.bool_))
 
 
-def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
+def _merge_chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
     """Merge sorted tables, newest first, and return the selected rows in order."""
     if len(tables) == 1:
         keep = choose(tables[0])
@@ -311,13 +315,13 @@ def _read_ahead(cursors: Sequence[RunCursor]) -> None:
         if frontier is None:
             if not waiting:
                 return
-            min(waiting, key=lambda item: item[0])[1].read()
+            min(waiting, key=lambda item: item[0])[1].read_window()
             continue
         due = [cursor for key, cursor in waiting if key <= frontier]
         if not due:
             return
         for cursor in due:
-            cursor.read()
+            cursor.read_window()
 
 
 def row_bits(section: OpenSection, columns: Sequence[str] | None = None) -> int | None:
@@ -343,7 +347,7 @@ def _block_range(section: Section, first: bytes | None, last: bytes | None) -> t
     return start, end
 
 
-def _wanted(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
+def _selected_ranges(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
     """The selected blocks of start … end - 1, as ranges."""
     if start >= end:
         return []
@@ -356,9 +360,9 @@ def _wanted(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
 def _count_below(keys: pa.Array | pa.ChunkedArray, bound: bytes, inclusive: bool = False) -> int:
     """The number of ascending keys below (or at) the bound."""
     search = bisect_right if inclusive else bisect_left
-    return search(range(len(keys)), bound, key=lambda place: _binary(keys[place]))
+    return search(range(len(keys)), bound, key=lambda place: _to_bytes(keys[place]))
 
 
-def _binary(key: pa.Scalar) -> bytes:
+def _to_bytes(key: pa.Scalar) -> bytes:
     value: bytes = key.as_py()
     return value

@@ -68,8 +68,8 @@ class PackedBlocks:
         start = np.cumsum(sizes) - sizes
         flags = self.data[start[:, None] + np.arange(layout.flags_at, layout.constants_at)]
         split = layout.varying_at - layout.flags_at
-        self._nullable = _flags(flags[:, :split], len(layout.places))
-        self._step = _flags(flags[:, split:], layout.planes).astype(np.int64)  # (places, planes)
+        self._nullable = _unpack_flags(flags[:, :split], len(layout.places))
+        self._step = _unpack_flags(flags[:, split:], layout.planes).astype(np.int64)  # (places, planes)
         stored = np.cumsum(self._step, axis=1)
         in_planes = (start + layout.head_bytes)[:, None] + (stored - self._step) * self.rows[:, None]
         in_head = start[:, None] + np.arange(layout.constants_at, layout.head_bytes)
@@ -79,67 +79,67 @@ class PackedBlocks:
             self._bits_at += stored[:, -1] * self.rows
         self.key_width = layout.places[0].width
 
-    def find(self, places: Positions, probes: Bytes) -> tuple[Positions, Mask]:
+    def find_keys(self, places: Positions, probes: Bytes) -> tuple[Positions, Mask]:
         """The first row of each key in its block, and whether the block has the key.
 
         Args:
             probes: (n, key_width).
         """
         search = _Search(self, places, probes)
-        rows = search.left()
-        return rows, search.equal(rows)
+        rows = search.count_smaller()
+        return rows, search.equals_probe(rows)
 
-    def left(self, places: Positions, probes: Bytes) -> Positions:
+    def count_smaller(self, places: Positions, probes: Bytes) -> Positions:
         """(n,): how many keys of its block are smaller than each probe (n, key_width)."""
-        return _Search(self, places, probes).left()
+        return _Search(self, places, probes).count_smaller()
 
-    def keys(self, places: Positions, rows: Positions) -> pa.FixedSizeBinaryArray:
+    def read_keys(self, places: Positions, rows: Positions) -> pa.FixedSizeBinaryArray:
         """The keys of some rows."""
         width = self.key_width
         found = self.bytes_of(places, rows, np.arange(width))
         return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(found)])
 
-    def puts(self, places: Positions, rows: Positions) -> Mask:
+    def read_puts(self, places: Positions, rows: Positions) -> Mask:
         """Whether rows are puts."""
         plane = self.layout.places[_OP].plane
         found: Mask = self.bytes_of(places, rows, np.array([plane])).reshape(-1) == PUT
         return found
 
-    def columns(self, places: Positions, rows: Positions) -> pa.RecordBatch:
+    def read_columns(self, places: Positions, rows: Positions) -> pa.RecordBatch:
         """The row's columns of some rows."""
         chosen = self.layout.places[HEAD_COLUMNS:]
         first = chosen[0].plane
         cells = self.bytes_of(places, rows, np.arange(first, self.layout.planes))
-        arrays = [self._array(place, cells[:, place.plane - first :], places, rows) for place in chosen]
+        arrays = [self._read_column(place, cells[:, place.plane - first :], places, rows) for place in chosen]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.layout.schema)[HEAD_COLUMNS:]))
 
     def bytes_of(self, places: Positions, rows: Positions, planes: Positions) -> Bytes:
         """(n, planes): bytes of some rows."""
-        at, step = self.addresses(places, planes)
+        at, step = self.byte_addresses(places, planes)
         found: Bytes = self.data[at + step * rows[:, None]]
         return found
 
-    def addresses(self, places: Positions, planes: Positions) -> tuple[Positions, Positions]:
+    def byte_addresses(self, places: Positions, planes: Positions) -> tuple[Positions, Positions]:
         """(n, planes): the addresses in `data` of bytes of row 0, and their distances from row to row."""
         which = places[:, None], planes
         return self._at[which], self._step[which]
 
-    def varies(self, planes: int) -> Positions:
+    def varying_planes(self, planes: int) -> Positions:
         """Those of the first `planes` planes that are stored in a block."""
         return np.flatnonzero(self._step[:, :planes].any(axis=0))
 
-    def _array(self, place: ColumnParts, cells: Bytes, places: Positions, rows: Positions) -> pa.Array:
+    def _read_column(self, place: ColumnParts, cells: Bytes, places: Positions, rows: Positions) -> pa.Array:
         """A column, whose planes are the first ones of `cells`."""
         validity = None
         if self._nullable[:, place.number].any():
-            validity = self._bitmap(place, True, places, rows)
+            validity = self._read_bitmap(place, True, places, rows)
         if place.form is Form.BITS:
-            values = self._bitmap(place, False, places, rows)
+            values = self._read_bitmap(place, False, places, rows)
         else:
             values = pa.py_buffer(cells[:, : place.width].copy())
         return pa.Array.from_buffers(place.kind, len(rows), [validity, values])
 
-    def _bitmap(self, place: ColumnParts, nulls: bool, places: Positions, rows: Positions) -> pa.Buffer:
+    def _read_bitmap(self, place: ColumnParts, nulls: bool, places: Positions, rows: Positions) -> pa.Buffer:
         """The values of a boolean column, or whether values are not NULL."""
         there = np.zeros((len(self.rows), 2 * len(self.layout.places)), np.bool_)  # in the order of the bitmaps
         there[:, [2 * other.number for other in self.layout.places if other.form is Form.BITS]] = True
@@ -166,26 +166,26 @@ class _Search:
         # Bytes that vary in no block are read once.
         self._cells = np.zeros((len(places), self._words * _WORD), np.uint8)
         self._cells[:, self._target] = blocks.bytes_of(places, np.zeros_like(places), byte)
-        varying = blocks.varies(width)
+        varying = blocks.varying_planes(width)
         self._varying = self._target[varying]
-        self._at, self._step = blocks.addresses(places, varying)
+        self._at, self._step = blocks.byte_addresses(places, varying)
 
-    def left(self) -> Positions:
+    def count_smaller(self) -> Positions:
         """How many keys are smaller than each probe."""
         low, high = np.zeros_like(self._rows), self._rows.copy()
         for _ in range(int(self._rows.max(initial=0)).bit_length()):
             row = np.minimum((low + high) >> 1, self._rows - 1)
-            less, _ = self._compared(row)
+            less, _ = self._compare_keys(row)
             open_ = low < high
             low = np.where(less & open_, row + 1, low)
             high = np.where(less | ~open_, high, row)
         return low
 
-    def equal(self, rows: Positions) -> Mask:
+    def equals_probe(self, rows: Positions) -> Mask:
         """Whether the key of each row is its probe. A row may be the one after the last."""
-        return self._compared(np.minimum(rows, self._rows - 1))[1] & (rows < self._rows)
+        return self._compare_keys(np.minimum(rows, self._rows - 1))[1] & (rows < self._rows)
 
-    def _compared(self, rows: Positions) -> tuple[Mask, Mask]:
+    def _compare_keys(self, rows: Positions) -> tuple[Mask, Mask]:
         """Whether the key of each row is less than its probe, and whether it is equal."""
         self._cells[:, self._varying] = self._data[self._at + self._step * rows[:, None]]
         keys = self._cells.view("<u8")
@@ -203,7 +203,7 @@ class _Search:
         return words
 
 
-def _flags(bits: Bytes, count: int) -> Mask:
+def _unpack_flags(bits: Bytes, count: int) -> Mask:
     """(blocks, count): the first bits of each block."""
     found: Mask = np.unpackbits(bits, axis=1, count=count, bitorder="little").view(np.bool_)
     return found

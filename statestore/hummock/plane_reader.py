@@ -54,7 +54,7 @@ class PlaneReader:
         self._nested = any(place.form is Form.NESTED for place in self.places)
         self._stored: dict[bytes, _Stored] = {}
 
-    def decode(self, data: memoryview, lengths: Sequence[int], rows: Sequence[int]) -> list[pa.Array]:
+    def decode_blocks(self, data: memoryview, lengths: Sequence[int], rows: Sequence[int]) -> list[pa.Array]:
         """The columns of consecutive blocks, each as one array.
 
         Args:
@@ -69,28 +69,28 @@ class PlaneReader:
         for length in lengths:
             parts.append(data[offset : offset + length])
             offset += length
-        blocks = self._unpacked(parts, rows)
-        nested = blocks.nested() if self._nested else {}
+        blocks = self._unpack_blocks(parts, rows)
+        nested = blocks.read_nested() if self._nested else {}
         count = sum(rows)
         return [
-            nested[place.number] if place.form is Form.NESTED else blocks.array(place, 0, count)
+            nested[place.number] if place.form is Form.NESTED else blocks.column_array(place, 0, count)
             for place in self.places
         ]
 
     def decode_each(self, parts: Sequence[memoryview], rows: Sequence[int]) -> list[list[pa.Array]]:
         """The columns of each of some blocks. Blocks share no memory, so that each can be cached.
 
-        Raises the same as `decode`. Cost: 30 to 60 us per block.
+        Raises the same as `decode_blocks`. Cost: 30 to 60 us per block.
         """
         if self._nested:
-            return [self.decode(part, [len(part)], [count]) for part, count in zip(parts, rows, strict=True)]
-        blocks = self._unpacked(parts, rows)
+            return [self.decode_blocks(part, [len(part)], [count]) for part, count in zip(parts, rows, strict=True)]
+        blocks = self._unpack_blocks(parts, rows)
         bounds = pairwise([0, *accumulate(rows)])
-        return [[blocks.array(place, start, end) for place in self.places] for start, end in bounds]
+        return [[blocks.column_array(place, start, end) for place in self.places] for start, end in bounds]
 
-    def _unpacked(self, parts: Sequence[memoryview], rows: Sequence[int]) -> "_Blocks":
+    def _unpack_blocks(self, parts: Sequence[memoryview], rows: Sequence[int]) -> "_Blocks":
         blocks = [_Block(self.layout, part, count) for part, count in zip(parts, rows, strict=True)]
-        groups = [_Group(self._stored_in(same[0]), same) for same in _equal(blocks)]
+        groups = [_Group(self._stored_in(same[0]), same) for same in _group_equal(blocks)]
         return _Blocks(self, blocks, groups)
 
     def _stored_in(self, block: "_Block") -> "_Stored":
@@ -117,11 +117,11 @@ def pack_block(layout: PlaneLayout, data: memoryview, number: int, rows: int) ->
         split = layout.varying_at - layout.flags_at
         nulls, stored = (int.from_bytes(part, "little").bit_count() for part in (flags[:split], flags[split:]))
         counts = layout.counts[flags] = stored, nulls + layout.booleans
-    planes = block.planes(counts[0] * rows + counts[1] * -(-rows // 8))
+    planes = block.unpack_planes(counts[0] * rows + counts[1] * -(-rows // 8))
     return PackedBlock(number, rows, bytes(data[: layout.head_bytes]), bytes(planes), layout)
 
 
-def encoded(block: PackedBlock) -> bytes:
+def encode_unpacked(block: PackedBlock) -> bytes:
     """The bytes of a block whose planes are not packed, which decodes to the same rows."""
     return block.layout.sizes.pack(len(block.planes), PLAIN) + block.head[block.layout.flags_at :] + block.planes
 
@@ -145,12 +145,12 @@ class _Block:
         """Stored bytes of the planes and bitmaps."""
         return int(self._sizes[0])
 
-    def planes(self, size: int) -> bytes | memoryview:
+    def unpack_planes(self, size: int) -> bytes | memoryview:
         """The planes and bitmaps. `size`: their bytes."""
         start = self._layout.head_bytes
-        return _unpacked(self._codecs[0], size, self._data[start : start + self._sizes[0]])
+        return _unpack_part(self._codecs[0], size, self._data[start : start + self._sizes[0]])
 
-    def extent(self, number: int) -> "_Extent":
+    def unpack_extent(self, number: int) -> "_Extent":
         """A text, or the message of the nested columns."""
         start = self._layout.head_bytes + sum(self._sizes[0 : 2 * number + 1 : 2])
         size, stored = self._sizes[2 * number + 1 : 2 * number + 3]
@@ -163,7 +163,7 @@ class _Extent(NamedTuple):
     data: memoryview
 
 
-def _unpacked(codec: int, size: int, data: bytes | memoryview) -> bytes | memoryview:
+def _unpack_part(codec: int, size: int, data: bytes | memoryview) -> bytes | memoryview:
     if codec == PLAIN:
         if len(data) != size:
             raise ValueError(f"a part of {len(data)} bytes instead of {size}")
@@ -188,7 +188,7 @@ def plane_reader(schema_message: bytes, columns: tuple[int, ...]) -> PlaneReader
     return PlaneReader(layout_of(schema_message), columns)
 
 
-def _equal(blocks: list[_Block]) -> Iterator[list[_Block]]:
+def _group_equal(blocks: list[_Block]) -> Iterator[list[_Block]]:
     """Consecutive blocks with the same number of rows, stored planes and constants, which are decoded together."""
     if len(blocks) == 1:
         yield blocks
@@ -244,22 +244,22 @@ class _Group:
         self.stored, self.count, self.rows = stored, len(blocks), blocks[0].rows
         planes, bitmap = stored.planes * self.rows, -(-self.rows // 8)
         size = planes + len(stored.bitmaps) * bitmap
-        raw = [block.planes(size) for block in blocks]
+        raw = [block.unpack_planes(size) for block in blocks]
         every = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8).reshape(self.count, size)
         self.planes = every[:, :planes].reshape(self.count, stored.planes, self.rows).transpose(1, 0, 2)
         self._bits = every[:, planes:].reshape(self.count, len(stored.bitmaps), bitmap)
         self._constants = np.frombuffer(blocks[0].flags, np.uint8)[stored.flag_bytes :]
 
-    def values(self, number: int) -> Bytes:
+    def column_values(self, number: int) -> Bytes:
         """(columns, bytes): the values of columns of one width."""
         moves, rows = self.stored.moves[number], self.count * self.rows
-        found = _repeated(self._constants[moves.constants], moves, rows)
+        found = _repeat_constants(self._constants[moves.constants], moves, rows)
         if len(moves.planes):
             cells = found.reshape(moves.count, self.count, self.rows, moves.width).transpose(0, 3, 1, 2)
             cells[moves.columns, moves.bytes] = self.planes[moves.planes]
         return found
 
-    def bits(self, number: int, nulls: bool) -> Mask:
+    def column_bits(self, number: int, nulls: bool) -> Mask:
         """(rows,): the values of a boolean column, or whether values are not NULL."""
         place = self.stored.bitmaps.get((number, nulls))
         if place is None:
@@ -268,7 +268,7 @@ class _Group:
         return each.reshape(-1).view(np.bool_)
 
 
-def _repeated(constants: Bytes, moves: _Moves, rows: int) -> Bytes:
+def _repeat_constants(constants: Bytes, moves: _Moves, rows: int) -> Bytes:
     """(columns, rows * width): the constants of each column, once per row."""
     if (word := WORDS.get(moves.width)) is None:  # such a column is alone
         return np.frombuffer(constants.tobytes() * rows, np.uint8).copy().reshape(1, -1)
@@ -285,16 +285,16 @@ class _Blocks:
         self._nullable = frozenset().union(*[group.stored.nullable for group in groups])
         self._values: dict[int, Bytes] = {}
         for number, places in enumerate(reader.groups):
-            parts = [group.values(number) for group in groups]
+            parts = [group.column_values(number) for group in groups]
             found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             for place, column in zip(places, found, strict=True):
                 self._values[place.number] = column
         self._bits: dict[tuple[int, bool], Mask] = {}
         self._texts: dict[int, tuple[npt.NDArray[np.int32], bytes]] = {}
 
-    def array(self, place: ColumnParts, start: int, end: int) -> pa.Array:
+    def column_array(self, place: ColumnParts, start: int, end: int) -> pa.Array:
         """Rows start … end - 1 of a column that is not nested."""
-        validity = self._bitmap(place, True, start, end) if place.number in self._nullable else None
+        validity = self._pack_bitmap(place, True, start, end) if place.number in self._nullable else None
         match place.form:
             case Form.FIXED:
                 values = self._values[place.number]
@@ -302,12 +302,12 @@ class _Blocks:
                     values = values[start * place.width : end * place.width].copy()
                 buffers = [validity, pa.py_buffer(values)]
             case Form.TEXT:
-                buffers = [validity, *self._text(place, start, end)]
+                buffers = [validity, *self._text_buffers(place, start, end)]
             case _:
-                buffers = [validity, self._bitmap(place, False, start, end)]
+                buffers = [validity, self._pack_bitmap(place, False, start, end)]
         return pa.Array.from_buffers(place.kind, end - start, buffers)
 
-    def _text(self, place: ColumnParts, start: int, end: int) -> tuple[pa.Buffer, pa.Buffer]:
+    def _text_buffers(self, place: ColumnParts, start: int, end: int) -> tuple[pa.Buffer, pa.Buffer]:
         """The offsets and the bytes of texts."""
         if (found := self._texts.get(place.number)) is None:
             lengths = self._values[place.number].view(np.int32)
@@ -327,13 +327,13 @@ class _Blocks:
             return pa.py_buffer(ends), pa.py_buffer(data)
         return pa.py_buffer(ends[start : end + 1] - ends[start]), pa.py_buffer(data[ends[start] : ends[end]])
 
-    def _bitmap(self, place: ColumnParts, nulls: bool, start: int, end: int) -> pa.Buffer:
+    def _pack_bitmap(self, place: ColumnParts, nulls: bool, start: int, end: int) -> pa.Buffer:
         if (bits := self._bits.get((place.number, nulls))) is None:
-            bits = np.concatenate([group.bits(place.number, nulls) for group in self._groups])
+            bits = np.concatenate([group.column_bits(place.number, nulls) for group in self._groups])
             self._bits[place.number, nulls] = bits
         return pa.py_buffer(np.packbits(bits[start:end], bitorder="little"))
 
-    def nested(self) -> dict[int, pa.Array]:
+    def read_nested(self) -> dict[int, pa.Array]:
         """All nested columns by number."""
         layout = self._layout
         messages = _joined_extents(self._blocks, layout.extents - 1)
@@ -345,15 +345,15 @@ class _Blocks:
 def _joined_extents(blocks: Sequence[_Block], number: int) -> bytes:
     """An extent of all blocks. Consecutive zstd frames are unpacked at once, because each call costs 10 us."""
     if len(blocks) == 1:
-        return bytes(_unpacked(*blocks[0].extent(number)))
+        return bytes(_unpack_part(*blocks[0].unpack_extent(number)))
     joined = []
-    for codec, same in groupby((block.extent(number) for block in blocks), lambda extent: extent.codec):
+    for codec, same in groupby((block.unpack_extent(number) for block in blocks), lambda extent: extent.codec):
         extents = list(same)
         if codec == ZSTD:
             frames = b"".join([extent.data for extent in extents])
-            joined.append(_unpacked(codec, sum(extent.size for extent in extents), frames))
+            joined.append(_unpack_part(codec, sum(extent.size for extent in extents), frames))
         else:
-            joined += [_unpacked(*extent) for extent in extents]
+            joined += [_unpack_part(*extent) for extent in extents]
     return b"".join(joined)
 
 
@@ -369,10 +369,10 @@ def bytes_by_column(layout: PlaneLayout, data: memoryview, rows: int) -> npt.NDA
     for place in layout.places:
         first, end = stored.before[place.plane], stored.before[place.plane + place.width]
         raw = group.planes[first:end].tobytes()
-        raw += b"".join(bits_of(group.bits(*which)) for which in stored.bitmaps if which[0] == place.number)
+        raw += b"".join(bits_of(group.column_bits(*which)) for which in stored.bitmaps if which[0] == place.number)
         alone[place.number] = len(packed_by_lz4(raw)[1])
         if place.form in (Form.TEXT, Form.NESTED):
-            extents[place.number] = len(block.extent(place.extent).data)
+            extents[place.number] = len(block.unpack_extent(place.extent).data)
     share = block.planes_bytes / max(alone.sum(), 1)
     found: npt.NDArray[np.float64] = alone * share + extents
     return found

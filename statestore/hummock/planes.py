@@ -45,7 +45,7 @@ import pyarrow.compute as pc
 
 from tussock.statestore.hummock.ipc_messages import record_messages
 from tussock.statestore.nested import is_nested
-from tussock.statestore.stacked import batches, stack
+from tussock.statestore.stacked import group_stacks, stack_columns
 
 _LENGTH_BYTES = 4
 _SMALL = 64  # bytes; packing fewer saves nothing
@@ -88,11 +88,11 @@ class PlaneLayout:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.places: list[ColumnParts] = []
-        forms = [_form(kind) for kind in schema.types]
+        forms = [_form_of(kind) for kind in schema.types]
         texts = forms.count(Form.TEXT)
         planes = extent = 0
         for number, (kind, form) in enumerate(zip(schema.types, forms, strict=True)):
-            width = _width(kind, form)
+            width = _width_of(kind, form)
             self.places.append(ColumnParts(number, kind, form, planes, width, texts if form is Form.NESTED else extent))
             planes, extent = planes + width, extent + (form is Form.TEXT)
         self.nested = [place.number for place in self.places if place.form is Form.NESTED]
@@ -118,13 +118,13 @@ class PlaneLayout:
         return message
 
 
-def _form(kind: pa.DataType) -> Form:
+def _form_of(kind: pa.DataType) -> Form:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return Form.TEXT
     return Form.BITS if pa.types.is_boolean(kind) else Form.NESTED if is_nested(kind) else Form.FIXED
 
 
-def _width(kind: pa.DataType, form: Form) -> int:
+def _width_of(kind: pa.DataType, form: Form) -> int:
     return int(kind.bit_width) // 8 if form is Form.FIXED else _LENGTH_BYTES if form is Form.TEXT else 0
 
 
@@ -162,29 +162,29 @@ def encode_planes(
         batch: the rows of all blocks; bytes under NULLs are zeros or empty.
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
     """
-    texts = _texts(layout, batch)
-    cells = _cells(layout, batch, texts)
+    texts = _text_columns(layout, batch)
+    cells = _plane_cells(layout, batch, texts)
     common = _common_parts(layout, batch, cells)
     stored = _stored_planes(cells, common.varying, batch.num_rows)
-    bitmaps = _bitmaps(layout, batch, common.nullable)
+    bitmaps = _make_bitmaps(layout, batch, common.nullable)
     flags = common.flags
     nested = _nested_messages(layout, batch, bounds)
     for start, end in bounds:
-        extents = [*(text.part(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
+        extents = [*(text.values_between(start, end) for text in texts), *([next(nested)] if layout.nested else [])]
         raw = stored[:, start:end].tobytes() + np.packbits(bitmaps[:, start:end], axis=1, bitorder="little").tobytes()
         codec, planes = packed_by_lz4(raw)
-        frames = [_packed(extent) for extent in extents]
+        frames = [_pack_extent(extent) for extent in extents]
         sizes = [size for extent, (_, frame) in zip(extents, frames, strict=True) for size in (len(extent), len(frame))]
         head = layout.sizes.pack(len(planes), *sizes, codec, *(codec for codec, _ in frames))
         yield b"".join([head, flags, planes, *(frame for _, frame in frames)])
 
 
-def _bitmaps(layout: PlaneLayout, batch: pa.RecordBatch, nullable: Mask) -> Mask:
+def _make_bitmaps(layout: PlaneLayout, batch: pa.RecordBatch, nullable: Mask) -> Mask:
     """(bitmaps, rows): the values of Booleans, and which rows of a column with NULLs have a value, column by column."""
     booleans = [place.number for place in layout.places if place.form is Form.BITS]
     gappy = np.flatnonzero(nullable).tolist()
-    values = _masks(batch, booleans, lambda column: column.fill_null(False))
-    valid = _masks(batch, gappy, pc.is_valid)
+    values = _column_masks(batch, booleans, lambda column: column.fill_null(False))
+    valid = _column_masks(batch, gappy, pc.is_valid)
     order = sorted([(number, 0, i) for i, number in enumerate(booleans)] + [(n, 1, i) for i, n in enumerate(gappy)])
     found = np.empty((len(order), batch.num_rows), np.bool_)
     for row, (_, kind, i) in enumerate(order):
@@ -192,12 +192,12 @@ def _bitmaps(layout: PlaneLayout, batch: pa.RecordBatch, nullable: Mask) -> Mask
     return found
 
 
-def _masks(batch: pa.RecordBatch, numbers: Sequence[int], mask: Callable[[pa.Array], pa.Array]) -> Mask:
+def _column_masks(batch: pa.RecordBatch, numbers: Sequence[int], mask: Callable[[pa.Array], pa.Array]) -> Mask:
     """(columns, rows): a mask of each column."""
     found = np.empty((len(numbers), batch.num_rows), np.bool_)
     columns = [batch.column(number) for number in numbers]
-    for places in batches([column.type for column in columns], batch.num_rows, columns):
-        stacked = mask(stack([columns[i] for i in places])).to_numpy(zero_copy_only=False)
+    for places in group_stacks([column.type for column in columns], batch.num_rows, columns):
+        stacked = mask(stack_columns([columns[i] for i in places])).to_numpy(zero_copy_only=False)
         found[places] = np.asarray(stacked, np.bool_).reshape(len(places), -1)
     return found
 
@@ -209,12 +209,12 @@ class _Text(NamedTuple):
     data: memoryview
 
     @staticmethod
-    def of(column: pa.Array) -> "_Text":
+    def from_column(column: pa.Array) -> "_Text":
         _, offsets, data = column.buffers()
         ends = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
         return _Text(ends, memoryview(b"" if data is None else data))
 
-    def part(self, start: int, end: int) -> memoryview:
+    def values_between(self, start: int, end: int) -> memoryview:
         """The values of some rows."""
         return self.data[self.offsets[start] : self.offsets[end]]
 
@@ -226,11 +226,11 @@ class _Cells(NamedTuple):
     values: Bytes  # (columns, rows, width)
 
 
-def _texts(layout: PlaneLayout, batch: pa.RecordBatch) -> list[_Text]:
-    return [_Text.of(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
+def _text_columns(layout: PlaneLayout, batch: pa.RecordBatch) -> list[_Text]:
+    return [_Text.from_column(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
 
 
-def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> list[_Cells]:
+def _plane_cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> list[_Cells]:
     """The bytes of all planes."""
     rows = batch.num_rows
     found: list[_Cells] = []
@@ -239,8 +239,8 @@ def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -
         values = np.empty((len(places), rows, width), np.uint8)
         fixed = [i for i, place in enumerate(places) if place.form is not Form.TEXT]
         columns = [batch.column(places[i].number) for i in fixed]
-        for some in batches([column.type for column in columns], rows):
-            column = stack([columns[i] for i in some])
+        for some in group_stacks([column.type for column in columns], rows):
+            column = stack_columns([columns[i] for i in some])
             data = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
             values[[fixed[i] for i in some]] = data.reshape(len(some), rows, width)
         for target, place in zip(values, places, strict=True):
@@ -254,7 +254,7 @@ def _cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -
 def _common_parts(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]) -> CommonParts:
     varying, first = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
     for planes, values in cells:
-        varying[planes], first[planes] = _varying(values).reshape(-1), values[:, 0].reshape(-1)
+        varying[planes], first[planes] = _find_varying(values).reshape(-1), values[:, 0].reshape(-1)
     nullable = [
         bool(column.null_count) and place.form is not Form.NESTED
         for place, column in zip(layout.places, batch.columns, strict=True)
@@ -281,7 +281,7 @@ def planes_of(places: Sequence[ColumnParts]) -> Positions:
     return planes
 
 
-def _varying(values: Bytes) -> Mask:
+def _find_varying(values: Bytes) -> Mask:
     """(columns, width): whether each byte of the values of columns (columns, rows, width) varies."""
     columns, rows, width = values.shape
     word = max(size for size in WORDS if size <= width)
@@ -314,7 +314,7 @@ def packed_by_lz4(data: bytes | memoryview) -> tuple[int, bytes | memoryview]:
     return (LZ4, packed) if len(packed) <= len(data) - len(data) // _WORTH else (PLAIN, data)
 
 
-def _packed(data: memoryview) -> tuple[int, bytes | memoryview]:
+def _pack_extent(data: memoryview) -> tuple[int, bytes | memoryview]:
     """The codec, and the packed extent."""
     codec, best = packed_by_lz4(data)
     if len(best) >= _WORTH_ZSTD:

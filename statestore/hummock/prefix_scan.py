@@ -36,18 +36,20 @@ class RangeBlocks:
     end: Positions
 
     @classmethod
-    def of(cls, section: Section, low: Probes, high: Probes) -> "RangeBlocks":
+    def from_probes(cls, section: Section, low: Probes, high: Probes) -> "RangeBlocks":
         """The blocks of the ranges from `low` to `high`. A block that is already in memory is searched without this."""
         reader, everything = section.reader, slice(None)
         if len(reader) == 1 and is_in_memory(section):
             return cls(section, np.zeros(len(low), np.int64), np.ones(len(low), np.int64))
-        return cls(section, reader.last_keys.left(low, everything), reader.first_keys.left(high, everything))
+        return cls(
+            section, reader.last_keys.count_below(low, everything), reader.first_keys.count_below(high, everything)
+        )
 
-    def inside(self) -> int:
+    def count_inside(self) -> int:
         """How many blocks certainly contain only rows of a prefix: those between the first and the last of each."""
         return int(np.maximum(self.end - self.first - 2, 0).sum())
 
-    def window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
+    def next_window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
         """The blocks to read for these prefixes, at most `size` each."""
         first, end = self.first[prefixes], self.end[prefixes]
         if size is None:
@@ -64,25 +66,25 @@ class Scanned:
     row: Positions
 
     @staticmethod
-    def nothing() -> "Scanned":
+    def make_empty() -> "Scanned":
         """No rows."""
         return Scanned(np.zeros(0, np.int64), pa.array([], pa.binary()), np.zeros(0, np.int64))
 
-    def at(self, places: Positions) -> "Scanned":
+    def take_rows(self, places: Positions) -> "Scanned":
         """The rows at these positions."""
         return Scanned(self.prefix[places], self.keys.take(pa.array(places)), self.row[places])
 
-    def where(self, mask: Mask) -> "Scanned":
+    def select_rows(self, mask: Mask) -> "Scanned":
         """The rows selected by `mask`."""
         return self if mask.all() else Scanned(self.prefix[mask], self.keys.filter(pa.array(mask)), self.row[mask])
 
     def by_prefix(self) -> "Scanned":
         """Sorted by prefix; rows of a prefix keep their order."""
-        return self.at(np.argsort(self.prefix, kind="stable"))
+        return self.take_rows(np.argsort(self.prefix, kind="stable"))
 
-    def reversed(self) -> "Scanned":
+    def reverse_rows(self) -> "Scanned":
         """Sorted by prefix; rows of a prefix in reverse order."""
-        return self.at(np.arange(len(self.prefix))[::-1]).by_prefix()
+        return self.take_rows(np.arange(len(self.prefix))[::-1]).by_prefix()
 
 
 @dataclass(slots=True)
@@ -114,11 +116,11 @@ class _Scan:
         self._rows = 0  # in `batches`
         self._settled = 0  # of `batches`: they have found rows only
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Begin a round. Rows of the rounds before stay where they are."""
         self._settled = len(self.batches)
 
-    def settle(self, found: "_Gathered") -> None:
+    def keep_only_found(self, found: "_Gathered") -> None:
         """Replace the blocks that were searched since the last call by the rows that were found in them."""
         batches = self.batches[self._settled :]
         if not batches or any(batch.schema != batches[0].schema for batch in batches):
@@ -134,7 +136,7 @@ class _Scan:
         self.batches[self._settled :] = taken_from(batches, wanted)
         self._settled = len(self.batches)
 
-    def keep(self, rows: pa.RecordBatch) -> int:
+    def store_rows(self, rows: pa.RecordBatch) -> int:
         """Store rows, and return the position of the first one."""
         place = self._rows
         self.batches.append(rows)
@@ -148,23 +150,24 @@ class _Round:
     def __init__(self, scan: _Scan, prefixes: Positions, size: int | None) -> None:
         """`size`: limit of blocks per prefix and section; None: all."""
         self.scan, self.prefixes = scan, prefixes
-        self.windows = [blocks.window(prefixes, size, scan.reverse) for blocks in scan.ranges]
+        self.windows = [blocks.next_window(prefixes, size, scan.reverse) for blocks in scan.ranges]
         self.unread = [
             (first > blocks.first[prefixes]) if scan.reverse else (end < blocks.end[prefixes])
             for blocks, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
         """Per section and prefix, whether some of its blocks are not read yet."""
 
-    def read(self) -> tuple[Scanned, Mask]:
+    def read_windows(self) -> tuple[Scanned, Mask]:
         """The newest row of each key in the windows, sorted by prefix and key, and whether it is a put."""
         scan, found = self.scan, _Gathered()
         requests = [
-            (b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
+            (b.section, _distinct_numbers(first, end))
+            for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
-        scan.begin()
+        scan.begin_round()
         for number, portion in enumerate(scan.source.in_portions(requests, scan.epoch)):
             if number:
-                scan.settle(found)  # drops the blocks of the portion before
+                scan.keep_only_found(found)  # drops the blocks of the portion before
             packed: list[tuple[int, list[PackedBlock]]] = []
             for place, blocks, units in portion:
                 first, end = self.windows[place]
@@ -176,22 +179,22 @@ class _Round:
                     # A unit may have blocks of other portions. They are searched there.
                     low, high = max(unit.first_block, int(blocks[0])), min(unit.end_block, int(blocks[-1]) + 1)
                     inside = np.flatnonzero((first < high) & (end > low))
-                    _gather(found, place, unit, self.prefixes[inside], scan)
+                    _gather_rows(found, place, unit, self.prefixes[inside], scan)
             self._gather_packed(found, packed)
-        return _newest(found)
+        return _newest_rows(found)
 
     def _gather_packed(self, into: _Gathered, parts: Sequence[tuple[int, Sequence[PackedBlock]]]) -> None:
         """Collect the rows of the prefixes from packed blocks. `parts`: those of each section, by its place."""
         alike: dict[tuple[int, str], list[tuple[int, Sequence[PackedBlock]]]] = {}
         for place, blocks in parts:
-            shape = self._shape(place)
+            shape = self._row_shape(place)
             alike.setdefault((id(blocks[0].layout), "" if shape is None else shape.digest), []).append((place, blocks))
         for same in alike.values():
             every, at, prefixes = list[PackedBlock](), list[Positions](), list[Positions]()
             for place, blocks in same:
                 numbers = np.array([block.first_block for block in blocks])
                 first, end = (np.searchsorted(numbers, bound) for bound in self.windows[place])
-                at.append(len(every) + _expand(first, end))
+                at.append(len(every) + _expand_ranges(first, end))
                 prefixes.append(np.repeat(self.prefixes, np.maximum(end - first, 0)))
                 every += blocks
             sections = np.repeat([place for place, _ in same], [len(blocks) for _, blocks in same])
@@ -222,31 +225,32 @@ class _Round:
         many = np.bincount(at, minlength=len(blocks)) > MANY_PROBES
         few = ~many[at]
         starts, stops = (
-            packed.left(at[few], probes.bytes_of(packed.key_width, prefixes[few])) for probes in (scan.low, scan.high)
+            packed.count_smaller(at[few], probes.bytes_of(packed.key_width, prefixes[few]))
+            for probes in (scan.low, scan.high)
         )
         counts = np.maximum(stops - starts, 0)
         many |= np.bincount(at[few], counts, len(blocks)) > MANY_PROBES
         for number in np.flatnonzero(many).tolist():
             place = int(sections[number])
-            unit = scan.source.decoded(scan.ranges[place].section, blocks[number])
-            _gather(into, place, unit, prefixes[at == number], scan)
+            unit = scan.source.decode_block(scan.ranges[place].section, blocks[number])
+            _gather_rows(into, place, unit, prefixes[at == number], scan)
         counts[many[at[few]]] = 0
         if not counts.any():
             return
-        rows, blocks_of = _expand(starts, starts + counts), np.repeat(at[few], counts)
-        columns, shape = packed.columns(blocks_of, rows), self._shape(int(sections[0]))
+        rows, blocks_of = _expand_ranges(starts, starts + counts), np.repeat(at[few], counts)
+        columns, shape = packed.read_columns(blocks_of, rows), self._row_shape(int(sections[0]))
         into.section.append(sections[blocks_of])
         into.prefix.append(np.repeat(prefixes[few], counts))
-        into.row.append(scan.keep(columns if shape is None else shape.widened(columns)) + np.arange(len(rows)))
-        into.put.append(packed.puts(blocks_of, rows))
-        into.keys.append(packed.keys(blocks_of, rows))
+        into.row.append(scan.store_rows(columns if shape is None else shape.widen_rows(columns)) + np.arange(len(rows)))
+        into.put.append(packed.read_puts(blocks_of, rows))
+        into.keys.append(packed.read_keys(blocks_of, rows))
 
-    def _shape(self, place: int) -> RowShape | None:
+    def _row_shape(self, place: int) -> RowShape | None:
         """The shape of a stored section's rows."""
         section = self.scan.ranges[place].section
         return section.reader.shape if isinstance(section, OpenSection) else None
 
-    def complete(self, found: Scanned) -> Mask:
+    def is_complete(self, found: Scanned) -> Mask:
         """Whether each row is inside all windows, so that no unread block can hold its key or one before it."""
         complete = np.ones(len(found.prefix), np.bool_)
         if not any(unread.any() for unread in self.unread):
@@ -265,22 +269,22 @@ class _Round:
             complete &= reached | ~unread[place]
         return complete
 
-    def take(self, limit: int | None) -> tuple[Scanned, Positions]:
+    def take_finished(self, limit: int | None) -> tuple[Scanned, Positions]:
         """Live rows of the finished prefixes, and the remaining prefixes.
 
         A prefix is finished if it has `limit` rows, or all its blocks are read.
         """
-        found, put = self.read()
-        rows = found.where(put & self.complete(found))
+        found, put = self.read_windows()
+        rows = found.select_rows(put & self.is_complete(found))
         if self.scan.reverse:
-            rows = rows.reversed()
+            rows = rows.reverse_rows()
         if limit is None:
             return rows, self.prefixes[:0]
         counts = np.bincount(rows.prefix, minlength=int(self.prefixes[-1]) + 1)[self.prefixes]
         done = (counts >= limit) | ~np.logical_or.reduce(self.unread)
-        return rows.where(np.isin(rows.prefix, self.prefixes[done]) & (_rank(rows.prefix) < limit)), self.prefixes[
-            ~done
-        ]
+        return rows.select_rows(
+            np.isin(rows.prefix, self.prefixes[done]) & (_rank_in_runs(rows.prefix) < limit)
+        ), self.prefixes[~done]
 
 
 def scan_prefixes(
@@ -304,11 +308,11 @@ def scan_prefixes(
     taken: list[Scanned] = []
     waiting, window = np.arange(len(low)), None if limit is None else 1
     while len(waiting) and ranges:
-        rows, waiting = _Round(scan, waiting, window).take(limit)
+        rows, waiting = _Round(scan, waiting, window).take_finished(limit)
         taken.append(rows)
         window = None if window is None else window * _GROWTH
     if len(taken) < 2:
-        return (taken[0] if taken else Scanned.nothing()), scan.batches
+        return (taken[0] if taken else Scanned.make_empty()), scan.batches
     together = (
         np.concatenate([t.prefix for t in taken]),
         pa.concat_arrays([t.keys for t in taken]),
@@ -317,32 +321,32 @@ def scan_prefixes(
     return Scanned(*together).by_prefix(), scan.batches
 
 
-def _gather(into: _Gathered, section: int, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
+def _gather_rows(into: _Gathered, section: int, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
     """Collect the unit's rows of these prefixes up to the scan's epoch. Most units have none, and are not kept."""
-    keys, places = unit.at(scan.epoch)
+    keys, places = unit.keys_at(scan.epoch)
     if len(keys) == 0 or len(prefixes) == 0:
         return
-    starts = keys.left(scan.low, prefixes)
-    stops = np.maximum(starts, keys.left(scan.high, prefixes))
+    starts = keys.count_below(scan.low, prefixes)
+    stops = np.maximum(starts, keys.count_below(scan.high, prefixes))
     counts = stops - starts
     if not counts.any():
         return
-    at = _expand(starts, stops)
+    at = _expand_ranges(starts, stops)
     rows = at if places is None else places[at]
     into.section.append(np.full(len(rows), section))
     into.prefix.append(np.repeat(prefixes, counts))
     if len(unit) > COPIED_WHOLE and len(unit) > 8 * len(rows):
-        into.row.append(scan.keep(unit.columns.take(pa.array(rows))) + np.arange(len(rows)))
+        into.row.append(scan.store_rows(unit.columns.take(pa.array(rows))) + np.arange(len(rows)))
     else:
-        into.row.append(scan.keep(unit.columns) + rows)
+        into.row.append(scan.store_rows(unit.columns) + rows)
     into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
     into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 
 
-def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
+def _newest_rows(found: _Gathered) -> tuple[Scanned, Mask]:
     """Per prefix and key the newest row, sorted by both, and whether it is a put."""
     if not found.row:
-        return Scanned.nothing(), np.zeros(0, np.bool_)
+        return Scanned.make_empty(), np.zeros(0, np.bool_)
     if len({part.type for part in found.keys}) > 1:  # sections with and without offsets
         found.keys = [part.cast(pa.binary()) for part in found.keys]
     rows = Scanned(
@@ -351,33 +355,33 @@ def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
     puts, section = np.concatenate(found.put), np.concatenate(found.section)
     if (section[1:] < section[:-1]).any():  # packed blocks of all sections are searched after the others
         newest = np.argsort(section, kind="stable")
-        rows, puts = rows.at(newest), puts[newest]
+        rows, puts = rows.take_rows(newest), puts[newest]
     order = sort_order(rows.keys)  # stable: sections are newest first, and so are the rows within a section
     order = order[np.argsort(rows.prefix[order], kind="stable")]
-    rows, put = rows.at(order), puts[order]
+    rows, put = rows.take_rows(order), puts[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(
         zero_copy_only=False
     )
-    return rows.where(first), put[first]
+    return rows.select_rows(first), put[first]
 
 
-def _numbers(first: Positions, end: Positions) -> Positions:
+def _distinct_numbers(first: Positions, end: Positions) -> Positions:
     """The distinct numbers in all ranges, ascending."""
     if len(first) and (first == first[0]).all() and (end == end[0]).all():
         return np.arange(first[0], end[0])
-    numbers: Positions = np.unique(_expand(first, end))
+    numbers: Positions = np.unique(_expand_ranges(first, end))
     return numbers
 
 
-def _expand(first: Positions, end: Positions) -> Positions:
+def _expand_ranges(first: Positions, end: Positions) -> Positions:
     """The numbers first[0] … end[0] - 1, first[1] … end[1] - 1, and so on, in one array."""
     counts = np.maximum(end - first, 0)
     numbers: Positions = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
     return numbers
 
 
-def _rank(index: Positions) -> Positions:
+def _rank_in_runs(index: Positions) -> Positions:
     """The position of each entry within its run of equal values."""
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1])) if len(index) else np.zeros(0, np.int64)
     return np.arange(len(index)) - np.repeat(starts, np.diff(np.append(starts, len(index))))

@@ -31,12 +31,12 @@ _THREADS = 8  # objects fetched concurrently; the object store parallelises rang
 
 
 @cache
-def _fetching() -> ThreadPoolExecutor:
+def _fetch_threads() -> ThreadPoolExecutor:
     """The threads that fetch from several objects, shared by all readers of a process."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
 
 
-renew_in_child(_fetching.cache_clear)
+renew_in_child(_fetch_threads.cache_clear)
 
 
 class RangeReader:
@@ -45,7 +45,7 @@ class RangeReader:
     def __init__(self, objects: ObjectStore, disk: DiskCache | None) -> None:
         self.objects, self.disk = objects, disk
 
-    def fetch(self, wanted: Sequence[tuple[SstInfo, Sequence[Range]]], keep: bool = True) -> list[list[bytes]]:
+    def fetch_ranges(self, wanted: Sequence[tuple[SstInfo, Sequence[Range]]], keep: bool = True) -> list[list[bytes]]:
         """Read ranges of several SSTs. Returns the bytes per SST, in the order of its ranges.
 
         Args:
@@ -57,25 +57,25 @@ class RangeReader:
             DamagedSstError: the object is shorter than its version records.
         """
         if len(wanted) <= 1:
-            return [self._read(sst, parts, keep) for sst, parts in wanted]
-        return list(_fetching().map(lambda item: self._read(item[0], item[1], keep), wanted))
+            return [self._read_ranges(sst, parts, keep) for sst, parts in wanted]
+        return list(_fetch_threads().map(lambda item: self._read_ranges(item[0], item[1], keep), wanted))
 
     def fetch_again(self, sst: SstInfo, part: Range) -> bytes | None:
         """Read damaged bytes again from the bucket, and remove them from the disk cache.
 
-        Returns None without a disk cache: the damaged bytes came from the bucket. Raises the same as `fetch`.
+        Returns None without a disk cache: the damaged bytes came from the bucket. Raises the same as `fetch_ranges`.
         """
         if self.disk is None:
             return None
         offset, length = part
-        of = CachedObject.of(self.objects.uri, sst.name, sst.size)
-        self.disk.forget(of, np.arange(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1))
+        of = CachedObject.of_object(self.objects.uri, sst.name, sst.size)
+        self.disk.forget_pieces(of, np.arange(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1))
         return self._get_ranges(sst, [part])[0]
 
-    def _read(self, sst: SstInfo, ranges: Sequence[Range], keep: bool) -> list[bytes]:
+    def _read_ranges(self, sst: SstInfo, ranges: Sequence[Range], keep: bool) -> list[bytes]:
         if self.disk is None or not ranges:
             return self._get_ranges(sst, ranges)
-        of = CachedObject.of(self.objects.uri, sst.name, sst.size)
+        of = CachedObject.of_object(self.objects.uri, sst.name, sst.size)
         spans = np.array(ranges, np.int64)
         begins, ends = spans[:, 0], spans[:, 0] + spans[:, 1]
         # The index is invalid; reading from the bucket raises the precise error.
@@ -85,24 +85,26 @@ class RangeReader:
         held = dict(
             zip(
                 pieces.tolist(),
-                zip(lows.tolist(), self.disk.read(of, pieces, lows, highs, use=keep), strict=True),
+                zip(lows.tolist(), self.disk.read_pieces(of, pieces, lows, highs, use=keep), strict=True),
                 strict=True,
             )
         )
         missing = np.array([piece for piece, (_, data) in held.items() if data is None], np.int64)
         if not len(missing):
-            return [_assembled(held, *part) for part in ranges]
+            return [_assemble_range(held, *part) for part in ranges]
         if not keep:
             return self._rest_of(sst, ranges, held)
-        return self._filled(sst, of, ranges, held, missing)
+        return self._read_filling(sst, of, ranges, held, missing)
 
     def _rest_of(self, sst: SstInfo, ranges: Sequence[Range], held: "_Held") -> list[bytes]:
         """The ranges; incomplete ones are read entirely from the bucket."""
         whole = [_is_whole(held, *part) for part in ranges]
         fetched = iter(self._get_ranges(sst, [part for part, here in zip(ranges, whole, strict=True) if not here]))
-        return [_assembled(held, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)]
+        return [
+            _assemble_range(held, *part) if here else next(fetched) for part, here in zip(ranges, whole, strict=True)
+        ]
 
-    def _filled(
+    def _read_filling(
         self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions
     ) -> list[bytes]:
         """The ranges; missing pieces are fetched with their neighbours and cached on disk."""
@@ -123,8 +125,8 @@ class RangeReader:
                 piece = first + place // PIECE_BYTES
                 if held.get(piece, (0, None))[1] is None:
                     held[piece] = (0, view[place : place + PIECE_BYTES])
-            self.disk.write(of, first, view)
-        return [_assembled(held, *part) for part in ranges]
+            self.disk.write_pieces(of, first, view)
+        return [_assemble_range(held, *part) for part in ranges]
 
     def _get_ranges(self, sst: SstInfo, ranges: Sequence[Range]) -> list[bytes]:
         if log.isEnabledFor(logging.DEBUG):  # The sum runs over each block of a large read.
@@ -145,7 +147,9 @@ def keep_uploaded(objects: ObjectStore, sst: SstInfo, data: bytes) -> None:
     """
     if (disk := disk_cache_for(objects)) is not None:
         first = 0 if sst.size <= WHOLE_BYTES else (sst.size - sst.footer_size) // PIECE_BYTES
-        disk.write(CachedObject.of(objects.uri, sst.name, sst.size), first, memoryview(data)[first * PIECE_BYTES :])
+        disk.write_pieces(
+            CachedObject.of_object(objects.uri, sst.name, sst.size), first, memoryview(data)[first * PIECE_BYTES :]
+        )
 
 
 #: Per piece, the bytes that are loaded, and their offset in the piece.
@@ -170,7 +174,7 @@ def _is_whole(held: _Held, offset: int, length: int) -> bool:
     )
 
 
-def _assembled(held: _Held, offset: int, length: int) -> bytes:
+def _assemble_range(held: _Held, offset: int, length: int) -> bytes:
     """The bytes of a range. Requires: its pieces are loaded."""
     parts = []
     for piece in range(offset // PIECE_BYTES, (offset + length - 1) // PIECE_BYTES + 1):

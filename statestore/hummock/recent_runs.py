@@ -40,7 +40,7 @@ from tussock.statestore.hummock.sorted_keys import (
     Probes,
     SortedKeys,
     differs_from_previous,
-    joined,
+    join_keys,
     sort_order,
     take_keys,
 )
@@ -62,7 +62,7 @@ class OwnKeys(NamedTuple):
     end: bytes
 
     @staticmethod
-    def of(table_id: int, vnodes: range | None) -> "OwnKeys":
+    def of_vnodes(table_id: int, vnodes: range | None) -> "OwnKeys":
         """The keys of some consecutive vnodes of a table; None: of all."""
         first, end = keys_of(table_id)
         if vnodes is not None:
@@ -121,7 +121,7 @@ def recent_runs(
     """
     small = [sst for sst in _small_ones(version, keys) if before is None or sst.max_epoch < before]
     names = tuple(sst.name for sst in small)
-    key = _key(source.objects.uri, keys, shape)
+    key = _cache_key(source.objects.uri, keys, shape)
     known = source.cache.get(key, RecentRuns)
     if known is not None and known.ssts == names:
         return known.runs
@@ -131,7 +131,7 @@ def recent_runs(
     if known is not None and len(small) >= WORTH_MERGING:
         # A merge reads whole sections. So damage is left to the reads that meet it, which name it.
         with suppress(DamagedSstError, MissingSstError):
-            runs = tuple(_merged(_parts(source, small, (*known.runs, *known.written), keys, shape)))
+            runs = tuple(_merge_parts(_collect_parts(source, small, (*known.runs, *known.written), keys, shape)))
     source.cache.put(key, RecentRuns(version.id, names, runs))
     return runs
 
@@ -150,20 +150,20 @@ def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[
         section = section_of(sst, batch.table_id)
         if section is None or not _is_small(section):
             continue
-        key = _key(store, OwnKeys.of(batch.table_id, None), None)
+        key = _cache_key(store, OwnKeys.of_vnodes(batch.table_id, None), None)
         known = cache.get(key, RecentRuns)
         if known is None or any(sst.name in run.ssts for run in (*known.runs, *known.written)):
             continue
-        if (rows := buffered_section(SealedBatch(batch.table_id, _copied(batch.rows)), sst.max_epoch)) is not None:
+        if (rows := buffered_section(SealedBatch(batch.table_id, _copy_rows(batch.rows)), sst.max_epoch)) is not None:
             written = RecentRun((sst.name,), rows), *known.written[: MOST_WRITTEN - 1]
             cache.put(key, replace(known, written=written))
 
 
-def _copied(rows: pa.Table) -> pa.Table:
+def _copy_rows(rows: pa.Table) -> pa.Table:
     return pa.table([pa.concat_arrays(column.chunks) for column in rows.columns], schema=rows.schema)
 
 
-def _key(store: str, keys: OwnKeys, shape: RowShape | None) -> tuple[str, str, OwnKeys, str]:
+def _cache_key(store: str, keys: OwnKeys, shape: RowShape | None) -> tuple[str, str, OwnKeys, str]:
     """The key of a table's runs in the cache."""
     return store, "recent", keys, "" if shape is None else shape.digest
 
@@ -182,7 +182,7 @@ def _is_small(section: SectionInfo) -> bool:
     return section.rows <= SMALL_ROWS and section.bytes <= SMALL_BYTES
 
 
-def _parts(
+def _collect_parts(
     source: BlockSource, ssts: Sequence[SstInfo], known: Sequence[RecentRun], keys: OwnKeys, shape: RowShape | None
 ) -> list[RecentRun]:
     """Known runs that are still neighbours in L0, and a run for each other SST; newest first."""
@@ -200,33 +200,33 @@ def _parts(
             found[first] = run
             covered.update(run.ssts)
     new = [sst for sst in ssts if sst.name not in covered]
-    sections = [OpenSection(reader, reader.section(keys.table_id, shape)) for reader in source.open(new)]
+    sections = [OpenSection(reader, reader.open_section(keys.table_id, shape)) for reader in source.open_ssts(new)]
     low, high = Probes(pa.array([keys.first], pa.binary())), Probes(pa.array([keys.end], pa.binary()))
     requests = []
     for section in sections:
-        own = RangeBlocks.of(section, low, high)
+        own = RangeBlocks.from_probes(section, low, high)
         first, end = int(own.first[0]), int(own.end[0])
         # A run replaces its SST, so it is not empty, even if its rows belong to other vnodes.
         requests.append(BlockRequest(section, np.arange(first, max(end, first + 1))))
-    for sst, section, units in zip(new, sections, source.blocks(requests), strict=True):
+    for sst, section, units in zip(new, sections, source.read_blocks(requests), strict=True):
         found[places[sst.name]] = RecentRun((sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch))
     return [found[place] for place in sorted(found)]
 
 
 def _section_of(units: Sequence[Rows], schema: pa.Schema, epoch: int) -> BufferedSection:
     """The rows of all blocks of a section of one epoch."""
-    keys = units[0].keys if len(units) == 1 else SortedKeys(joined([unit.keys.array for unit in units]))
-    return _as_section(keys, _columns(units, schema), _puts(units), schema, epoch)
+    keys = units[0].keys if len(units) == 1 else SortedKeys(join_keys([unit.keys.array for unit in units]))
+    return _as_section(keys, _join_columns(units, schema), _join_puts(units), schema, epoch)
 
 
-def _merged(parts: Sequence[RecentRun]) -> list[RecentRun]:
+def _merge_parts(parts: Sequence[RecentRun]) -> list[RecentRun]:
     """Merge runs until each is more than twice as long as the newer one; newest first, as the parts."""
     groups: list[list[RecentRun]] = []  # oldest first; each becomes one run
     for part in reversed(parts):
         groups.append([part])
         while len(groups) > 1 and _are_alike(*groups[-2:]):
             groups[-2:] = [[*groups[-1], *groups[-2]]]
-    return [group[0] if len(group) == 1 else _overlaid(group) for group in reversed(groups)]
+    return [group[0] if len(group) == 1 else _overlay_runs(group) for group in reversed(groups)]
 
 
 def _are_alike(older: Sequence[RecentRun], newer: Sequence[RecentRun]) -> bool:
@@ -235,17 +235,17 @@ def _are_alike(older: Sequence[RecentRun], newer: Sequence[RecentRun]) -> bool:
     return fits and 2 * rows[1] >= rows[0]
 
 
-def _overlaid(runs: Sequence[RecentRun]) -> RecentRun:
+def _overlay_runs(runs: Sequence[RecentRun]) -> RecentRun:
     """The rows of several runs, newest first; of a key in some, the newest row."""
     units = [run.section.reader.rows for run in runs]
-    every = joined([unit.keys.array for unit in units])
+    every = join_keys([unit.keys.array for unit in units])
     order = sort_order(every)  # stable, so the newest of equal keys comes first
     keys = take_keys(every, order)
     newest = differs_from_previous(keys)
     if not newest.all():
         order, keys = order[newest], keys.filter(pa.array(newest))
-    puts, schema = _puts(units), runs[0].section.reader.row_schema
-    columns = _columns(units, schema)
+    puts, schema = _join_puts(units), runs[0].section.reader.row_schema
+    columns = _join_columns(units, schema)
     section = _as_section(
         SortedKeys(keys),
         None if columns is None else columns.take(pa.array(order)),
@@ -256,11 +256,11 @@ def _overlaid(runs: Sequence[RecentRun]) -> RecentRun:
     return RecentRun(tuple(name for run in runs for name in run.ssts), section)
 
 
-def _columns(units: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch | None:
+def _join_columns(units: Sequence[Rows], schema: pa.Schema) -> pa.RecordBatch | None:
     return one_batch(pa.Table.from_batches([unit.columns for unit in units])) if len(schema) else None
 
 
-def _puts(units: Sequence[Rows]) -> Mask | None:
+def _join_puts(units: Sequence[Rows]) -> Mask | None:
     if all(unit.puts is None for unit in units):
         return None
     return np.concatenate([np.ones(len(unit), np.bool_) if unit.puts is None else unit.puts for unit in units])

@@ -30,7 +30,7 @@ class RowShape:
         names: list[str] = self.schema.names
         return names
 
-    def widened(self, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def widen_rows(self, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Add missing columns to rows. Cost: a constant per added column.
 
         Args:
@@ -39,7 +39,8 @@ class RowShape:
         wanted = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         there = set(rows.schema.names)
         arrays = [
-            rows.column(f.name) if f.name in there else repeated(self.missing[f.name], rows.num_rows) for f in wanted
+            rows.column(f.name) if f.name in there else repeat_value(self.missing[f.name], rows.num_rows)
+            for f in wanted
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=wanted) if len(wanted) else rows
 
@@ -53,7 +54,7 @@ def shape_of(columns: Sequence[ColumnSpec]) -> RowShape | None:
     return RowShape(pa.schema([(c.name, arrow_type(c.type)) for c in columns]), added, digest)
 
 
-def repeated(value: pa.Array, rows: int) -> pa.Array:
+def repeat_value(value: pa.Array, rows: int) -> pa.Array:
     """A column with `value` repeated `rows` times."""
     return value.take(pa.array(np.zeros(rows, np.int64)))
 

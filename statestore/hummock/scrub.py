@@ -63,7 +63,7 @@ class ScrubReport:
     bytes: int
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the store is undamaged."""
         return not self.meta and not self.ssts
 
@@ -79,7 +79,7 @@ class ScrubReport:
         }
 
 
-def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int = 2) -> ScrubReport:
+def scrub_store(objects: ObjectStore, progress: Progress = no_progress, threads: int = 2) -> ScrubReport:
     """Read the whole store and check every byte. Changes nothing.
 
     Args:
@@ -94,7 +94,7 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
     """
     progress("reading meta/")
     meta = check_meta(objects, progress)
-    placed = _placed([version for version in (meta.newest, *meta.pinned) if version is not None])
+    placed = _ssts_with_level([version for version in (meta.newest, *meta.pinned) if version is not None])
     total = sum(sst.size for _, sst in placed)
     damaged, done, reported = [], 0, 0
     with ThreadPoolExecutor(threads) as pool:
@@ -142,7 +142,7 @@ def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:
             info, f"it holds tables {reader.table_ids}, but its version lists others: it is a different SST"
         )
     for section in info.sections:
-        lost += _check_section(reader.section(section.table_id), section, data)
+        lost += _check_section(reader.open_section(section.table_id), section, data)
     if not lost and not info.name.endswith(f"/{xxhash.xxh3_128_hexdigest(data)}.sst"):
         # The changed bytes are ones that reads ignore, such as the schema message of a section, which the footer
         # repeats.
@@ -166,7 +166,7 @@ def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -
     for start in range(0, len(reader), _DECODED):
         end = min(start + _DECODED, len(reader))
         try:
-            reader.decode(
+            reader.decode_blocks(
                 start, end, data[int(reader.offsets[start]) : int(reader.offsets[end - 1] + reader.lengths[end - 1])]
             )
         except DamagedSstError:
@@ -186,7 +186,7 @@ def _damaged_blocks(reader: SectionReader, start: int, end: int, data: memoryvie
     for block in range(start, end):
         offset, length = int(reader.offsets[block]), int(reader.lengths[block])
         try:
-            reader.decode(block, block + 1, data[offset : offset + length])
+            reader.decode_blocks(block, block + 1, data[offset : offset + length])
         except DamagedSstError as err:
             low, high = reader.first_keys.array[block].as_py(), reader.last_keys.array[block].as_py()
             detail = f"block {block}, bytes {offset} to {offset + length}: found {err.found}, expected {err.expected}"
@@ -203,7 +203,7 @@ class _Found:
     lost: tuple[LostRange, ...]
 
 
-def _judged(objects: ObjectStore, info: SstInfo) -> _Found | None:
+def _judge_sst(objects: ObjectStore, info: SstInfo) -> _Found | None:
     try:
         lost = check_sst(objects, info)
     except ObjectNotFoundError:
@@ -216,10 +216,10 @@ def _in_order(
 ) -> Iterator[_Found | None]:
     """Check results in order. At most `ahead` SSTs are in memory."""
     for start in range(0, len(ssts), ahead):
-        yield from pool.map(lambda sst: _judged(objects, sst), ssts[start : start + ahead])
+        yield from pool.map(lambda sst: _judge_sst(objects, sst), ssts[start : start + ahead])
 
 
-def _placed(versions: list[HummockVersion]) -> list[tuple[int, SstInfo]]:
+def _ssts_with_level(versions: list[HummockVersion]) -> list[tuple[int, SstInfo]]:
     """Each SST of the versions once, with its level."""
     placed = {
         sst.name: (level, sst) for version in versions for level, ssts in enumerate(version.levels) for sst in ssts

@@ -64,7 +64,7 @@ class BufferedSection:
         """The section with all current columns of its table."""
         if shape is None or self.reader.row_schema.names == shape.names:
             return self
-        rows = replace(self.reader.rows, columns=shape.widened(self.reader.rows.columns))
+        rows = replace(self.reader.rows, columns=shape.widen_rows(self.reader.rows.columns))
         return replace(self, reader=replace(self.reader, rows=rows, row_schema=shape.schema))
 
 
@@ -83,7 +83,7 @@ class SharedBuffer:
         # By table and position in its runs, after loading.
         self._sections: dict[tuple[int, int], BufferedSection | None] = {}
 
-    def sections(
+    def find_sections(
         self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None
     ) -> list[BufferedSection]:
         """Sections that may hold rows of first … last (inclusive; None: open) visible at `epoch`, newest first."""
@@ -106,7 +106,7 @@ class SharedBuffer:
 
 def is_in_memory(section: Section) -> bool:
     """Whether the encoded blocks of a section need no request, because its object was read with the footer."""
-    return isinstance(section, BufferedSection) or section.sst.held(int(section.reader.offsets[0]), 0) is not None
+    return isinstance(section, BufferedSection) or section.sst.held_bytes(int(section.reader.offsets[0]), 0) is not None
 
 
 class BufferedSource:
@@ -115,45 +115,49 @@ class BufferedSource:
     def __init__(self, stored: BlockSource) -> None:
         self.stored = stored
 
-    def filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
+    def load_filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
         """Like BlockSource.filters; None for a buffered section, in which a key search is as cheap as a filter."""
         found = iter(
-            self.stored.filters([(section, parts) for section, parts in requests if isinstance(section, OpenSection)])
+            self.stored.load_filters(
+                [(section, parts) for section, parts in requests if isinstance(section, OpenSection)]
+            )
         )
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
-    def units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
+    def read_units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
         """Like BlockSource.units: the rows per section and its blocks (ascending, distinct)."""
         found = iter(
-            self.stored.units([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until)
+            self.stored.read_units(
+                [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until
+            )
         )
         return [
             next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else [])
             for s, blocks in requests
         ]
 
-    def decoded(self, section: Section, block: PackedBlock) -> Rows:
+    def decode_block(self, section: Section, block: PackedBlock) -> Rows:
         """Like BlockSource.decoded. Requires: the section is stored."""
         assert isinstance(section, OpenSection)
-        return self.stored.decoded(section, block)
+        return self.stored.decode_block(section, block)
 
     def in_portions(
         self, requests: Sequence[tuple[Section, Positions]], until: int
     ) -> Iterator[list[tuple[int, Positions, list[Unit]]]]:
-        """`units` for one portion of the requests after another, so that a caller can drop the rows of the others.
+        """`read_units` for one portion of the requests after another, so that a caller can drop the rows of the others.
 
         Yields: the number of a request, some of its blocks, and their rows; in the order of the requests. A
             portion takes about _PORTION_BYTES, or is one block.
         Cost: besides the reads, some microseconds if all requests fit in one portion.
         """
-        for portion in _portions(requests):
+        for portion in _split_portions(requests):
             wanted = [(requests[number][0], blocks) for number, blocks in portion]
-            yield [(*part, units) for part, units in zip(portion, self.units(wanted, until), strict=True)]
+            yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until), strict=True)]
 
-    def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
+    def scan_blocks(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Like BlockSource.scan."""
         if isinstance(section, OpenSection):
-            return self.stored.scan(section, first, end, columns)
+            return self.stored.scan_blocks(section, first, end, columns)
         rows = section.reader.rows
         if columns is None:
             return rows
@@ -161,7 +165,7 @@ class BufferedSource:
         return Rows(0, 1, rows.keys, chosen, rows.min_epoch, rows.max_epoch, rows.epochs, rows.puts)
 
 
-def _portions(requests: Sequence[tuple[Section, Positions]]) -> Iterator[list[tuple[int, Positions]]]:
+def _split_portions(requests: Sequence[tuple[Section, Positions]]) -> Iterator[list[tuple[int, Positions]]]:
     """Numbers of requests, ascending, with some of their blocks."""
     ends = [np.cumsum(_decoded_bytes(section, blocks)) for section, blocks in requests]
     if sum(int(end[-1]) for end in ends if len(end)) <= _PORTION_BYTES:

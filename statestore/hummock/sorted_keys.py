@@ -30,21 +30,21 @@ Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def widths(keys: pa.Array) -> tuple[int, bool]:
+def measure_widths(keys: pa.Array) -> tuple[int, bool]:
     """Bytes of the longest key, at least 1 (NumPy has no strings of width 0), and whether all keys have this length.
 
     The second is False if there are no keys.
     """
     if pa.types.is_fixed_size_binary(keys.type):
         return max(1, int(keys.type.byte_width)), True
-    offsets = _offsets(keys)
+    offsets = _key_offsets(keys)
     width = max(1, int((offsets[1:] - offsets[:-1]).max(initial=0)))  # cheaper than np.diff for few keys
     return width, len(keys) > 0 and int(offsets[-1]) - int(offsets[0]) == width * len(keys)
 
 
 def max_width(keys: pa.Array) -> int:
     """Bytes of the longest key, at least 1."""
-    return widths(keys)[0]
+    return measure_widths(keys)[0]
 
 
 def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
@@ -59,7 +59,7 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
             np.frombuffer(keys.buffers()[1], f"S{own}", count, keys.offset * own) if count else np.zeros(0, f"S{own}")
         )
         return matrix if width is None or width == own else matrix.astype(f"S{width}")
-    lengths, start, data = _lengths(keys), *_data(keys)
+    lengths, start, data = _key_lengths(keys), *_starts_and_bytes(keys)
     width = max(1, int(lengths.max(initial=0))) if width is None else width
     if count == 0:
         return np.zeros(0, f"S{width}")
@@ -105,11 +105,11 @@ class Probes:
     def __len__(self) -> int:
         return len(self.array)
 
-    def among(self, part: slice | Positions) -> pa.Array:
+    def take_part(self, part: slice | Positions) -> pa.Array:
         """The keys of `part`."""
         return self.array[part] if isinstance(part, slice) else self.array.take(pa.array(part))
 
-    def fixed(self, width: int) -> Fixed:
+    def to_fixed(self, width: int) -> Fixed:
         """The keys as `S{width}`, computed once per width."""
         if (found := self._fixed.get(width)) is None:
             found = self._fixed[width] = fixed_keys(self.array, width)
@@ -117,7 +117,7 @@ class Probes:
 
     def bytes_of(self, width: int, part: Positions) -> npt.NDArray[np.uint8]:
         """(n, width): the bytes of the keys of `part`, padded or cut to a width."""
-        return self.fixed(width)[part].view(np.uint8).reshape(-1, width)
+        return self.to_fixed(width)[part].view(np.uint8).reshape(-1, width)
 
 
 class SortedKeys:
@@ -128,7 +128,7 @@ class SortedKeys:
     def __init__(self, array: pa.Array) -> None:
         self.array = array
         self._count = len(array)
-        self.width, of_one_width = widths(array)
+        self.width, of_one_width = measure_widths(array)
         # Keys of several lengths would need padding, which costs more than Arrow's search.
         self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and of_one_width else None
         self._packing: _Packing | None = None
@@ -137,34 +137,35 @@ class SortedKeys:
     def __len__(self) -> int:
         return self._count
 
-    def left(self, probes: Probes, part: slice | Positions) -> Positions:
+    def count_below(self, probes: Probes, part: slice | Positions) -> Positions:
         """Number of stored keys below each probe of `part`. Requires: the probes are whole keys or key prefixes."""
         if self._fixed is None:
-            return left_positions(self.array, probes.among(part))
-        return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
+            return left_positions(self.array, probes.take_part(part))
+        return self._count_below_fixed(self._fixed, probes.to_fixed(self.width)[part], probes.ascending)
 
-    def find(self, probes: Probes, part: slice | Positions) -> tuple[Positions, Mask]:
+    def find_probes(self, probes: Probes, part: slice | Positions) -> tuple[Positions, Mask]:
         """The first position of each probe of `part`, and whether the probe exists. Requires: probes are whole keys.
 
-        Faster than `left` among many keys, because it searches integers built from only the bytes in which keys differ.
+        Faster than `count_below` among many keys, because it searches integers built from only the bytes in which keys
+        differ.
         """
         if self._fixed is None:
-            searched_for = probes.among(part)
+            searched_for = probes.take_part(part)
             positions = left_positions(self.array, searched_for)
             return positions, self._equal_wide(positions, searched_for)
-        searched = probes.fixed(self.width)[part]
-        packed = self._packed(self._fixed) if self._worth_packing(len(searched)) else None
+        searched = probes.to_fixed(self.width)[part]
+        packed = self._packing_of(self._fixed) if self._worth_packing(len(searched)) else None
         if packed is None or packed.values is None:
-            positions = self._left(self._fixed, searched, probes.ascending)
+            positions = self._count_below_fixed(self._fixed, searched, probes.ascending)
         else:
             # A probe that differs in other bytes may land anywhere. It is not a stored key, and the comparison detects
             # it.
-            positions = packed.values.searchsorted(packed.pack(searched))
+            positions = packed.values.searchsorted(packed.pack_keys(searched))
         # A position past the end is clipped to the last key, which is smaller than the probe.
         equal: Mask = self._fixed[np.minimum(positions, self._count - 1)] == searched
         return positions, equal
 
-    def _left(self, fixed: Fixed, searched: Fixed, ascending: bool) -> Positions:
+    def _count_below_fixed(self, fixed: Fixed, searched: Fixed, ascending: bool) -> Positions:
         if ascending and len(searched) > self._count:
             # A stored key is smaller than all probes after those up to it.
             ends = searched.searchsorted(fixed, "right")
@@ -180,9 +181,9 @@ class SortedKeys:
         again, self._searched = self._searched, True
         return self._count >= _WORTH_PACKING and probes >= _FEW and (again or probes * _SPARSE >= self._count)
 
-    def _packed(self, fixed: Fixed) -> "_Packing":
+    def _packing_of(self, fixed: Fixed) -> "_Packing":
         if self._packing is None:
-            self._packing = _Packing.of(fixed)
+            self._packing = _Packing.from_keys(fixed)
         return self._packing
 
     def _equal_wide(self, positions: Positions, probes: pa.Array) -> Mask:
@@ -214,14 +215,14 @@ class _Packing:
     values: npt.NDArray[np.uint64] | None
 
     @staticmethod
-    def of(fixed: Fixed) -> "_Packing":
+    def from_keys(fixed: Fixed) -> "_Packing":
         if len(fixed) == 0:
             return _Packing((), None)
-        columns = tuple(np.flatnonzero(_differing(fixed)).tolist())
+        columns = tuple(np.flatnonzero(_differing_bits(fixed)).tolist())
         found = _Packing(columns, None)
-        return found if len(columns) > 8 else _Packing(columns, found.pack(fixed))
+        return found if len(columns) > 8 else _Packing(columns, found.pack_keys(fixed))
 
-    def pack(self, fixed: Fixed) -> npt.NDArray[np.uint64]:
+    def pack_keys(self, fixed: Fixed) -> npt.NDArray[np.uint64]:
         """The integers of keys with the same width."""
         matrix = fixed.view(np.uint8).reshape(-1, fixed.itemsize)
         bytes_of = np.zeros((len(matrix), 8), np.uint8)
@@ -234,7 +235,7 @@ def sort_order(keys: pa.Array) -> Positions:
     """The stable ascending order of keys of one table. Merges existing sorted runs instead of sorting again."""
     if (width := max_width(keys)) <= NARROW:
         fixed = fixed_keys(keys, width)
-        packed = _Packing.of(fixed).values if len(fixed) >= _WORTH_PACKING else None
+        packed = _Packing.from_keys(fixed).values if len(fixed) >= _WORTH_PACKING else None
         order = _order_with_places(packed) if packed is not None else None
         if order is None:
             order = np.argsort(fixed if packed is None else packed, kind="stable").astype(np.int64, copy=False)
@@ -288,14 +289,14 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     """
     place_bits = (len(fixed) - 1).bit_length()
     digit_bits = 64 - 2 * place_bits
-    digits = _digits(_differing(fixed), 64 - place_bits, digit_bits)
-    order, ranked = _sorted_with_places(_digit(fixed, digits[0]), place_bits)
+    digits = _split_digits(_differing_bits(fixed), 64 - place_bits, digit_bits)
+    order, ranked = _sorted_with_places(_digit_values(fixed, digits[0]), place_bits)
     if len(digits) == 1:
         return order
     # Whether the key at a position of the order is known to differ from the previous one.
     new = np.ones(len(fixed), np.bool_)
     new[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
-    if (inverted := _inverted(fixed, order)) is not None:
+    if (inverted := _find_inversions(fixed, order)) is not None:
         tie = np.cumsum(new) - 1
         sorted_already = np.ones(int(tie[-1]) + 1, np.bool_)
         sorted_already[tie[inverted]] = False
@@ -308,7 +309,7 @@ def _order_by_digits(fixed: Fixed) -> Positions:
         rows = order[at]
         numbers = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
         # Ranks start at 1 and are at most half the number of keys, so no bit is lost.
-        numbers |= _digit(fixed[rows], parts)
+        numbers |= _digit_values(fixed[rows], parts)
         within, ranked = _sorted_with_places(numbers, place_bits)
         order[at] = rows[within]
         fresh = np.ones(len(at), np.bool_)
@@ -317,14 +318,14 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     return order
 
 
-def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
+def _find_inversions(fixed: Fixed, order: Positions) -> Positions | None:
     """The positions in an order at which a padded key is smaller than the previous one.
 
     None if the first positions have many of them, because searching them does not pay then.
     """
     found = [np.zeros(0, np.int64)]
     for start in range(0, len(order) - 1, _COMPARED):
-        for _, words in _neighbours(fixed[order[start : start + _COMPARED + 1]]):
+        for _, words in _neighbour_words(fixed[order[start : start + _COMPARED + 1]]):
             less = words[-1][1:] < words[-1][:-1]
             for word in words[-2::-1]:
                 less = (word[1:] < word[:-1]) | (less & (word[1:] == word[:-1]))
@@ -335,7 +336,7 @@ def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
     return np.concatenate(found)
 
 
-def _digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) -> list[list[tuple[int, int]]]:
+def _split_digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) -> list[list[tuple[int, int]]]:
     """Split padded keys into digits, most significant first.
 
     A digit lists its bytes, and the number of low bits of each.
@@ -357,7 +358,7 @@ def _digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) 
     return digits
 
 
-def _digit(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint64]:
+def _digit_values(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint64]:
     """(n,) one digit of padded keys as a number."""
     matrix, digit = fixed.view(np.uint8).reshape(-1, fixed.itemsize), np.zeros(len(fixed), np.uint64)
     for start in range(0, len(fixed), _COMPARED):
@@ -368,7 +369,7 @@ def _digit(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uin
     return digit
 
 
-def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
+def _differing_bits(fixed: Fixed) -> npt.NDArray[np.uint8]:
     """(width, rounded up to 8) per byte of padded keys, the bits in which any two keys differ."""
     width = -(-fixed.itemsize // 8)
     one, found = fixed[:1].astype(f"S{8 * width}").view("<u8"), np.zeros(width, "<u8")
@@ -383,7 +384,7 @@ def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
 
     Keys of one length, as in most tables, take a third of the time of Arrow's take.
     """
-    width, of_one_width = widths(keys)
+    width, of_one_width = measure_widths(keys)
     if not pa.types.is_binary(keys.type) or not of_one_width:
         return keys.take(pa.array(rows))
     taken = as_fixed_size(keys, width).take(pa.array(rows))
@@ -392,17 +393,18 @@ def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), taken.buffers()[1]])
 
 
-def joined(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
+def join_keys(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
     """Concatenate keys of any binary types."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])
 
 
-def overlay(older: SortedKeys, newer: pa.Array, at: Positions, hit: Mask) -> tuple[SortedKeys, Positions]:
+def overlay_keys(older: SortedKeys, newer: pa.Array, at: Positions, hit: Mask) -> tuple[SortedKeys, Positions]:
     """Merge keys, each of which occurs once in its array.
 
     Args:
         newer: ascending.
-        at, hit: the position of each newer key in the older ones, and whether it is there, as `find` returns them.
+        at, hit: the position of each newer key in the older ones, and whether it is there, as `find_probes` returns
+        them.
 
     Returns: the keys of both, and the position of each in the older keys followed by the newer ones; of a key in both,
         the newer one.
@@ -413,16 +415,16 @@ def overlay(older: SortedKeys, newer: pa.Array, at: Positions, hit: Mask) -> tup
     order[at[hit]] = n + np.flatnonzero(hit)
     if not len(come := np.flatnonzero(~hit)):
         return older, order
-    before = older.left(Probes(newer.take(pa.array(come))), slice(None))
+    before = older.count_below(Probes(newer.take(pa.array(come))), slice(None))
     order = np.insert(order, before, n + come)
-    return SortedKeys(take_keys(joined([older.array, newer]), order)), order
+    return SortedKeys(take_keys(join_keys([older.array, newer]), order)), order
 
 
 def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
     """Keys as fixed_size_binary, without offsets and without a copy. Requires: all keys have this width."""
     if pa.types.is_fixed_size_binary(keys.type):
         return keys
-    start = int(_offsets(keys)[0])
+    start = int(_key_offsets(keys)[0])
     return pa.Array.from_buffers(pa.binary(width), len(keys), [None, keys.buffers()[2].slice(start, width * len(keys))])
 
 
@@ -432,7 +434,7 @@ def differs_from_previous(keys: pa.Array) -> Mask:
     if len(keys) < 2:
         return first
     if (width := max_width(keys)) <= NARROW:
-        for part, words in _neighbours(fixed_keys(keys, width)):
+        for part, words in _neighbour_words(fixed_keys(keys, width)):
             changed = words[0][1:] != words[0][:-1]
             for word in words[1:]:
                 changed |= word[1:] != word[:-1]
@@ -448,7 +450,7 @@ def above_previous(keys: pa.Array) -> Mask:
     if len(keys) < 2:
         return above
     if (width := max_width(keys)) <= NARROW:
-        for part, words in _neighbours(fixed_keys(keys, width)):
+        for part, words in _neighbour_words(fixed_keys(keys, width)):
             greater = words[-1][1:] > words[-1][:-1]
             for word in words[-2::-1]:
                 greater = (word[1:] > word[:-1]) | (greater & (word[1:] == word[:-1]))
@@ -458,7 +460,7 @@ def above_previous(keys: pa.Array) -> Mask:
     return above
 
 
-def _neighbours(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint64]]]]:
+def _neighbour_words(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint64]]]]:
     """Slices of padded keys as numbers, for comparing each key with its predecessor.
 
     Yields: the slice of pairs of neighbours, and the words of all keys in it (one more than pairs), most significant
@@ -483,7 +485,7 @@ def successors(prefixes: pa.Array) -> pa.Array:
     """`successor` for an array of prefixes. Requires: each has a byte below 0xff, as does a table id below 2^32 - 1."""
     if len(prefixes) == 0:
         return prefixes.cast(pa.binary())
-    starts, data = _data(prefixes.cast(pa.binary()))
+    starts, data = _starts_and_bytes(prefixes.cast(pa.binary()))
     starts = starts - starts[0]
     last = starts + lengths_of(prefixes) - 1
     # Increment the last byte below 0xff, and cut the bytes after it. Few steps: only numbers end in 0xff bytes.
@@ -504,25 +506,25 @@ def lengths_of(keys: pa.Array) -> Positions:
     """Bytes of each key, of either type."""
     if pa.types.is_fixed_size_binary(keys.type):
         return np.full(len(keys), int(keys.type.byte_width))
-    return _lengths(keys)
+    return _key_lengths(keys)
 
 
-def _lengths(keys: pa.Array) -> Positions:
-    offsets = _offsets(keys)
+def _key_lengths(keys: pa.Array) -> Positions:
+    offsets = _key_offsets(keys)
     lengths: Positions = (offsets[1:] - offsets[:-1]).astype(np.int64)
     return lengths
 
 
-def _offsets(keys: pa.Array) -> npt.NDArray[Any]:
+def _key_offsets(keys: pa.Array) -> npt.NDArray[Any]:
     if len(keys) == 0:
         return np.zeros(1, np.int32)
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     return np.frombuffer(keys.buffers()[1], kind, len(keys) + 1, keys.offset * np.dtype(kind).itemsize)
 
 
-def _data(keys: pa.Array) -> tuple[Positions, npt.NDArray[np.uint8]]:
+def _starts_and_bytes(keys: pa.Array) -> tuple[Positions, npt.NDArray[np.uint8]]:
     """The start of each key, and the bytes of all keys."""
-    offsets = _offsets(keys).astype(np.int64)
+    offsets = _key_offsets(keys).astype(np.int64)
     buffer = keys.buffers()[2] if len(keys) else None
     data = (
         np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]

@@ -59,10 +59,10 @@ def table_bytes(source: BlockSource, ssts: Sequence[SstInfo], sample: int = SAMP
     """
     known: dict[int, _Known] = {}
     for start in range(0, len(ssts), _AT_ONCE):
-        for sst, reader in zip(chunk := ssts[start : start + _AT_ONCE], source.open(chunk), strict=True):
-            _count(known, sst, reader)
-    shares = _shares(source, {table_id: one.sampled(sample) for table_id, one in known.items()})
-    return {table_id: one.split(shares[table_id]) for table_id, one in known.items()}
+        for sst, reader in zip(chunk := ssts[start : start + _AT_ONCE], source.open_ssts(chunk), strict=True):
+            _count_sst(known, sst, reader)
+    shares = _measure_shares(source, {table_id: one.sample_blocks(sample) for table_id, one in known.items()})
+    return {table_id: one.split_bytes(shares[table_id]) for table_id, one in known.items()}
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Known:
     filters: int = 0
     index: int = 0
 
-    def sampled(self, most: int) -> list[_Block]:
+    def sample_blocks(self, most: int) -> list[_Block]:
         """At most `most` blocks, evenly spaced over all blocks of the table."""
         ends = np.cumsum([len(section) for _, section in self.blocks])
         count = int(ends[-1])
@@ -87,16 +87,16 @@ class _Known:
             for sst, section in self.blocks[owner : owner + 1]
         ]
 
-    def split(self, shares: npt.NDArray[np.float64]) -> TableBytes:
+    def split_bytes(self, shares: npt.NDArray[np.float64]) -> TableBytes:
         """The table's bytes. `shares`: of keys, epochs and values in the bytes of blocks."""
         keys, epochs, values = (int(part) for part in np.floor(shares * self.block_bytes))
         heads = self.block_bytes - keys - epochs - values + self.stream_bytes
         return TableBytes(keys, epochs, values, heads, self.filters, self.index)
 
 
-def _count(known: dict[int, _Known], sst: SstInfo, reader: SstReader) -> None:
+def _count_sst(known: dict[int, _Known], sst: SstInfo, reader: SstReader) -> None:
     """Add the sections of one SST. The index is divided by blocks, so that the parts sum up to the SST's size."""
-    sections = [reader.section(table_id) for table_id in reader.table_ids]
+    sections = [reader.open_section(table_id) for table_id in reader.table_ids]
     index = reader.tail.index_len + TAIL_SIZE
     blocks = np.cumsum([len(section) for section in sections])
     parts = np.diff(index * blocks // blocks[-1], prepend=0).tolist()
@@ -110,7 +110,7 @@ def _count(known: dict[int, _Known], sst: SstInfo, reader: SstReader) -> None:
         one.index += part
 
 
-def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, npt.NDArray[np.float64]]:
+def _measure_shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, npt.NDArray[np.float64]]:
     """Per table: the shares of keys, epochs and values in the bytes of its sampled blocks."""
     wanted: dict[str, tuple[SstInfo, list[tuple[int, int]]]] = {}
     places: dict[int, list[tuple[str, int]]] = {}
@@ -119,20 +119,20 @@ def _shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> dict[int, 
             _, ranges = wanted.setdefault(sst.name, (sst, []))
             places.setdefault(table_id, []).append((sst.name, len(ranges)))
             ranges.append((int(section.offsets[number]), int(section.lengths[number])))
-    fetched = source.ranges.fetch(list(wanted.values()), keep=False)
+    fetched = source.ranges.fetch_ranges(list(wanted.values()), keep=False)
     data = dict(zip(wanted, fetched, strict=True))
     answer = {}
     for table_id, blocks in sampled.items():
         found = [data[name][place] for name, place in places[table_id]]
         parts = sum(
-            (_parts(block, section, number) for block, (_, section, number) in zip(found, blocks, strict=True)),
+            (_column_bytes(block, section, number) for block, (_, section, number) in zip(found, blocks, strict=True)),
             np.zeros(3),
         )
         answer[table_id] = parts / sum(map(len, found))
     return answer
 
 
-def _parts(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.float64]:
+def _column_bytes(block: bytes, section: SectionReader, number: int) -> npt.NDArray[np.float64]:
     """Encoded bytes of a block's keys, of its epochs and ops, and of its values."""
     columns = bytes_by_column(section.planes, memoryview(block), int(section.rows[number]))
     return np.array([columns[0], columns[1:HEAD_COLUMNS].sum(), columns[HEAD_COLUMNS:].sum()])

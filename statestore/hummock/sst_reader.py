@@ -16,7 +16,7 @@ import pyarrow as pa
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError, show_key
 from tussock.statestore.hummock.packed_blocks import PackedBlock, can_be_packed
-from tussock.statestore.hummock.plane_reader import PlaneReader, encoded, layout_of, pack_block, plane_reader
+from tussock.statestore.hummock.plane_reader import PlaneReader, encode_unpacked, layout_of, pack_block, plane_reader
 from tussock.statestore.hummock.planes import PlaneLayout
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
@@ -59,7 +59,7 @@ class Rows:
         heads = (0 if self.epochs is None else self.epochs.nbytes) + (0 if self.puts is None else self.puts.nbytes)
         return int(self.keys.nbytes + self.columns.get_total_buffer_size()) + heads + 512
 
-    def at(self, epoch: int) -> tuple[SortedKeys, Positions | None]:
+    def keys_at(self, epoch: int) -> tuple[SortedKeys, Positions | None]:
         """Keys of the rows up to `epoch`, and the positions of these rows (None: all rows)."""
         if self.max_epoch <= epoch:
             return self.keys, None
@@ -93,16 +93,16 @@ class SectionReader:
         self.name, self.table_id, self.shape = name, table_id, shape
         self.schema_message = schema_message
         self._blocks = blocks
-        self.offsets = _ints(blocks, "offset")
-        self.lengths = _ints(blocks, "length")
-        self.rows = _ints(blocks, "rows")
-        self.deletes = _ints(blocks, "deletes")
+        self.offsets = _int_column(blocks, "offset")
+        self.lengths = _int_column(blocks, "length")
+        self.rows = _int_column(blocks, "rows")
+        self.deletes = _int_column(blocks, "deletes")
         self.min_epochs = blocks.column("min_epoch").to_numpy()
         self.max_epochs = blocks.column("max_epoch").to_numpy()
-        self.crcs = _ints(blocks, "crc")
-        self.filter_offsets = _ints(filters, "offset")
-        self.filter_lengths = _ints(filters, "length")
-        self.filter_crcs = _ints(filters, "crc")
+        self.crcs = _int_column(blocks, "crc")
+        self.filter_offsets = _int_column(filters, "offset")
+        self.filter_lengths = _int_column(filters, "length")
+        self.filter_crcs = _int_column(filters, "crc")
         # Offset of each partition in a FilterArena.
         self.filter_starts = np.cumsum(self.filter_lengths) - self.filter_lengths
         self._layouts: dict[tuple[bool, bool, tuple[str, ...] | None], _Wanted] = {}
@@ -152,14 +152,16 @@ class SectionReader:
         names: list[str] = self._stored_row.names
         return names != shape.names
 
-    def place(self, first: int, end: int) -> str:
+    def describe_blocks(self, first: int, end: int) -> str:
         """Describe blocks first … end - 1 for an error message."""
         low, high = self._blocks.column("first_key")[first].as_py(), self._blocks.column("last_key")[end - 1].as_py()
         start, stop = int(self.offsets[first]), int(self.offsets[end - 1] + self.lengths[end - 1])
         which = f"block {first}" if end == first + 1 else f"blocks {first} to {end - 1}"
         return f"table {self.table_id}, {which}, keys {show_key(low)} to {show_key(high)}, bytes {start} to {stop}"
 
-    def decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None = None) -> Rows:
+    def decode_blocks(
+        self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None = None
+    ) -> Rows:
         """Verify and decode blocks first … end - 1.
 
         Args:
@@ -172,17 +174,17 @@ class SectionReader:
         Cost: about 50 us per call, and 10 ns per row of two numbers; see PlaneReader.decode.
         """
         if self.shape is None:
-            return self._decode(first, end, data, columns)
+            return self._verify_and_decode(first, end, data, columns)
         wanted = self.shape.names if columns is None else columns
-        rows = self._decode(first, end, data, [name for name in wanted if name in self._stored_row.names])
-        rows.columns = self.shape.widened(rows.columns, wanted)
+        rows = self._verify_and_decode(first, end, data, [name for name in wanted if name in self._stored_row.names])
+        rows.columns = self.shape.widen_rows(rows.columns, wanted)
         return rows
 
-    def _decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None) -> Rows:
+    def _verify_and_decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None) -> Rows:
         self._require_intact(first, end, memoryview(data))
-        return self._decoded(first, end, data, columns, self.lengths[first:end].tolist())
+        return self._decode_blocks(first, end, data, columns, self.lengths[first:end].tolist())
 
-    def _decoded(
+    def _decode_blocks(
         self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None, lengths: list[int]
     ) -> Rows:
         """Decode blocks. `lengths`: the bytes of each block."""
@@ -192,14 +194,14 @@ class SectionReader:
         high = int(self.max_epochs[first] if single else self.max_epochs[part].max())
         expected = int(self.rows[first] if single else self.rows[part].sum())
         mixed, deletes = low != high, bool(self.deletes[first] if single else self.deletes[part].any())
-        wanted = self._wanted(mixed, deletes, None if columns is None else tuple(columns))
+        wanted = self._layout_wanted(mixed, deletes, None if columns is None else tuple(columns))
         try:
-            arrays = wanted.planes.decode(memoryview(data), lengths, self.rows[first:end].tolist())
+            arrays = wanted.planes.decode_blocks(memoryview(data), lengths, self.rows[first:end].tolist())
             batch = pa.RecordBatch.from_arrays(arrays[wanted.heads :], schema=wanted.rows)
         except _UNDECODABLE as error:
-            raise self._undecodable(first, end, error) from error
+            raise self._decoding_error(first, end, error) from error
         if (found_rows := len(arrays[0])) != expected:
-            raise DamagedSstError(self.name, self.place(first, end), f"{found_rows} rows", f"{expected} rows")
+            raise DamagedSstError(self.name, self.describe_blocks(first, end), f"{found_rows} rows", f"{expected} rows")
         return Rows(
             first, end, SortedKeys(arrays[0]), batch if batch.num_columns else no_columns(expected), low, high,
             arrays[1].to_numpy() if mixed else None,
@@ -209,18 +211,18 @@ class SectionReader:
     def decode_each(self, blocks: Sequence[int], parts: Sequence[memoryview]) -> list[Rows]:
         """Verify and decode single blocks, with all row columns.
 
-        Raises DamagedSstError. Cost: less than a call of `decode` for each.
+        Raises DamagedSstError. Cost: less than a call of `decode_blocks` for each.
         """
         if len(blocks) == 1:
-            return [self.decode(block, block + 1, part) for block, part in zip(blocks, parts, strict=True)]
+            return [self.decode_blocks(block, block + 1, part) for block, part in zip(blocks, parts, strict=True)]
         self._require_each(blocks, parts)
         low, high, rows = self.min_epochs[blocks], self.max_epochs[blocks], self.rows[blocks].tolist()
         mixed, deletes = low != high, self.deletes[blocks] > 0
-        wanted = self._wanted(bool(mixed.any()), bool(deletes.any()), None)
+        wanted = self._layout_wanted(bool(mixed.any()), bool(deletes.any()), None)
         try:
             found = wanted.planes.decode_each(parts, rows)
         except _UNDECODABLE as error:
-            raise self._undecodable(blocks[0], blocks[-1] + 1, error) from error
+            raise self._decoding_error(blocks[0], blocks[-1] + 1, error) from error
         answer = []
         for i, (block, arrays) in enumerate(zip(blocks, found, strict=True)):
             columns = pa.RecordBatch.from_arrays(arrays[wanted.heads :], schema=wanted.rows)
@@ -228,7 +230,7 @@ class SectionReader:
             answer.append(
                 Rows(
                     block, block + 1, SortedKeys(arrays[0]),
-                    columns if self.shape is None else self.shape.widened(columns), int(low[i]), int(high[i]),
+                    columns if self.shape is None else self.shape.widen_rows(columns), int(low[i]), int(high[i]),
                     arrays[1].to_numpy() if mixed[i] else None,
                     arrays[wanted.heads - 1].to_numpy() == 1 if deletes[i] else None,
                 )
@@ -236,14 +238,14 @@ class SectionReader:
         return answer
 
     @cached_property
-    def packs(self) -> bool:
+    def can_pack(self) -> bool:
         """Whether `pack_each` can be used."""
         return can_be_packed(self.planes)
 
     def pack_each(self, blocks: Sequence[int], parts: Sequence[memoryview]) -> list[PackedBlock]:
         """Verify single blocks, and unpack their planes.
 
-        Requires: `packs`. Raises DamagedSstError. Cost: 10 us each.
+        Requires: `can_pack`. Raises DamagedSstError. Cost: 10 us each.
         """
         layout = self.planes
         self._require_each(blocks, parts)
@@ -252,32 +254,34 @@ class SectionReader:
             try:
                 found.append(pack_block(layout, part, block, rows))
             except _UNDECODABLE as error:
-                raise self._undecodable(block, block + 1, error) from error
+                raise self._decoding_error(block, block + 1, error) from error
         return found
 
-    def unpacked(self, block: PackedBlock) -> Rows:
+    def unpack_block(self, block: PackedBlock) -> Rows:
         """All rows of a block. Raises DamagedSstError."""
-        first, data = block.first_block, memoryview(encoded(block))
+        first, data = block.first_block, memoryview(encode_unpacked(block))
         lengths = [len(data)]
-        rows = self._decoded(first, first + 1, data, None, lengths)
+        rows = self._decode_blocks(first, first + 1, data, None, lengths)
         if self.shape is not None:
-            rows.columns = self.shape.widened(rows.columns)
+            rows.columns = self.shape.widen_rows(rows.columns)
         return rows
 
-    def _undecodable(self, first: int, end: int, error: Exception) -> DamagedSstError:
+    def _decoding_error(self, first: int, end: int, error: Exception) -> DamagedSstError:
         found = f"bytes that do not decode ({error})"
-        return DamagedSstError(self.name, self.place(first, end), found, "Arrow columns")
+        return DamagedSstError(self.name, self.describe_blocks(first, end), found, "Arrow columns")
 
     def _require_intact(self, first: int, end: int, data: memoryview) -> None:
         """Verify block checksums. Raises DamagedSstError for the first block whose bytes have changed."""
         lengths = self.lengths[first:end].tolist()
         if len(data) != sum(lengths):
-            raise DamagedSstError(self.name, self.place(first, end), f"{len(data)} bytes", f"{sum(lengths)} bytes")
+            raise DamagedSstError(
+                self.name, self.describe_blocks(first, end), f"{len(data)} bytes", f"{sum(lengths)} bytes"
+            )
         offset = 0
         for block, (length, crc) in enumerate(zip(lengths, self.crcs[first:end].tolist(), strict=True), first):
             part = data[offset : offset + length]
             if crc32c(part) != crc:
-                require_crc(self.name, self.place(block, block + 1), part, crc)
+                require_crc(self.name, self.describe_blocks(block, block + 1), part, crc)
             offset += length
 
     def _require_each(self, blocks: Sequence[int], parts: Sequence[memoryview]) -> None:
@@ -287,7 +291,7 @@ class SectionReader:
             if len(part) != size or crc32c(part) != crc:
                 self._require_intact(block, block + 1, part)
 
-    def _wanted(self, mixed: bool, deletes: bool, columns: tuple[str, ...] | None) -> "_Wanted":
+    def _layout_wanted(self, mixed: bool, deletes: bool, columns: tuple[str, ...] | None) -> "_Wanted":
         """How to read blocks with mixed epochs or deletes. Cost: a look-up, after the first call for a combination."""
         if (found := self._layouts.get((mixed, deletes, columns))) is None:
             heads = [0, *([1] if mixed else []), *([2] if deletes else [])]
@@ -353,9 +357,9 @@ class SstReader:
                 f"{tail.rows} rows",
                 f"{info.rows} rows as in its version: it is a different SST",
             )
-        self._sections = _parse(index[: tail.sections_len], SECTIONS_SCHEMA)
-        self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
-        self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
+        self._sections = _parse_batch(index[: tail.sections_len], SECTIONS_SCHEMA)
+        self._blocks = _parse_batch(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
+        self._filters = _parse_batch(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
         self._table_ids = self._sections.column("table_id").to_numpy()
         self._readers: dict[tuple[int, str], SectionReader] = {}  # by table and digest of its shape
 
@@ -370,16 +374,16 @@ class SstReader:
         ids: list[int] = self._table_ids.tolist()
         return ids
 
-    def section(self, table_id: int, shape: RowShape | None = None) -> SectionReader:
+    def open_section(self, table_id: int, shape: RowShape | None = None) -> SectionReader:
         """The section of a table, with the table's current row columns. Requires: it exists."""
-        stored = self._section(table_id, None)
-        return stored if shape is None or not stored.lacks_columns_of(shape) else self._section(table_id, shape)
+        stored = self._stored_section(table_id, None)
+        return stored if shape is None or not stored.lacks_columns_of(shape) else self._stored_section(table_id, shape)
 
-    def _section(self, table_id: int, shape: RowShape | None) -> SectionReader:
+    def _stored_section(self, table_id: int, shape: RowShape | None) -> SectionReader:
         which = table_id, "" if shape is None else shape.digest
         if (found := self._readers.get(which)) is None:
             number = int(np.searchsorted(self._table_ids, table_id))
-            blocks, partitions = _ints(self._sections, "blocks"), _ints(self._sections, "partitions")
+            blocks, partitions = _int_column(self._sections, "blocks"), _int_column(self._sections, "partitions")
             first_block, first_partition = int(blocks[:number].sum()), int(partitions[:number].sum())
             found = self._readers[which] = SectionReader(
                 self.name,
@@ -391,7 +395,7 @@ class SstReader:
             )
         return found
 
-    def held(self, offset: int, length: int) -> memoryview | None:
+    def held_bytes(self, offset: int, length: int) -> memoryview | None:
         """These bytes of the object if they were read with the footer, else None."""
         start = offset - self._held_from
         return self._held[start : start + length] if start >= 0 else None
@@ -418,7 +422,7 @@ def taken_from(batches: Sequence[pa.RecordBatch], rows: Positions) -> list[pa.Re
     return taken
 
 
-def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+def _parse_batch(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.open_stream(pa.py_buffer(data), options=_PLAIN).read_next_batch()
     assert batch.schema.equals(schema), (
         "the index has a valid checksum, so a writer used another schema for this version"
@@ -426,5 +430,5 @@ def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-def _ints(batch: pa.RecordBatch, column: str) -> Any:
+def _int_column(batch: pa.RecordBatch, column: str) -> Any:
     return batch.column(column).to_numpy().astype(np.int64)

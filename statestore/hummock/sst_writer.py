@@ -36,7 +36,7 @@ from tussock.statestore.hummock.sst_format import (
     object_name,
 )
 from tussock.statestore.meta.version import SectionInfo, SstInfo
-from tussock.statestore.nested import as_list, canonical, is_nested
+from tussock.statestore.nested import as_list, is_nested, zero_under_nulls
 from tussock.statestore.stacked import canonical_columns
 from tussock.statestore.vnode import one_array
 
@@ -77,7 +77,7 @@ class EncodedBlocks:
         """Encoded bytes of each block."""
         return np.array([len(payload) for payload in self.payloads], np.int64)
 
-    def part(self, start: int, end: int) -> "EncodedBlocks":
+    def slice_blocks(self, start: int, end: int) -> "EncodedBlocks":
         """Blocks start … end - 1."""
         first_row, last_row = int(self.rows[:start].sum()), int(self.rows[:end].sum())
         return EncodedBlocks(
@@ -88,7 +88,7 @@ class EncodedBlocks:
         )  # fmt: skip
 
     @staticmethod
-    def joined(parts: Sequence["EncodedBlocks"]) -> "EncodedBlocks":
+    def join_parts(parts: Sequence["EncodedBlocks"]) -> "EncodedBlocks":
         """The blocks of all parts. Requires: parts of one section, in key order."""
         if len(parts) == 1:
             return parts[0]
@@ -133,24 +133,26 @@ def encode_blocks(
     rows_per_block = rows_per_block or _rows_per_block(_width_of(rows))
     starts = _block_starts(first, rows_per_block, cuts)
     ends = np.append(starts[1:], rows.num_rows)
-    min_epochs, max_epochs = _extremes(epochs.to_numpy(), starts)
+    min_epochs, max_epochs = _epoch_extremes(epochs.to_numpy(), starts)
     message = schema.serialize().to_pybytes()
     return EncodedBlocks(
         table_id=table_id,
         schema=message,
-        payloads=tuple(_payloads(rows, schema, layout_of(message), starts, ends)),
+        payloads=tuple(_encode_payloads(rows, schema, layout_of(message), starts, ends)),
         first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
         last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
         rows=ends - starts,
-        deletes=(ends - starts) - _counts(puts, starts),
-        live=_counts(first & puts, starts),
+        deletes=(ends - starts) - _count_flags(puts, starts),
+        live=_count_flags(first & puts, starts),
         min_epochs=min_epochs,
         max_epochs=max_epochs,
         hashes=hash_keys(keys),
     )
 
 
-def _payloads(rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, starts: Ints, ends: Ints) -> Iterator[memoryview]:
+def _encode_payloads(
+    rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, starts: Ints, ends: Ints
+) -> Iterator[memoryview]:
     """The bytes of each block."""
     blocks_at_once = _blocks_at_once(_width_of(rows) * rows.num_rows / len(starts))
     for low in range(0, len(starts), blocks_at_once):
@@ -169,7 +171,9 @@ def _blocks_at_once(block_bytes: float) -> int:
     return min(BLOCKS_PER_PARTITION, max(1, int(_BYTES_AT_ONCE // max(block_bytes, 1))))
 
 
-def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+def _epoch_extremes(
+    epochs: npt.NDArray[np.uint64], starts: Ints
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """The smallest and greatest epoch of each block. The rows of a flush all have one epoch."""
     if (low := epochs.min()) == epochs.max():
         constant = np.full(len(starts), low)
@@ -177,7 +181,7 @@ def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray
     return np.minimum.reduceat(epochs, starts), np.maximum.reduceat(epochs, starts)
 
 
-def _counts(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
+def _count_flags(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
     """The number of flags set in each block."""
     if flags.all():
         return np.diff(starts, append=len(flags))
@@ -219,11 +223,11 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
     filter_sizes = np.array([len(data) for data in filters], np.int64)
     filter_rows = [offset + np.cumsum(filter_sizes) - filter_sizes, filter_sizes, [crc32c(data) for data in filters]]
     indexes = [
-        _stream(
+        _encode_stream(
             pa.table([pa.array(directory[field.name], field.type) for field in SECTIONS_SCHEMA], schema=SECTIONS_SCHEMA)
         ),
-        _stream(pa.concat_tables(blocks)),
-        _stream(
+        _encode_stream(pa.concat_tables(blocks)),
+        _encode_stream(
             pa.table(
                 [pa.array(v, f.type) for v, f in zip(filter_rows, FILTERS_SCHEMA, strict=True)], schema=FILTERS_SCHEMA
             )
@@ -256,7 +260,7 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema, padded: bool = True) -> p
     """
     columns, types = rows.columns, schema.types
     alone = range(len(types)) if padded else [i for i, kind in enumerate(types) if is_nested(kind)]
-    found = {i: canonical(_one_array(columns[i], types[i])) for i in alone}
+    found = {i: zero_under_nulls(_one_array(columns[i], types[i])) for i in alone}
     rest = [i for i in range(len(types)) if i not in found]
     found |= zip(rest, canonical_columns([one_array(columns[i]) for i in rest]), strict=True)
     return pa.record_batch([found[i] for i in range(len(types))], schema=schema)
@@ -351,7 +355,7 @@ def _blocks_index(section: EncodedBlocks, offsets: Ints) -> pa.Table:
     )
 
 
-def _stream(table: pa.Table) -> bytes:
+def _encode_stream(table: pa.Table) -> bytes:
     """Encode a table as an uncompressed stream with one batch, so that readers need no copy."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_PLAIN) as writer:

@@ -67,14 +67,14 @@ class _Candidates:
     keys: Positions  # positions of probes
     blocks: Positions
 
-    def only(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
+    def select_keys(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
         return _Candidates(self.section, self.keys[mask], self.blocks[mask])
 
-    def within(self, blocks: Positions) -> "_Candidates":
+    def within_blocks(self, blocks: Positions) -> "_Candidates":
         """The keys of these consecutive candidate blocks."""
         if blocks[0] == self.blocks[0] and blocks[-1] == self.blocks[-1]:
             return self
-        return self.only((self.blocks >= blocks[0]) & (self.blocks <= blocks[-1]))
+        return self.select_keys((self.blocks >= blocks[0]) & (self.blocks <= blocks[-1]))
 
 
 class _Lookup:
@@ -93,7 +93,7 @@ class _Lookup:
         self._settled = 0  # of `batches`: they have requested rows only
         self._row = np.full(len(keys), -1, np.int64)  # (probes,) the row of each; -1: none
 
-    def search(self, parts: Sequence[tuple[_Candidates, Sequence[Unit]]], epoch: int) -> None:
+    def search_blocks(self, parts: Sequence[tuple[_Candidates, Sequence[Unit]]], epoch: int) -> None:
         """Search for probes in the candidate blocks of some sections. Each probe is in one of them only."""
         packed = []
         for part, units in parts:
@@ -109,18 +109,18 @@ class _Lookup:
 
     def _search_packed(self, blocks: PackedBlocks, shape: RowShape | None, keys: Positions, places: Positions) -> None:
         """Search for probes in packed blocks. `places`: the block of each."""
-        rows, hit = blocks.find(places, self.probes.bytes_of(blocks.key_width, keys))
+        rows, hit = blocks.find_keys(places, self.probes.bytes_of(blocks.key_width, keys))
         if not hit.all():
             keys, places, rows = keys[hit], places[hit], rows[hit]
         self.unresolved[keys] = False
-        live = blocks.puts(places, rows)
+        live = blocks.read_puts(places, rows)
         if not live.all():
             keys, places, rows = keys[live], places[live], rows[live]
         if not len(keys):
             return
-        batch = blocks.columns(places, rows)
+        batch = blocks.read_columns(places, rows)
         self._row[keys] = self._rows + np.arange(len(keys))
-        self.batches.append(batch if shape is None else shape.widened(batch))
+        self.batches.append(batch if shape is None else shape.widen_rows(batch))
         self._rows += len(keys)
 
     def _search_decoded(self, part: _Candidates, units: Sequence[Rows], epoch: int) -> None:
@@ -130,15 +130,15 @@ class _Lookup:
         for unit, low, high in zip(units, lows, highs, strict=True):
             if low == high:
                 continue
-            sorted_keys, places = unit.at(epoch)
+            sorted_keys, places = unit.keys_at(epoch)
             if len(sorted_keys) == 0:
                 continue
-            positions, hit = sorted_keys.find(self.probes, part.keys[low:high])
+            positions, hit = sorted_keys.find_probes(self.probes, part.keys[low:high])
             if hit.any():
                 at = positions[hit]
-                self._resolve(part.keys[low:high][hit], unit, at if places is None else places[at])
+                self._record_entries(part.keys[low:high][hit], unit, at if places is None else places[at])
 
-    def _resolve(self, probes: Positions, unit: Rows, at: Positions) -> None:
+    def _record_entries(self, probes: Positions, unit: Rows, at: Positions) -> None:
         """Record the unit's entries at `at`, rows or deletes, as the newest entries of these probes."""
         self.unresolved[probes] = False
         if unit.puts is not None:
@@ -151,7 +151,7 @@ class _Lookup:
         self.batches.append(batch)
         self._rows += batch.num_rows
 
-    def settle(self) -> None:
+    def keep_only_found(self) -> None:
         """Replace the blocks that were searched since the last call by their requested rows."""
         batches = self.batches[self._settled :]
         if not batches or any(batch.schema != batches[0].schema for batch in batches):
@@ -236,28 +236,28 @@ class HummockStore:
         """
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
-        if not self.holds(table_id, epoch):  # e.g. before a first load: nothing to search
+        if not self.may_have_rows(table_id, epoch):  # e.g. before a first load: nothing to search
             log.debug("table %d: %d keys requested, but it has no rows", table_id, len(keys))
-            nothing = self._rows(table_id, [], columns, schema, [])
+            nothing = self._collect_rows(table_id, [], columns, schema, [])
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         lookup = _Lookup(keys)
         found_in = (
-            self._searched(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py())
+            self._sections_to_search(table_id, epoch, lookup.probes.array[0].as_py(), lookup.probes.array[-1].as_py())
             if len(keys)
             else []
         )
-        candidates = self._candidates(found_in, lookup.probes)
+        candidates = self._find_candidates(found_in, lookup.probes)
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
-            requests = [(part.section, _unique(part.blocks)) for part in now]
+            requests = [(part.section, _unique_values(part.blocks)) for part in now]
             for turn, portion in enumerate(self.source.in_portions(requests, epoch)):
                 if turn:
-                    lookup.settle()  # drops the blocks of the portion before
-                parts = [(now[number].within(wanted), units) for number, wanted, units in portion]
-                lookup.search([(part, self._decoded(part, units)) for part, units in parts], epoch)
+                    lookup.keep_only_found()  # drops the blocks of the portion before
+                parts = [(now[number].within_blocks(wanted), units) for number, wanted, units in portion]
+                lookup.search_blocks([(part, self._decode_if_many(part, units)) for part, units in parts], epoch)
         at = lookup.rows_of_keys()
         found = at >= 0
-        rows = self._rows(table_id, lookup.batches, columns, schema, found_in)
+        rows = self._collect_rows(table_id, lookup.batches, columns, schema, found_in)
         blocks = len(lookup.batches)
         log.debug(
             "table %d: %d keys requested, searched in %d sections, rows from %d blocks",
@@ -268,14 +268,16 @@ class HummockStore:
         )
         return pa.array(found), take_rows(rows, pa.array(at, mask=~found))
 
-    def _decoded(self, part: _Candidates, units: list[Unit]) -> list[Unit]:
+    def _decode_if_many(self, part: _Candidates, units: list[Unit]) -> list[Unit]:
         """The blocks of a section, with those decoded in which many keys are searched."""
         if len(part.keys) <= MANY_PROBES:
             return units
         firsts = np.array([unit.first_block for unit in units])
         counts = np.searchsorted(part.blocks, firsts + 1) - np.searchsorted(part.blocks, firsts)
         return [
-            self.source.decoded(part.section, unit) if isinstance(unit, PackedBlock) and count > MANY_PROBES else unit
+            self.source.decode_block(part.section, unit)
+            if isinstance(unit, PackedBlock) and count > MANY_PROBES
+            else unit
             for unit, count in zip(units, counts.tolist(), strict=True)
         ]
 
@@ -328,23 +330,23 @@ class HummockStore:
         sections: list[_Ranged] = []
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
-            sections = self._searched(table_id, epoch, prefixes[int(order[0])].as_py(), last)
+            sections = self._sections_to_search(table_id, epoch, prefixes[int(order[0])].as_py(), last)
         low, high = Probes(prefixes), Probes(ends)
-        ranges = [RangeBlocks.of(ranged.section, low, high) for ranged in sections]
+        ranges = [RangeBlocks.from_probes(ranged.section, low, high) for ranged in sections]
         if (
             limit is None
             and not reverse
             and len(prefixes) <= _FEW_RANGES
-            and sum(blocks.inside() for blocks in ranges) >= _MANY_BLOCKS
+            and sum(blocks.count_inside() for blocks in ranges) >= _MANY_BLOCKS
         ):
             give_back_freed_memory()  # This read needs as much memory as the process may have kept.
-            parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
+            parts = list(self._stream_ranges(table_id, prefixes, ends, epoch, columns))
             if parts:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
                 keyed = pa.concat_tables([rows for _, rows in parts])
                 return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
         found, batches = scan_prefixes(self.source, ranges, low, high, epoch, limit, reverse)
-        table = self._rows(table_id, batches, columns, schema, sections)
+        table = self._collect_rows(table_id, batches, columns, schema, sections)
         log.debug(
             "table %d: %d prefixes requested, searched in %d sections, rows from %d blocks",
             table_id,
@@ -354,14 +356,14 @@ class HummockStore:
         )
         return pa.array(found.prefix), found.keys, table.take(pa.array(found.row))
 
-    def _streamed(
+    def _stream_ranges(
         self, table_id: int, firsts: pa.Array, ends: pa.Array, epoch: int, columns: Sequence[str] | None
     ) -> Iterator[tuple[int, pa.Table]]:
-        """`iter` for one range after another. Each part comes with the position of its range."""
+        """`iter_rows` for one range after another. Each part comes with the position of its range."""
         for place, (first, end) in enumerate(zip(firsts.to_pylist(), ends.to_pylist(), strict=True)):
-            yield from ((place, rows) for rows in self.iter(table_id, first, end, epoch, columns))
+            yield from ((place, rows) for rows in self.iter_rows(table_id, first, end, epoch, columns))
 
-    def iter(
+    def iter_rows(
         self,
         table_id: int,
         first: bytes | None,
@@ -376,11 +378,11 @@ class HummockStore:
             cached.
         """
         require_readable(self.version, epoch, self.pinned)
-        sections = self._sections(table_id, epoch, first, last)
-        for rows in self._merged(sections, first, last, columns, visible_at(epoch)):
+        sections = self._open_sections(table_id, epoch, first, last)
+        for rows in self._merge_sections(sections, first, last, columns, visible_at(epoch)):
             yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
-    def changes(
+    def read_changes(
         self,
         table_id: int,
         first: bytes | None,
@@ -405,7 +407,7 @@ class HummockStore:
             not opened. Compaction mixes old and new rows in blocks but keeps the epoch of each row, so more blocks are
             read for the same result.
         """
-        for keys, put, after in self.entries(table_id, first, last, since, until, columns):
+        for keys, put, after in self.read_entries(table_id, first, last, since, until, columns):
             found, before = self.multi_get(
                 table_id, keys, since, columns, schema if schema is not None else after.schema
             )
@@ -413,7 +415,7 @@ class HummockStore:
             if net.num_rows:
                 yield net
 
-    def written(
+    def read_written(
         self,
         table_id: int,
         first: bytes | None,
@@ -424,14 +426,14 @@ class HummockStore:
     ) -> Iterator[pa.Table]:
         """The rows of first … last at `until` that were written after `since`, even if the row before was equal.
 
-        Requires, yields: like `changes`, without `weight`.
-        Cost: that of `changes` without the read at `since`, whose keys can be spread over all blocks.
+        Requires, yields: like `read_changes`, without `weight`.
+        Cost: that of `read_changes` without the read at `since`, whose keys can be spread over all blocks.
         """
-        for keys, put, after in self.entries(table_id, first, last, since, until, columns):
+        for keys, put, after in self.read_entries(table_id, first, last, since, until, columns):
             if put.any():
                 yield after.add_column(0, KEY, keys).filter(pa.array(put))
 
-    def entries(
+    def read_entries(
         self,
         table_id: int,
         first: bytes | None,
@@ -442,17 +444,17 @@ class HummockStore:
     ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
         """The newest entry of each key written in between: keys, whether it is a put, and its row (null for a delete).
 
-        Requires, batches and cost: like `written`.
+        Requires, batches and cost: like `read_written`.
         """
         self.require_readable(since)
         self.require_readable(until)
-        sections = self._sections(table_id, until, first, last, since)
+        sections = self._open_sections(table_id, until, first, last, since)
         blocks = partial(_blocks_between, since, until)
-        for rows in self._merged(sections, first, last, columns, newest_between(since, until), blocks):
+        for rows in self._merge_sections(sections, first, last, columns, newest_between(since, until), blocks):
             keys = one_array(rows.column(0)).cast(pa.binary())
             yield keys, rows.column(2).to_numpy() == PUT, rows.select(range(HEAD_COLUMNS, rows.num_columns))
 
-    def _merged(
+    def _merge_sections(
         self,
         sections: "Sequence[_Ranged]",
         first: bytes | None,
@@ -462,7 +464,7 @@ class HummockStore:
         blocks: Blocks | None = None,
     ) -> Iterator[pa.Table]:
         """Merge the runs of the sections, as `merge_runs` does, with the next windows read ahead."""
-        runs = list(_runs(sections))
+        runs = list(_sorted_runs(sections))
         share = share_of(len(runs))
         with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # starts no thread until there is something to prefetch
             cursors = [
@@ -475,23 +477,23 @@ class HummockStore:
         """Raise EpochExpiredError or EpochNotCommittedError unless this version can be read at `epoch`."""
         require_readable(self.version, epoch, self.pinned)
 
-    def holds(self, table_id: int, epoch: int) -> bool:
+    def may_have_rows(self, table_id: int, epoch: int) -> bool:
         """Whether the table may have rows; False is certain. Cost: no read."""
         stored = next(iter(sections_at(self.version, table_id, epoch, None, None, None)), None)
-        return stored is not None or bool(self.buffer.sections(table_id, epoch))
+        return stored is not None or bool(self.buffer.find_sections(table_id, epoch))
 
-    def _searched(self, table_id: int, epoch: int, first: bytes, last: bytes) -> "list[_Ranged]":
-        """`_sections`, with the small runs of recent epochs merged."""
-        keys = OwnKeys.of(table_id, self._vnodes)
+    def _sections_to_search(self, table_id: int, epoch: int, first: bytes, last: bytes) -> "list[_Ranged]":
+        """`_open_sections`, with the small runs of recent epochs merged."""
+        keys = OwnKeys.of_vnodes(table_id, self._vnodes)
         if epoch != self.version.epoch or first < keys.first or keys.end < last:
-            return self._sections(table_id, epoch, first, last)
+            return self._open_sections(table_id, epoch, first, last)
         if (recent := self._recent.get(table_id)) is None:
-            shape, buffered = self._shapes.get(table_id), self.buffer.sections(table_id, epoch)
+            shape, buffered = self._shapes.get(table_id), self.buffer.find_sections(table_id, epoch)
             before = buffered[-1].epoch if buffered else None
             recent = self._recent[table_id] = recent_runs(self.source.stored, self.version, keys, shape, before)
-        return self._sections(table_id, epoch, first, last, recent=recent)
+        return self._open_sections(table_id, epoch, first, last, recent=recent)
 
-    def _sections(
+    def _open_sections(
         self,
         table_id: int,
         epoch: int,
@@ -506,38 +508,42 @@ class HummockStore:
         """
         merged = {name: run for run in recent for name in run.ssts}
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
-        readers = iter(self.source.stored.open([ref.sst for ref in refs if ref.sst.name not in merged]))
+        readers = iter(self.source.stored.open_ssts([ref.sst for ref in refs if ref.sst.name not in merged]))
         shape = self._shapes.get(table_id)
         stored: list[_Ranged] = []
         for ref in refs:
             if (run := merged.get(ref.sst.name)) is None:
-                section = OpenSection(reader := next(readers), reader.section(table_id, shape))
+                section = OpenSection(reader := next(readers), reader.open_section(table_id, shape))
                 stored.append(_Ranged(section, ref.section.first_key, ref.section.last_key, ref))
             elif not stored or stored[-1].section is not run.section:
                 stored.append(_Ranged(run.section, run.section.first_key, run.section.last_key))
         # Oldest first, so that each newer one is inserted before it.
-        for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):
+        for buffered in reversed(self.buffer.find_sections(table_id, epoch, first, last)):
             if since is not None and buffered.epoch <= since:
                 continue
-            place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
+            place = next((i for i, ranged in enumerate(stored) if ranged.newest_epoch <= buffered.epoch), len(stored))
             stored.insert(place, _Ranged(buffered.in_shape(shape), buffered.first_key, buffered.last_key))
         return stored
 
-    def _candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:
+    def _find_candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:
         """Per section, the keys in its range that its filter admits; newest section first."""
         if not sections:
             return []
         stored = SortedKeys(probes.array)
-        lows = stored.left(Probes(pa.array([ranged.first_key for ranged in sections], pa.binary())), slice(None))
-        highs = stored.left(
+        lows = stored.count_below(Probes(pa.array([ranged.first_key for ranged in sections], pa.binary())), slice(None))
+        highs = stored.count_below(
             Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None)
         )
         found = []
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                found.append((ranged.section, slice(low, high), _partitions(ranged.section, probes, slice(low, high))))
+                found.append(
+                    (ranged.section, slice(low, high), _partitions_of(ranged.section, probes, slice(low, high)))
+                )
         only = np.zeros(1, np.int64)  # the number of a section's only partition
-        arenas = self.source.filters([(section, only if at is None else _unique(at)) for section, _, at in found])
+        arenas = self.source.load_filters(
+            [(section, only if at is None else _unique_values(at)) for section, _, at in found]
+        )
         hashes = KeyHashes(hash_keys(probes.array))
         kept = []
         for (section, part, at), arena in zip(found, arenas, strict=True):
@@ -551,10 +557,10 @@ class HummockStore:
                 if not maybe.all():
                     keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
-                kept.append(_Candidates(section, keys, reader.last_keys.left(probes, keys)))
+                kept.append(_Candidates(section, keys, reader.last_keys.count_below(probes, keys)))
         return kept
 
-    def _rows(
+    def _collect_rows(
         self,
         table_id: int,
         batches: Sequence[pa.RecordBatch],
@@ -587,7 +593,7 @@ class _Ranged:
     ref: SectionRef | None = None
 
     @property
-    def newest(self) -> int:
+    def newest_epoch(self) -> int:
         """An upper bound of the epochs of its rows."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
 
@@ -602,17 +608,17 @@ def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.
     return mask
 
 
-def _partitions(section: Section, probes: Probes, part: slice) -> Positions | None:
+def _partitions_of(section: Section, probes: Probes, part: slice) -> Positions | None:
     """The filter partition of each probe of `part`, which are in the section's range. None: its only one.
 
     Most sections have one, since most SSTs in L0 are small.
     """
     if isinstance(section, BufferedSection) or len(section.reader) <= section.per_partition:
         return None
-    return section.reader.partition_ends(section.per_partition).left(probes, part)
+    return section.reader.partition_ends(section.per_partition).count_below(probes, part)
 
 
-def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
+def _sorted_runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
     """Sorted runs, newest first. A buffered section is a run, and separates the runs before and after it."""
     for buffered, group in groupby(sections, key=lambda ranged: ranged.ref is None):
         if buffered:
@@ -662,12 +668,12 @@ def _newest_first(
         mine = free[part.keys]
         free[part.keys[mine]] = False
         if mine.any():
-            now.append(part.only(mine))
+            now.append(part.select_keys(mine))
         if (rest := open_keys & ~mine).any():
-            later.append(part.only(rest))
+            later.append(part.select_keys(rest))
     return later, now
 
 
-def _unique(ascending: Positions) -> Positions:
+def _unique_values(ascending: Positions) -> Positions:
     """The distinct values of an ascending array."""
     return ascending[np.append(True, ascending[1:] != ascending[:-1])] if len(ascending) else ascending

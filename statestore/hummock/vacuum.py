@@ -69,10 +69,11 @@ class VacuumReport:
     unknown: tuple[str, ...]  # below data/, with names that this release does not know; left alone
 
 
-def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_progress) -> VacuumReport:
+def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_progress) -> VacuumReport:
     """Remove objects that no reader needs and that can no longer be committed.
 
-    First raise the floor (`MetaStore.retain`) and let compaction drop older rows; otherwise vacuum finds little.
+    First raise the floor (`MetaStore.apply_retention`) and let compaction drop older rows; otherwise vacuum finds
+    little.
 
     Args:
         dry_run: only report, with more detailed reasons.
@@ -83,7 +84,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
     Cost: lists data/, manifests, barriers, snapshots, pins and the logs without their packs; packs.py; one DELETE per
         1,000 removed objects. Memory: the names of these objects.
     """
-    version = meta.latest()
+    version = meta.read_latest()
     in_use = _in_use(meta, version)
     names = frozenset[str]().union(*in_use.ssts)
     garbage: list[Garbage] = []
@@ -101,7 +102,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
             unknown.append(found.name)
         elif found.name not in names:
             pending += 1
-    garbage += [_garbage(found, why) for found, why in pack_logs(meta.objects, version, dry_run=dry_run)]
+    garbage += [_to_garbage(found, why) for found, why in pack_logs(meta.objects, version, dry_run=dry_run)]
     garbage += _old_manifests(meta, version)
     garbage += _old_barriers(meta, version)
     pages = list(_old_pages(meta, version, in_use.versions))  # listed before the roots, and removed after them
@@ -138,9 +139,9 @@ class _InUse:
 
 def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
     """Names that readers may fetch. Requires: `version` was read before."""
-    pins = meta.pins()
+    pins = meta.all_pins()
     pinned = frozenset(pin.version for pin in pins)
-    ssts = [names_in(version), *(names_in(meta.version(i)) for i in sorted(pinned) if i != version.id)]
+    ssts = [names_in(version), *(names_in(meta.read_version(i)) for i in sorted(pinned) if i != version.id)]
     # A barrier that is injected after this check runs on an even newer version, which names none of the removed
     # objects.
     if version.retired and meta.barrier_after(version.epoch) is not None:
@@ -189,7 +190,7 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
     for found in meta.objects.list(MANIFESTS):
         if (epoch := number_in(found.name)) is None or epoch >= version.min_readable_epoch:
             return
-        yield _garbage(found, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
+        yield _to_garbage(found, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 
 def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
@@ -206,23 +207,23 @@ def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]
         old.append((epoch, found))
     for epoch, found in old:
         if epoch <= proven and epoch != old[-1][0]:  # the last one belongs to the floor's epoch
-            yield _garbage(found, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
+            yield _to_garbage(found, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 
 def _old_snapshots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
     """Snapshots that are rarely needed, since deltas replace them. Starting points of pinned versions stay."""
-    for found, i in _old(meta, SNAPSHOTS, version, pinned):
+    for found, i in _list_old(meta, SNAPSHOTS, version, pinned):
         if i % SPARSE_SNAPSHOTS:
-            yield _garbage(found, f"snapshot of version {i}; newer ones and every {SPARSE_SNAPSHOTS}th stay")
+            yield _to_garbage(found, f"snapshot of version {i}; newer ones and every {SPARSE_SNAPSHOTS}th stay")
 
 
 def _old_roots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
     """Roots of pages that are rarely needed."""
-    for found, i in _old(meta, ROOTS, version, pinned):
-        yield _garbage(found, f"snapshot of version {i}; newer ones stay")
+    for found, i in _list_old(meta, ROOTS, version, pinned):
+        yield _to_garbage(found, f"snapshot of version {i}; newer ones stay")
 
 
-def _old(
+def _list_old(
     meta: MetaStore, prefix: str, version: HummockVersion, pinned: frozenset[int]
 ) -> Iterator[tuple[ObjectInfo, int]]:
     """Snapshots that are not recent and no starting points of pinned versions, with their versions."""
@@ -253,7 +254,7 @@ def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int])
     ]
     if not old:
         return
-    going = {i for _, i in _old(meta, ROOTS, version, pinned)}
+    going = {i for _, i in _list_old(meta, ROOTS, version, pinned)}
     named: set[str] = set()
     for i in (i for found in meta.objects.list(ROOTS) if (i := number_in(found.name)) is not None and i not in going):
         try:
@@ -261,11 +262,11 @@ def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int])
         except DamagedDocumentError as err:
             log.warning("no page is removed, because %s", err)
             return
-        named |= root.names() if root is not None else set()
+        named |= root.page_names() if root is not None else set()
     for found in old:
         if found.name not in named:
-            yield _garbage(found, "a page of SSTs that no snapshot in use names")
+            yield _to_garbage(found, "a page of SSTs that no snapshot in use names")
 
 
-def _garbage(found: ObjectInfo, reason: str) -> Garbage:
+def _to_garbage(found: ObjectInfo, reason: str) -> Garbage:
     return Garbage(found.name, found.size, reason)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
-from tussock.statestore.meta.levels import between
+from tussock.statestore.meta.levels import ssts_between
 from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo, VersionPart
 
 
@@ -68,7 +68,7 @@ def sections_at(
     begin, end = keys_of(table_id)
     begin, end = begin if first is None else first, end if last is None else last
     for level, ssts in enumerate(version.levels):
-        for sst in between(ssts, begin, end) if level else ssts:
+        for sst in ssts_between(ssts, begin, end) if level else ssts:
             if (epoch is not None and sst.min_epoch > epoch) or (since is not None and sst.max_epoch <= since):
                 continue
             section = section_of(sst, table_id)
@@ -114,7 +114,9 @@ def _with_rows_of(tables: Sequence[int], ssts: Sequence[SstInfo], level: int) ->
     """The SSTs of a level that have rows of these tables, in their order."""
     if level == 0:
         return tuple(sst for sst in ssts if any(section_of(sst, table) is not None for table in tables))
-    found = (sst for table in tables for sst in between(ssts, *keys_of(table)) if section_of(sst, table) is not None)
+    found = (
+        sst for table in tables for sst in ssts_between(ssts, *keys_of(table)) if section_of(sst, table) is not None
+    )
     return tuple({sst.name: sst for sst in found}.values())  # tables ascend, so keys do
 
 
@@ -128,7 +130,7 @@ def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
     firsts: list[bytes] = []  # the first keys of the last run, ascending
     for ref in sections:
         place = bisect_left(firsts, ref.section.first_key)
-        if runs and _fits(runs[-1], place, ref):
+        if runs and _fits_run(runs[-1], place, ref):
             runs[-1].insert(place, ref)
             firsts.insert(place, ref.section.first_key)
         else:
@@ -137,7 +139,7 @@ def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
     return runs
 
 
-def _fits(run: list[SectionRef], place: int, ref: SectionRef) -> bool:
+def _fits_run(run: list[SectionRef], place: int, ref: SectionRef) -> bool:
     """Whether a section shares no key with its neighbours in a run, at `place` and before it."""
     if run[0].level != ref.level:
         return False

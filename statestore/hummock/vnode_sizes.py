@@ -32,7 +32,7 @@ class VnodeSizes:
         return VnodeSizes(self.rows + other.rows, self.bytes + other.bytes)
 
     @classmethod
-    def nothing(cls, vnode_count: int) -> "VnodeSizes":
+    def make_empty(cls, vnode_count: int) -> "VnodeSizes":
         """Sizes of zero SSTs."""
         return cls(np.zeros(vnode_count), np.zeros(vnode_count))
 
@@ -45,28 +45,32 @@ def vnode_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) 
     """
     found: dict[int, VnodeSizes] = {}
     for start in range(0, len(ssts), _AT_ONCE):
-        for table_id, sizes in _sizes(source, ssts[start : start + _AT_ONCE], vnode_count):
+        for table_id, sizes in _read_sizes(source, ssts[start : start + _AT_ONCE], vnode_count):
             found[table_id] = found[table_id] + sizes if table_id in found else sizes
     return found
 
 
 def sum_of(sizes: Iterable[VnodeSizes], vnode_count: int) -> VnodeSizes:
     """The total of all tables."""
-    return sum(sizes, VnodeSizes.nothing(vnode_count))
+    return sum(sizes, VnodeSizes.make_empty(vnode_count))
 
 
-def _sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> Iterator[tuple[int, VnodeSizes]]:
-    for reader in source.open(ssts):
+def _read_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> Iterator[tuple[int, VnodeSizes]]:
+    for reader in source.open_ssts(ssts):
         for table_id in reader.table_ids:
-            section = reader.section(table_id)
+            section = reader.open_section(table_id)
             first, last = (
                 vnodes_of_keys(keys.array).astype(np.int64) for keys in (section.first_keys, section.last_keys)
             )
-            spread = _spread(first, last, np.stack([section.rows, section.lengths]).astype(np.float64), vnode_count)
+            spread = _spread_amounts(
+                first, last, np.stack([section.rows, section.lengths]).astype(np.float64), vnode_count
+            )
             yield table_id, VnodeSizes(*spread)
 
 
-def _spread(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], amounts: Amounts, vnode_count: int) -> Amounts:
+def _spread_amounts(
+    first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], amounts: Amounts, vnode_count: int
+) -> Amounts:
     """(k, vnodes): spread the amounts (k, blocks) over the vnodes `first` to `last` of each block.
 
     Blocks are in key order.

@@ -39,16 +39,16 @@ class BarrierLog:
             found = following
         return found
 
-    def inject(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.inject_barrier."""
         version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
         if (found := self.in_force(prev_epoch)) is not None:
             return found
-        return self._put(self._attempt(version, plan, above=prev_epoch, attempt=0))
+        return self._put_first_attempt(self._make_barrier(version, plan, above=prev_epoch, attempt=0))
 
-    def draft(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.draft_barrier."""
-        drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
+        drafted = self._make_barrier(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
         self._last_draft = drafted.epoch  # Workers cache results by epoch, so drafts of a process must not share one.
         return drafted
 
@@ -56,25 +56,25 @@ class BarrierLog:
         """See MetaStore.put_in_force."""
         what = f"the drafted barrier {barrier.epoch}"
         self._base_of(barrier.prev_epoch, what)
-        found = self._put(barrier)
+        found = self._put_first_attempt(barrier)
         if found != barrier:
             raise LostRaceError(
                 what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}"
             )
 
-    def supersede(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.supersede_barrier."""
         what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
         version = self._base_of(barrier.prev_epoch, what)
         attempt = barrier.attempt + 1
-        following = self._attempt(version, plan, above=barrier.epoch, attempt=attempt)
+        following = self._make_barrier(version, plan, above=barrier.epoch, attempt=attempt)
         name = barrier_name(barrier.prev_epoch, attempt)
         if self._objects.put_if_absent(name, encode_document(following)):
             return following
         found = require_document(self._objects, name, Barrier)
         raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
 
-    def _put(self, barrier: Barrier) -> Barrier:
+    def _put_first_attempt(self, barrier: Barrier) -> Barrier:
         """Write a first attempt. Returns the barrier that is stored afterwards, ours or another writer's."""
         name = barrier_name(barrier.prev_epoch, 0)
         if self._objects.put_if_absent(name, encode_document(barrier)):
@@ -82,12 +82,14 @@ class BarrierLog:
         return require_document(self._objects, name, Barrier)
 
     def _base_of(self, prev_epoch: int, what: str) -> HummockVersion:
-        version = self._versions.latest()
+        version = self._versions.read_latest()
         if version.epoch != prev_epoch:
             raise LostRaceError(what, winner_over(self._objects, version, prev_epoch))
         return version
 
-    def _attempt(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int) -> Barrier:
+    def _make_barrier(
+        self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int
+    ) -> Barrier:
         epoch = allot_epoch(above, self._clock_ms(), attempt)
         plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:

@@ -109,7 +109,7 @@ class Relation(msgspec.Struct, frozen=True):
     paused_for: str = ""  # why a run paused the view, for people; empty: a person did, or its input is paused
 
     @property
-    def internal(self) -> bool:
+    def is_internal(self) -> bool:
         """Whether this is an internal view: never listed for people, never published, and dropped with its input."""
         return self.kind is RelationKind.VIEW and self.name.startswith(INTERNAL)
 
@@ -165,23 +165,23 @@ class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         install_rules(self.zones)
 
-    def zone(self, name: str) -> RuledZone:
+    def resolve_zone(self, name: str) -> RuledZone:
         """The time zone with this name, by its recorded rules. Without rules if the store has no statement yet."""
         return ruled_in(self.zones, name)
 
-    def live(self) -> tuple[Relation, ...]:
+    def live_relations(self) -> tuple[Relation, ...]:
         """Relations that are not dropped, in order of creation."""
         return tuple(r for r in self.relations if r.dropped is None)
 
-    def called(self) -> dict[str, Relation]:
+    def relations_by_name(self) -> dict[str, Relation]:
         """Live relations by name, and relations under construction by `name_in_build`."""
         built = {name_in_build(r.name): r for build in self.builds for r in build.relations}
-        return {**{r.name: r for r in self.live()}, **built}
+        return {**{r.name: r for r in self.live_relations()}, **built}
 
-    def stored(self) -> tuple[Relation, ...]:
+    def stored_relations(self) -> tuple[Relation, ...]:
         """All relations with state tables: in the catalog and under construction."""
         return (*self.relations, *(r for build in self.builds for r in build.relations))
 
-    def at(self, epoch: int) -> tuple[Relation, ...]:
+    def relations_at(self, epoch: int) -> tuple[Relation, ...]:
         """The relations that readers at `epoch` see."""
         return tuple(r for r in self.relations if r.created <= epoch and (r.dropped is None or epoch < r.dropped))

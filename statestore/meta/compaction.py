@@ -54,18 +54,18 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
     again.
     """
 
-    def taken(version: HummockVersion) -> CompactionTask | None:
+    def find_open_task(version: HummockVersion) -> CompactionTask | None:
         wanted = writer, plan.inputs, plan.target
         return next((task for task in version.tasks if (task.writer, task.inputs, task.target) == wanted), None)
 
     def decide(version: HummockVersion) -> VersionChange | None:
-        if taken(version) is not None:
+        if find_open_task(version) is not None:
             return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target, plan.ranges))
         ids = version.next_task_id, writer, version.id + 1, expires_ms
-        return CompactionOpened(CompactionTask(*ids, plan.target, plan.inputs, _ranges(version, plan)))
+        return CompactionOpened(CompactionTask(*ids, plan.target, plan.inputs, _ranges_to_store(version, plan)))
 
-    opened = taken(log.append(decide).version)
+    opened = find_open_task(log.append_change(decide).version)
     assert opened is not None, "the version that opened the task contains it"
     return opened
 
@@ -88,7 +88,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
         _require_committed(log, version, task)
         return None
 
-    return log.append(decide)
+    return log.append_change(decide)
 
 
 def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
@@ -99,7 +99,7 @@ def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
             raise SettingError("a compaction task", str(task_id), f"one of 1 to {version.next_task_id - 1}")
         return CompactionClosed(task_id, reason) if any(task.id == task_id for task in version.tasks) else None
 
-    return log.append(decide).version
+    return log.append_change(decide).version
 
 
 def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> tuple[CompactionTask, ...]:
@@ -112,19 +112,19 @@ def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> 
         due = tuple(task.id for task in open_still(version) if task.expires_ms < expires_ms)
         return CompactionsRenewed(due, expires_ms) if due else None
 
-    return open_still(log.append(decide).version)
+    return open_still(log.append_change(decide).version)
 
 
 def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
     """Close the tasks whose leases have expired at `now_ms`, except those renewed meanwhile. Returns their ids."""
     closed = []
-    for lapsed in [task for task in log.latest().tasks if task.expires_ms <= now_ms]:
+    for lapsed in [task for task in log.read_latest().tasks if task.expires_ms <= now_ms]:
 
         def decide(version: HummockVersion, task_id: int = lapsed.id) -> VersionChange | None:
             task = next((task for task in version.tasks if task.id == task_id and task.expires_ms <= now_ms), None)
             return CompactionClosed(task_id, f"its lease ended at {task.expires_ms} ms") if task is not None else None
 
-        if log.append(decide).mine:
+        if log.append_change(decide).mine:
             closed.append(lapsed.id)
     return tuple(closed)
 
@@ -142,12 +142,12 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
         if reason is not None and names <= {sst.name for sst in target}:
             return None
         _require_free(version, plan, reason)
-        return SstsMoved(plan.inputs, plan.target, _ranges(version, plan))
+        return SstsMoved(plan.inputs, plan.target, _ranges_to_store(version, plan))
 
-    return log.append(decide).version
+    return log.append_change(decide).version
 
 
-def _ranges(version: HummockVersion, plan: CompactionPlan) -> tuple[KeyRange, ...]:
+def _ranges_to_store(version: HummockVersion, plan: CompactionPlan) -> tuple[KeyRange, ...]:
     """The ranges to store: none for a version without pages. Requires: the plan fits."""
     return (plan.ranges or ranges_of(version, plan.inputs)) if has_pages(version) else ()
 
@@ -165,7 +165,7 @@ def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | N
 
 def _require_committed(log: VersionLog, version: HummockVersion, task: CompactionTask) -> None:
     """Require that a task ended in a commit. Reads the log from its start: only after a lost answer or a lost race."""
-    for delta in log.deltas(task.opened + 1, version.id):
+    for delta in log.read_deltas(task.opened + 1, version.id):
         match delta.change:
             case CompactionCommitted(task_id) if task_id == task.id:
                 return

@@ -1,6 +1,6 @@
 """Version deltas: version n+1 is version n plus delta n+1. Plain data and one pure function.
 
-A new kind of change needs a struct in `VersionChange` and a case in `apply`.
+A new kind of change needs a struct in `VersionChange` and a case in `apply_delta`.
 """
 
 from collections.abc import Collection, Sequence
@@ -128,32 +128,38 @@ class VersionDelta(msgspec.Struct, frozen=True):
     change: VersionChange
 
 
-def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
+def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
     """Apply a delta to a version. Raises BadDeltaError if the delta does not follow this version."""
-    _require(delta, delta.id == version.id + 1, f"it follows version {delta.id - 1}, but this is version {version.id}")
+    _require_valid(
+        delta, delta.id == version.id + 1, f"it follows version {delta.id - 1}, but this is version {version.id}"
+    )
     change = delta.change
     match change:
         case EpochCommitted():
             return _apply_epoch(version, delta, change)
         case Published(epoch, held):
             newer = epoch > version.published or (epoch == version.published and held != version.held)
-            _require(delta, newer, f"it publishes epoch {epoch}, but epoch {version.published} is already published")
-            _require(
+            _require_valid(
+                delta, newer, f"it publishes epoch {epoch}, but epoch {version.published} is already published"
+            )
+            _require_valid(
                 delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept"
             )
             lost = [h.epoch for h in held if h.epoch and h.epoch not in version.epochs]
-            _require(
+            _require_valid(
                 delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept"
             )
             return msgspec.structs.replace(version, id=delta.id, published=epoch, held=held)
         case FloorRaised(epoch):
-            _require(
+            _require_valid(
                 delta,
                 epoch > version.min_readable_epoch,
                 f"it sets the floor to {epoch}, not above {version.min_readable_epoch}",
             )
             oldest = oldest_seen(version)
-            _require(delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see")
+            _require_valid(
+                delta, epoch <= oldest, f"it sets the floor to {epoch}, above epoch {oldest}, which readers see"
+            )
             kept = tuple(e for e in version.epochs if e >= epoch)
             return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=kept)
         case RelationsForgotten(relations):
@@ -161,7 +167,7 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             needed = [
                 r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)
             ]
-            _require(
+            _require_valid(
                 delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see"
             )
             left = tuple(r for r in version.catalog.relations if r.id not in gone)
@@ -169,13 +175,13 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
                 version, id=delta.id, catalog=msgspec.structs.replace(version.catalog, relations=left)
             )
         case MappingChanged(mapping):
-            _require(
+            _require_valid(
                 delta,
                 mapping.id > version.mapping.id,
                 f"it sets mapping {mapping.id}, but mapping {version.mapping.id} is in force",
             )
             wanted, found = len(version.mapping.units), len(mapping.units)
-            _require(delta, wanted == found, f"its mapping has {found} vnodes, but the store has {wanted}")
+            _require_valid(delta, wanted == found, f"its mapping has {found} vnodes, but the store has {wanted}")
             return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
         case CompactionOpened(task):
             return _apply_opened(version, delta, task)
@@ -195,25 +201,25 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
 
 
 def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochCommitted) -> HummockVersion:
-    _require(
+    _require_valid(
         delta,
         change.prev_epoch == version.epoch and change.epoch > version.epoch,
         f"it commits epoch {change.epoch} onto {change.prev_epoch}, but the committed epoch is {version.epoch}",
     )
-    _require(
+    _require_valid(
         delta,
         change.log_end >= version.log_end,
         f"it ends the log at {change.log_end}, but entries up to {version.log_end} are taken",
     )
     catalog = version.catalog if change.catalog is None else change.catalog
-    _require(
+    _require_valid(
         delta,
         catalog.next_relation_id >= version.catalog.next_relation_id
         and catalog.next_table_id >= version.catalog.next_table_id,
         "its catalog would assign ids again that are in use",
     )
     seen = {version.published, *(h.epoch for h in version.held if h.epoch)}
-    epochs = _newest((*version.epochs, change.epoch), seen)
+    epochs = _newest_epochs((*version.epochs, change.epoch), seen)
     return msgspec.structs.replace(
         version,
         id=delta.id,
@@ -234,12 +240,12 @@ def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitte
     """Row counts by relation id. Includes only relations that were counted in every epoch since their first one."""
     if change.net is None:
         return {}
-    known = {r.id for r in version.catalog.stored()}
-    before = {**dict.fromkeys((r.id for r in catalog.stored() if r.id not in known), 0), **version.rows}
-    return {r.id: before[r.id] + change.net.get(r.id, 0) for r in catalog.stored() if r.id in before}
+    known = {r.id for r in version.catalog.stored_relations()}
+    before = {**dict.fromkeys((r.id for r in catalog.stored_relations() if r.id not in known), 0), **version.rows}
+    return {r.id: before[r.id] + change.net.get(r.id, 0) for r in catalog.stored_relations() if r.id in before}
 
 
-def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
+def _newest_epochs(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
     """The newest epochs, plus older ones that readers see: at most MAX_EPOCHS."""
     if len(epochs) <= MAX_EPOCHS:
         return epochs
@@ -249,12 +255,12 @@ def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
 
 
 def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:
-    _require(
+    _require_valid(
         delta,
         task.id == version.next_task_id,
         f"it opens compaction task {task.id}, but the next task is {version.next_task_id}",
     )
-    _require(delta, task.opened == delta.id, f"its task names version {task.opened} as the one that opened it")
+    _require_valid(delta, task.opened == delta.id, f"its task names version {task.opened} as the one that opened it")
     _require_free(version, delta, merge_objection(version, task.inputs, task.target, task.ranges), task)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
@@ -263,8 +269,8 @@ def _apply_compaction(
     version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]
 ) -> HummockVersion:
     reason = outputs_objection(version, task, outputs)
-    _require(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
-    after = _moved(version, task, outputs)
+    _require_valid(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
+    after = _replace_inputs(version, task, outputs)
     return msgspec.structs.replace(after, id=delta.id, tasks=_tasks_without(version, task.id))
 
 
@@ -272,21 +278,23 @@ def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -
     _require_free(version, delta, move_objection(version, move.inputs, move.target, move.ranges), move)
     found = inputs_of(version, move.inputs, move.ranges)
     assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    return msgspec.structs.replace(_moved(version, move, found), id=delta.id)
+    return msgspec.structs.replace(_replace_inputs(version, move, found), id=delta.id)
 
 
 def _require_free(
     version: HummockVersion, delta: VersionDelta, reason: str | None, wanted: CompactionTask | SstsMoved
 ) -> None:
     """Require that `reason` is None and that no open task conflicts."""
-    _require(delta, reason is None, f"its compaction does not fit: {reason}")
+    _require_valid(delta, reason is None, f"its compaction does not fit: {reason}")
     other = conflict_of(version, wanted.inputs, wanted.target, wanted.ranges)
-    _require(
+    _require_valid(
         delta, other is None, f"open compaction task {other.id if other else 0} has reserved its inputs or their keys"
     )
 
 
-def _moved(version: HummockVersion, done: CompactionTask | SstsMoved, outputs: Sequence[SstInfo]) -> HummockVersion:
+def _replace_inputs(
+    version: HummockVersion, done: CompactionTask | SstsMoved, outputs: Sequence[SstInfo]
+) -> HummockVersion:
     """The version with the inputs replaced by `outputs`. Requires: all checks have passed."""
     levels = levels_after(version.levels, done.inputs, done.target, outputs, done.ranges)
     kept = {sst.name for sst in outputs}
@@ -296,7 +304,7 @@ def _moved(version: HummockVersion, done: CompactionTask | SstsMoved, outputs: S
 
 def _open_task(version: HummockVersion, delta: VersionDelta, task_id: int) -> CompactionTask:
     task = next((task for task in version.tasks if task.id == task_id), None)
-    _require(
+    _require_valid(
         delta,
         task is not None,
         f"compaction task {task_id} is not open: it was committed or closed before, or never opened",
@@ -309,6 +317,6 @@ def _tasks_without(version: HummockVersion, task_id: int) -> tuple[CompactionTas
     return tuple(task for task in version.tasks if task.id != task_id)
 
 
-def _require(delta: VersionDelta, holds: bool, reason: str) -> None:
+def _require_valid(delta: VersionDelta, holds: bool, reason: str) -> None:
     if not holds:
         raise BadDeltaError(delta.id, reason)

@@ -26,20 +26,20 @@ def hull_of(ssts: Iterable[SstInfo]) -> KeyRange:
     return KeyRange(min(s.sections[0].first_key for s in ssts), max(s.sections[-1].last_key for s in ssts))
 
 
-def touches(one: KeyRange, other: KeyRange) -> bool:
+def ranges_overlap(one: KeyRange, other: KeyRange) -> bool:
     """Whether the ranges have a key in common."""
     return one.first <= other.last and other.first <= one.last
 
 
-def between(level: Sequence[SstInfo], first: bytes, last: bytes) -> Sequence[SstInfo]:
+def ssts_between(level: Sequence[SstInfo], first: bytes, last: bytes) -> Sequence[SstInfo]:
     """The SSTs of a level below L0 that overlap the keys `first` to `last`. Cost: two binary searches."""
     if isinstance(level, PagedLevel):
-        return level.between(first, last)
+        return level.ssts_between(first, last)
     start = bisect_left(level, first, key=lambda sst: sst.sections[-1].last_key)
     return level[start : bisect_right(level, last, lo=start, key=lambda sst: sst.sections[0].first_key)]
 
 
-def overlap(one: SstInfo, other: SstInfo) -> bool:
+def ssts_overlap(one: SstInfo, other: SstInfo) -> bool:
     """Whether a key may be in both SSTs. Cost: O(sections).
 
     Compares sections, because the range of an SST with many tables spans nearly all keys.
@@ -76,7 +76,7 @@ def _taken_from(levels: Levels, taken: LevelInput, keys: KeyRange | None) -> lis
     names = set(taken.ssts)
     level = levels[taken.level] if taken.level < len(levels) else ()
     if keys is not None and taken.level > 0:
-        found = [sst for sst in between(level, keys.first, keys.last) if sst.name in names]
+        found = [sst for sst in ssts_between(level, keys.first, keys.last) if sst.name in names]
         if len(found) == len(names):
             return found
     return [sst for sst in level if sst.name in names]
@@ -111,7 +111,7 @@ def merge_objection(
     if (left := _left_above(version, names, hull, target)) is not None:
         return left
     if target < len(version.levels):
-        for sst in between(version.levels[target], hull.first, hull.last):
+        for sst in ssts_between(version.levels[target], hull.first, hull.last):
             if sst.name not in names:
                 return f"{sst.name!r} on level {target} holds keys in its range and is not one of its inputs"
     return None
@@ -143,7 +143,7 @@ def conflict_of(
     for task in version.tasks:
         theirs = inputs_of(version, task.inputs, task.ranges)
         assert not isinstance(theirs, str), "the inputs of an open task stay until it is closed"
-        same_place = task.target == target > 0 and touches(hull, hull_of(theirs))
+        same_place = task.target == target > 0 and ranges_overlap(hull, hull_of(theirs))
         if same_place or not names.isdisjoint(sst.name for sst in theirs):
             return task
     return None
@@ -165,16 +165,16 @@ def levels_after(
             start = next(i for i, sst in enumerate(levels[0]) if sst.name in names)
             after[0] = (*levels[0][:start], *outputs, *(sst for sst in levels[0][start:] if sst.name not in names))
         else:
-            after[taken.level] = _replaced(after[taken.level], removed, ())
+            after[taken.level] = _replace_ssts(after[taken.level], removed, ())
     if target > 0:
-        after[target] = _replaced(after[target], (), outputs)
+        after[target] = _replace_ssts(after[target], (), outputs)
     return tuple(after)
 
 
-def _replaced(level: Level, removed: Sequence[SstInfo], added: Sequence[SstInfo]) -> Level:
+def _replace_ssts(level: Level, removed: Sequence[SstInfo], added: Sequence[SstInfo]) -> Level:
     """A level without some of its SSTs, and a level below L0 with others."""
     if isinstance(level, PagedLevel):
-        return level.replaced(removed, added)
+        return level.replace_ssts(removed, added)
     names = {sst.name for sst in removed}
     kept = tuple(sst for sst in level if sst.name not in names)
     return tuple(sorted((*kept, *added), key=lambda sst: sst.sections[0].first_key)) if added else kept
@@ -210,7 +210,7 @@ def _order_objection_near(level: Level, added: Sequence[SstInfo]) -> str | None:
     if not isinstance(level, PagedLevel) or not added:
         return order_objection(level)
     starts = [sst.sections[0].first_key for sst in added]
-    return order_objection(level.around(min(starts), max(starts)))
+    return order_objection(level.ssts_around(min(starts), max(starts)))
 
 
 def order_objection(level: Sequence[SstInfo]) -> str | None:
@@ -225,12 +225,12 @@ def _left_above(version: HummockVersion, names: set[str], hull: KeyRange, target
     """Find an SST that would stay above the outputs although it is older than an input with a common key."""
     above: list[SstInfo] = []  # inputs seen so far; they are newer than the SSTs that follow
     for level, ssts in enumerate(version.levels[:target]):
-        for sst in ssts if level == 0 else between(ssts, hull.first, hull.last):
+        for sst in ssts if level == 0 else ssts_between(ssts, hull.first, hull.last):
             if sst.name in names:
                 above.append(sst)
-            elif above and touches(hull, hull_of((sst,))):
+            elif above and ranges_overlap(hull, hull_of((sst,))):
                 # SSTs of one epoch share no key, so their order on L0 does not matter.
-                newer = [s for s in above if (level > 0 or s.max_epoch > sst.min_epoch) and overlap(s, sst)]
+                newer = [s for s in above if (level > 0 or s.max_epoch > sst.min_epoch) and ssts_overlap(s, sst)]
                 if newer:
                     return (
                         f"{sst.name!r} on level {level} would stay above it, although it is older than the input "

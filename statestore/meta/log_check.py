@@ -15,7 +15,7 @@ import msgspec
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta import packs
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.names import (
@@ -81,7 +81,7 @@ class MetaReport:
     objects: int = 0
     bytes: int = 0
 
-    def add(self, name: str, err: object, cost: str) -> None:
+    def record_damage(self, name: str, err: object, cost: str) -> None:
         """Record damage."""
         self.damages.append(DamagedObject(name, isinstance(err, ObjectNotFoundError), str(err), cost))
 
@@ -92,12 +92,14 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     Cost: LIST requests, and one GET per object.
     """
     report = MetaReport()
-    version = _initial(objects, report)
+    version = _read_initial_version(objects, report)
     pins = [
         pin
-        for _, pin in _documents(objects, report, _names(objects, PINS), Pin, "its reader is not protected; delete it")
+        for _, pin in _intact_documents(
+            objects, report, _list_names(objects, PINS), Pin, "its reader is not protected; delete it"
+        )
     ]
-    _replay(objects, report, version, {pin.version for pin in pins}, progress)
+    _replay_versions(objects, report, version, {pin.version for pin in pins}, progress)
     for prefix, kind, cost in (
         (BARRIERS, Barrier, "its epoch cannot be resumed; committed epochs are unaffected"),
         (MANIFESTS, SealedManifest, "if its epoch is not committed yet, it cannot be; committed epochs are unaffected"),
@@ -105,48 +107,51 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
         (HEAD, _Any, "opening the store costs more requests until the next snapshot rewrites it; delete it"),
     ):
         progress(f"reading {prefix}")
-        for _ in _documents(objects, report, _names(objects, prefix), kind, cost):
+        for _ in _intact_documents(objects, report, _list_names(objects, prefix), kind, cost):
             pass
     _check_statements(objects, report, progress)
     return report
 
 
-def _initial(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
+def _read_initial_version(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
     try:
         return initial_version(read_settings(objects))
     except (DamagedError, InputError) as err:
-        report.add(STORE, err, "no process can open the store; restore its settings")
+        report.record_damage(STORE, err, "no process can open the store; restore its settings")
         return None
 
 
-def _replay(
+def _replay_versions(
     objects: ObjectStore, report: MetaReport, version: HummockVersion | None, pinned: set[int], progress: Progress
 ) -> None:
     """Replay all versions in order. Stores the newest and the pinned ones in `report`."""
     snapshots, roots, ids = (
-        {i for name in _names(objects, prefix) if (i := number_in(name)) is not None}
+        {i for name in _list_names(objects, prefix) if (i := number_in(name)) is not None}
         for prefix in (SNAPSHOTS, ROOTS, VERSIONS)
     )
     log = version_packs(objects)
-    last = max([*ids, *snapshots, *roots, log.end() - 1], default=0)
+    last = max([*ids, *snapshots, *roots, log.find_end() - 1], default=0)
     pages = _Pages(objects, report)
-    found = _logged(report, log, last + 1, _UNREPLAYABLE)
+    found = _read_logged(report, log, last + 1, _UNREPLAYABLE)
     # The first version that cannot be reconstructed until the next snapshot; 0: none.
     hole = 0 if version is not None else 1
     for i, (name, data) in enumerate(found, 1):
         if i % 10_000 == 0:
             progress(f"version {i:,} of {last:,}")
-        after = _next(report, version, name, data)
+        after = _next_version(report, version, name, data)
         if after is None and version is not None:
             hole = i
         version = after
         if i in snapshots or i in roots:
             if i in snapshots:
-                version = _compared(
-                    report, snapshot_name(i), _found(objects, report, snapshot_name(i), HummockVersion), version
+                version = _compare_snapshot(
+                    report,
+                    snapshot_name(i),
+                    _read_redundant(objects, report, snapshot_name(i), HummockVersion),
+                    version,
                 )
             if i in roots:
-                version = _compared(report, root_name(i), pages.version(i), version)
+                version = _compare_snapshot(report, root_name(i), pages.read_version(i), version)
             if version is not None and hole:
                 progress(f"versions {hole:,} to {i - 1:,} cannot be reconstructed")
                 hole = 0
@@ -163,40 +168,45 @@ def _replay(
         )
 
 
-def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read | None) -> HummockVersion | None:
-    """The version after `version`, or None if it cannot be reconstructed. `data`: None if that is already reported."""
+def _next_version(
+    report: MetaReport, version: HummockVersion | None, name: str, data: Read | None
+) -> HummockVersion | None:
+    """The version after `read_version`, or None if it cannot be reconstructed.
+
+    `data`: None if that is already reported.
+    """
     if not isinstance(data, bytes):
         if data is not None:
-            report.add(name, data, _UNREPLAYABLE)
+            report.record_damage(name, data, _UNREPLAYABLE)
         return None
     try:
         delta = decode_document(name, data, VersionDelta)
-        return None if version is None else apply(version, delta)
+        return None if version is None else apply_delta(version, delta)
     except DamagedError as err:
-        report.add(name, err, _UNREPLAYABLE)
+        report.record_damage(name, err, _UNREPLAYABLE)
     return None
 
 
-def _logged(report: MetaReport, log: PackedLog, end: int, cost: str) -> Iterator[tuple[str, Read | None]]:
+def _read_logged(report: MetaReport, log: PackedLog, end: int, cost: str) -> Iterator[tuple[str, Read | None]]:
     """Each document of a dense log below `end`, with its name; None if it was in a pack whose damage is reported."""
     for first in range(log.origin, end, packs.PACK_SIZE):
-        names = [log.name(number) for number in range(first, min(end, first + packs.PACK_SIZE))]
-        documents = _packed(report, log, first, len(names), cost)
+        names = [log.name_of_single(number) for number in range(first, min(end, first + packs.PACK_SIZE))]
+        documents = _read_pack(report, log, first, len(names), cost)
         if documents is None:
-            singles = list(_read(log.objects, report, names))
+            singles = list(_read_objects(log.objects, report, names))
             missing = any(isinstance(data, ObjectNotFoundError) for _, data in singles)
             # A vacuum may have packed and removed them meanwhile.
-            documents = _packed(report, log, first, len(names), cost) if missing else None
+            documents = _read_pack(report, log, first, len(names), cost) if missing else None
             if documents is None:
                 yield from singles
                 continue
         yield from zip(names, documents, strict=True)
 
 
-def _packed(report: MetaReport, log: PackedLog, first: int, count: int, cost: str) -> Sequence[bytes | None] | None:
+def _read_pack(report: MetaReport, log: PackedLog, first: int, count: int, cost: str) -> Sequence[bytes | None] | None:
     """The first documents of a pack; None if it does not exist; Nones if it is damaged, which is reported."""
     name = log.pack_name(first)
-    ((_, data),) = _read(log.objects, report, [name])
+    ((_, data),) = _read_objects(log.objects, report, [name])
     if isinstance(data, ObjectNotFoundError):
         report.objects -= 1
         return None
@@ -205,11 +215,11 @@ def _packed(report: MetaReport, log: PackedLog, first: int, count: int, cost: st
             raise data
         return decode_pack(name, data).documents[:count]
     except (DamagedError, InputError) as err:
-        report.add(name, err, cost)
+        report.record_damage(name, err, cost)
         return [None] * count
 
 
-def _compared(
+def _compare_snapshot(
     report: MetaReport, name: str, snapshot: HummockVersion | None, replayed: HummockVersion | None
 ) -> HummockVersion | None:
     """The version of a snapshot's id: from the replay, or from the snapshot if the replay has none.
@@ -217,7 +227,7 @@ def _compared(
     `snapshot`: None if it is damaged.
     """
     if replayed is not None and snapshot is not None and snapshot != replayed:
-        report.add(
+        report.record_damage(
             name,
             "it is intact, but differs from the version that the log produces",
             "processes that start from it are wrong; delete it now",
@@ -225,9 +235,9 @@ def _compared(
     return snapshot if replayed is None else replayed
 
 
-def _found(objects: ObjectStore, report: MetaReport, name: str, kind: type[Document]) -> Document | None:
+def _read_redundant(objects: ObjectStore, report: MetaReport, name: str, kind: type[Document]) -> Document | None:
     """A redundant document. None if it is damaged, which is recorded, or deleted since the listing."""
-    ((_, data),) = _read(objects, report, [name])
+    ((_, data),) = _read_objects(objects, report, [name])
     if isinstance(data, ObjectNotFoundError):
         return None
     try:
@@ -235,7 +245,7 @@ def _found(objects: ObjectStore, report: MetaReport, name: str, kind: type[Docum
             raise data
         return decode_document(name, data, kind)
     except (DamagedError, InputError) as err:
-        report.add(name, err, "deltas replace it; delete it")
+        report.record_damage(name, err, "deltas replace it; delete it")
         return None
 
 
@@ -246,12 +256,14 @@ class _Pages:
         self._objects, self._report = objects, report
         self._read: dict[str, tuple[SstInfo, ...] | None] = {}  # by name; None: damaged or missing
 
-    def version(self, i: int) -> HummockVersion | None:
+    def read_version(self, i: int) -> HummockVersion | None:
         """The version of a root. None if it or one of its pages is damaged, which is recorded, or deleted meanwhile."""
-        if (root := _found(self._objects, self._report, root_name(i), VersionRoot)) is None:
+        if (root := _read_redundant(self._objects, self._report, root_name(i), VersionRoot)) is None:
             return None
         infos = {info.name: info for level in root.pages for info in level}
-        for name, data in _read(self._objects, self._report, [name for name in infos if name not in self._read]):
+        for name, data in _read_objects(
+            self._objects, self._report, [name for name in infos if name not in self._read]
+        ):
             try:
                 if not isinstance(data, bytes):
                     raise data
@@ -259,11 +271,11 @@ class _Pages:
             except (DamagedError, InputError) as err:
                 self._read[name] = None
                 # Vacuum removes a root before its pages.
-                if not isinstance(err, ObjectNotFoundError) or _exists(self._objects, root_name(i)):
+                if not isinstance(err, ObjectNotFoundError) or _object_exists(self._objects, root_name(i)):
                     cost = (
                         f"none: processes that start from {root_name(i)} read deltas instead, until the next snapshot"
                     )
-                    self._report.add(name, err, cost)
+                    self._report.record_damage(name, err, cost)
         pages = [[self._read[info.name] for info in level] for level in root.pages]
         if any(page is None for level in pages for page in level):
             return None
@@ -274,7 +286,7 @@ class _Pages:
         return msgspec.structs.replace(root.version, levels=tuple(levels))
 
 
-def _exists(objects: ObjectStore, name: str) -> bool:
+def _object_exists(objects: ObjectStore, name: str) -> bool:
     try:
         objects.head(name)
     except ObjectNotFoundError:
@@ -285,31 +297,33 @@ def _exists(objects: ObjectStore, name: str) -> bool:
 def _check_statements(objects: ObjectStore, report: MetaReport, progress: Progress) -> None:
     """Check that log entries have no gaps, and check the payloads that they reference."""
     progress(f"reading {ENTRIES}")
-    there = [i for name in _names(objects, ENTRIES) if (i := number_in(name)) is not None]
+    there = [i for name in _list_names(objects, ENTRIES) if (i := number_in(name)) is not None]
     end = max([*(i + 1 for i in there), report.newest.log_end if report.newest is not None else 0])
     taken = report.newest.log_end if report.newest is not None else 0
     wanted: set[str] = set()
     cost = f"later statements cannot be replayed; those below {taken} are already in the tables"
-    for _, entry in _decoded(report, _logged(report, statement_packs(objects), end, cost), LogEntry, cost):
+    for _, entry in _decode_documents(
+        report, _read_logged(report, statement_packs(objects), end, cost), LogEntry, cost
+    ):
         if entry.position >= taken:
             wanted.update(name.decode() for name in _PAYLOAD.findall(bytes(entry.statement)))
     progress(f"reading {PAYLOADS}")
     lost = "the statement that references it cannot be replayed"
-    for name, data in _read(objects, report, sorted(wanted | set(_names(objects, PAYLOADS)))):
+    for name, data in _read_objects(objects, report, sorted(wanted | set(_list_names(objects, PAYLOADS)))):
         if not isinstance(data, bytes):
-            report.add(name, data, lost)
+            report.record_damage(name, data, lost)
         elif not name.endswith("/" + hash_of(data)):
-            report.add(name, f"its {len(data)} bytes do not match the hash in its name", lost)
+            report.record_damage(name, f"its {len(data)} bytes do not match the hash in its name", lost)
 
 
-def _documents(
+def _intact_documents(
     objects: ObjectStore, report: MetaReport, names: Iterable[str], kind: type[Document], cost: str
 ) -> Iterator[tuple[str, Document]]:
     """The intact documents. Records damage of the others."""
-    return _decoded(report, _read(objects, report, names), kind, cost)
+    return _decode_documents(report, _read_objects(objects, report, names), kind, cost)
 
 
-def _decoded(
+def _decode_documents(
     report: MetaReport, found: Iterable[tuple[str, Read | None]], kind: type[Document], cost: str
 ) -> Iterator[tuple[str, Document]]:
     """The intact documents. Records damage of the others; None: it is already reported."""
@@ -321,13 +335,13 @@ def _decoded(
                 raise data
             yield name, decode_document(name, data, kind)
         except (DamagedError, InputError) as err:
-            report.add(name, err, cost)
+            report.record_damage(name, err, cost)
 
 
-def _read(objects: ObjectStore, report: MetaReport, names: Iterable[str]) -> Iterator[tuple[str, Read]]:
+def _read_objects(objects: ObjectStore, report: MetaReport, names: Iterable[str]) -> Iterator[tuple[str, Read]]:
     """Each object's bytes or the error of reading it, in order. Requests run in parallel."""
 
-    def get(name: str) -> Read:
+    def get_or_error(name: str) -> Read:
         try:
             return objects.get(name)
         except (DamagedError, ObjectNotFoundError) as err:
@@ -335,20 +349,20 @@ def _read(objects: ObjectStore, report: MetaReport, names: Iterable[str]) -> Ite
 
     pending = list(names)
     if len(pending) == 1:
-        yield pending[0], _counted(report, get(pending[0]))
+        yield pending[0], _count_read(report, get_or_error(pending[0]))
         return
     with ThreadPoolExecutor(_THREADS) as threads:
         for start in range(0, len(pending), _CHUNK):
             chunk = pending[start : start + _CHUNK]
-            for name, data in zip(chunk, threads.map(get, chunk), strict=True):
-                yield name, _counted(report, data)
+            for name, data in zip(chunk, threads.map(get_or_error, chunk), strict=True):
+                yield name, _count_read(report, data)
 
 
-def _counted(report: MetaReport, data: Read) -> Read:
+def _count_read(report: MetaReport, data: Read) -> Read:
     report.objects += 1
     report.bytes += len(data) if isinstance(data, bytes) else 0
     return data
 
 
-def _names(objects: ObjectStore, prefix: str) -> list[str]:
+def _list_names(objects: ObjectStore, prefix: str) -> list[str]:
     return [found.name for found in objects.list(prefix)]

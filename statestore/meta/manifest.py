@@ -118,7 +118,7 @@ def net_by_relation(manifest: SealedManifest, catalog: Catalog) -> dict[int, int
     """
     if manifest.rows is None or any(counts.net is None for counts in manifest.rows.values()):
         return None
-    relations = catalog.called()
+    relations = catalog.relations_by_name()
     return {
         relations[name].id: counts.net for name, counts in manifest.rows.items() if counts.net and name in relations
     }

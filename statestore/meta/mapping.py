@@ -17,18 +17,18 @@ MAX_VNODES = 1 << 15
 
 def even_mapping(vnode_count: int, units: int) -> VnodeMapping:
     """The first mapping: contiguous groups of vnodes whose sizes differ by at most one. Raises SettingError."""
-    _check(vnode_count, units)
+    _check_counts(vnode_count, units)
     return VnodeMapping(0, tuple((np.arange(vnode_count) * units // vnode_count).tolist()))
 
 
-def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
+def remap_vnodes(mapping: VnodeMapping, units: int) -> VnodeMapping:
     """The next mapping, balanced over units 0 to `units`-1. No balanced mapping moves fewer vnodes.
 
     Removed units give up all vnodes; the others give up only their excess. If some units must own one vnode more than
     others, the units with the most vnodes keep it. Deterministic. Raises SettingError.
     """
     owners = np.asarray(mapping.units, dtype=np.int64)
-    _check(len(owners), units)
+    _check_counts(len(owners), units)
     held = np.bincount(owners, minlength=units)[:units]
     share, one_more = divmod(len(owners), units)
     target = np.full(units, share)
@@ -46,7 +46,7 @@ def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
     return VnodeMapping(mapping.id + 1, tuple(after.tolist()))
 
 
-def relieve(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> VnodeMapping:
+def relieve_units(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> VnodeMapping:
     """The next mapping over the same units, with at most `most` weight per unit or as close to it as possible.
 
     An overloaded unit gives its heaviest vnodes that fit elsewhere, and finally the lightest vnode that brings it below
@@ -98,9 +98,9 @@ def _to_give(
     return int(own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))])
 
 
-def checked(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
+def validate_mapping(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
     """Return the mapping if it is valid for a store with `vnode_count` vnodes. Raises SettingError."""
-    _check(len(mapping.units), mapping.unit_count)
+    _check_counts(len(mapping.units), mapping.unit_count)
     if len(mapping.units) != vnode_count:
         raise SettingError("the length of a mapping", str(len(mapping.units)), f"{vnode_count}, the vnode count")
     if idle := _units_without_vnodes(mapping.units):
@@ -113,7 +113,7 @@ def _units_without_vnodes(units: Sequence[int]) -> list[int]:
     return found
 
 
-def _check(vnode_count: int, units: int) -> None:
+def _check_counts(vnode_count: int, units: int) -> None:
     if not 1 <= vnode_count <= MAX_VNODES or vnode_count & (vnode_count - 1):
         raise SettingError("the vnode count", str(vnode_count), f"a power of two from 1 to {MAX_VNODES}")
     if not 1 <= units <= vnode_count:

@@ -38,8 +38,8 @@ def pack_logs(objects: ObjectStore, version: HummockVersion, *, dry_run: bool) -
         (statement_packs(objects), version.log_end, _no_mark, "statement"),
     ):
         try:
-            end = _packed(found, until - UNPACKED, marks, dry_run=dry_run)
-            yield from _leftovers(found, end, what, dry_run=dry_run)
+            end = _pack_blocks(found, until - UNPACKED, marks, dry_run=dry_run)
+            yield from _find_leftovers(found, end, what, dry_run=dry_run)
         except DamagedError as err:
             log.warning("old objects below %s are not packed, because %s", found.singles, err)
 
@@ -47,7 +47,7 @@ def pack_logs(objects: ObjectStore, version: HummockVersion, *, dry_run: bool) -
 def packed_epoch(objects: ObjectStore) -> int | None:
     """The last epoch up to which the deltas of all epochs are packed; None without a pack. Some HEADs, and one GET."""
     found = version_packs(objects)
-    end = found.end()
+    end = found.find_end()
     return found.mark_of(end - packs.PACK_SIZE) if end > found.origin else None
 
 
@@ -60,35 +60,35 @@ def _no_mark(name: str, data: bytes) -> None:
     decode_document(name, data, LogEntry)
 
 
-def _packed(found: PackedLog, until: int, marks: Marks, *, dry_run: bool) -> int:
+def _pack_blocks(found: PackedLog, until: int, marks: Marks, *, dry_run: bool) -> int:
     """Pack all whole blocks below `until`. Returns the first number that is not packed."""
-    first = found.end()
+    first = found.find_end()
     while first + packs.PACK_SIZE <= until:
         if not dry_run:
-            _write(found, first, marks)
+            _write_pack(found, first, marks)
         first += packs.PACK_SIZE
     return first
 
 
-def _write(found: PackedLog, first: int, marks: Marks) -> None:
+def _write_pack(found: PackedLog, first: int, marks: Marks) -> None:
     """Write one pack. Another vacuum may have written it, and removed the objects, meanwhile."""
     name = found.pack_name(first)
-    documents = tuple(data for _, data in found.read(first, first + packs.PACK_SIZE))
+    documents = tuple(data for _, data in found.read_documents(first, first + packs.PACK_SIZE))
     mark = found.mark_of(first - packs.PACK_SIZE) if first > found.origin else 0
     for number, data in enumerate(documents, first):
-        if (epoch := marks(found.name(number), data)) is not None:
+        if (epoch := marks(found.name_of_single(number), data)) is not None:
             mark = epoch
     found.objects.put_if_absent(name, encode_pack(Pack(first, mark, documents)))
 
 
-def _leftovers(found: PackedLog, end: int, what: str, *, dry_run: bool) -> Iterator[tuple[ObjectInfo, str]]:
+def _find_leftovers(found: PackedLog, end: int, what: str, *, dry_run: bool) -> Iterator[tuple[ObjectInfo, str]]:
     """The objects with numbers below `end`, whose packs exist and are whole."""
     checked = None
     for one in found.objects.list(found.singles):
         if (number := number_in(one.name)) is None or number >= end:
             return
         first = found.first_of(number)
-        if first != checked and not dry_run and found.pack(number) is None:
+        if first != checked and not dry_run and found.read_pack(number) is None:
             raise DamagedDocumentError(found.pack_name(number), "it is missing, but later packs exist")
         checked = first
         yield one, f"{what} {number}, packed with {packs.PACK_SIZE - 1} others"

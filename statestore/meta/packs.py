@@ -64,7 +64,7 @@ def encode_pack(pack: Pack) -> bytes:
 
 
 def decode_pack(name: str, data: bytes) -> Pack:
-    """Decode a pack; messages name it `name`. Raises DamagedDocumentError."""
+    """Decode a pack; messages name it `name_of_single`. Raises DamagedDocumentError."""
     head, packed = _decode_head(name, data[:_HEAD_BYTES]), data[_HEAD_BYTES:]
     if head.crc != crc32c(packed):
         raise DamagedDocumentError(name, f"its {len(data)} bytes do not fit their checksum: truncated or changed")
@@ -89,7 +89,7 @@ def _decode_head(name: str, data: bytes) -> _Head:
     if len(data) < _HEAD_BYTES or data[-_CRC.size :] != _CRC.pack(crc32c(data[: -_CRC.size])):
         raise DamagedDocumentError(name, "its head does not fit its checksum: truncated or changed")
     head = _Head(*_HEAD.unpack(data[: -_CRC.size]))
-    if head.magic != _MAGIC or name != _name(name.rpartition("/")[0] + "/", head.first):
+    if head.magic != _MAGIC or name != _format_pack_name(name.rpartition("/")[0] + "/", head.first):
         raise DamagedDocumentError(name, "its checksum is correct, but it is the object of another name")
     return head
 
@@ -111,13 +111,13 @@ class PackedLog:
     few: int
     _last: Pack | None = None  # the pack that was read last
 
-    def name(self, number: int) -> str:
+    def name_of_single(self, number: int) -> str:
         """The name of a document that is not packed."""
         return f"{self.singles}{number:020}.json"
 
     def pack_name(self, number: int) -> str:
         """The name of the pack for a document."""
-        return _name(self.packs, self.first_of(number))
+        return _format_pack_name(self.packs, self.first_of(number))
 
     def first_of(self, number: int) -> int:
         """The first number of the pack for a document."""
@@ -131,24 +131,24 @@ class PackedLog:
             return False
         return True
 
-    def end(self, start: int | None = None) -> int:
+    def find_end(self, start: int | None = None) -> int:
         """The first number that is not packed. `start`: one that is packed, to begin at. Some HEADs."""
         known = 0 if start is None else (start - self.origin) // PACK_SIZE
         count = end_of(lambda n: self.is_packed(self.origin + n * PACK_SIZE), known)
         return self.origin + count * PACK_SIZE
 
-    def read(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Read the documents `start` to `end` - 1 with their numbers, in order.
+    def read_documents(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Read the documents `start` to `find_end` - 1 with their numbers, in order.
 
         Cost: a GET per document, or one per pack, and one HEAD per PACK_SIZE numbers.
         Raises: DamagedDocumentError if one is missing, when it is its turn.
         """
         while start < end:
             until = min(end, self.first_of(start) + PACK_SIZE)
-            yield from zip(range(start, until), self._block(start, until), strict=False)
+            yield from zip(range(start, until), self._read_block(start, until), strict=False)
             start = until
 
-    def pack(self, number: int) -> Pack | None:
+    def read_pack(self, number: int) -> Pack | None:
         """The pack for a document, or None. One GET. Raises DamagedDocumentError."""
         if self._last is None or self._last.first != self.first_of(number):
             name = self.pack_name(number)
@@ -159,11 +159,11 @@ class PackedLog:
             self._last = decode_pack(name, data)
         return self._last
 
-    def marked(self, mark: int) -> Pack | None:
+    def find_marked(self, mark: int) -> Pack | None:
         """The first pack whose mark is at least `mark`, or None. Cost: the heads of a few packs, and one pack."""
-        firsts = range(self.origin, self.end(), PACK_SIZE)
+        firsts = range(self.origin, self.find_end(), PACK_SIZE)
         place = bisect_left(firsts, mark, key=self.mark_of)
-        return self.pack(firsts[place]) if place < len(firsts) else None
+        return self.read_pack(firsts[place]) if place < len(firsts) else None
 
     def mark_of(self, first: int) -> int:
         """The mark of an existing pack. Reads its head only. Raises DamagedDocumentError, ShortReadError."""
@@ -171,29 +171,31 @@ class PackedLog:
         (head,) = self.objects.get_ranges(name, [(0, _HEAD_BYTES)])
         return _decode_head(name, head).mark
 
-    def _block(self, start: int, end: int) -> Iterator[bytes]:
-        """As `read`, within one pack."""
-        found = self._single(range(start, end))
+    def _read_block(self, start: int, end: int) -> Iterator[bytes]:
+        """As `read_documents`, within one pack."""
+        found = self._read_singles(range(start, end))
         # Look the pack up after the objects: none of them is removed before it exists.
-        if (pack := self.pack(start) if len(found) < end - start or self.is_packed(start) else None) is not None:
+        if (pack := self.read_pack(start) if len(found) < end - start or self.is_packed(start) else None) is not None:
             yield from pack.documents[start - pack.first : end - pack.first]
             return
         yield from found
         if len(found) < end - start:
-            raise DamagedDocumentError(self.name(start + len(found)), "it is missing, but later objects depend on it")
+            raise DamagedDocumentError(
+                self.name_of_single(start + len(found)), "it is missing, but later objects depend on it"
+            )
 
-    def _single(self, numbers: Sequence[int]) -> list[bytes]:
+    def _read_singles(self, numbers: Sequence[int]) -> list[bytes]:
         """The objects with these numbers up to the first one that is absent."""
         found: list[bytes] = []
-        if len(numbers) <= self.few or (first := self._get(numbers[0])) is None:
-            answers: Iterator[bytes | None] = map(self._get, numbers)
+        if len(numbers) <= self.few or (first := self._get_single(numbers[0])) is None:
+            answers: Iterator[bytes | None] = map(self._get_single, numbers)
             return _until_absent(answers, found)
         with ThreadPoolExecutor(_THREADS) as threads:
-            return _until_absent(threads.map(self._get, numbers[1:]), [first])
+            return _until_absent(threads.map(self._get_single, numbers[1:]), [first])
 
-    def _get(self, number: int) -> bytes | None:
+    def _get_single(self, number: int) -> bytes | None:
         try:
-            return self.objects.get(self.name(number))
+            return self.objects.get(self.name_of_single(number))
         except ObjectNotFoundError:
             return None
 
@@ -208,7 +210,7 @@ def statement_packs(objects: ObjectStore) -> PackedLog:
     return PackedLog(objects, ENTRIES, STATEMENT_PACKS, origin=0, few=1)
 
 
-def _name(prefix: str, first: int) -> str:
+def _format_pack_name(prefix: str, first: int) -> str:
     return f"{prefix}{first:020}.pack"
 
 

@@ -62,7 +62,7 @@ class Page:
         self.is_replayed = False  # its object was missing or damaged, so the next snapshot writes another
 
     @classmethod
-    def of(cls, ssts: Sequence[SstInfo]) -> "Page":
+    def from_ssts(cls, ssts: Sequence[SstInfo]) -> "Page":
         """A page that is not stored yet."""
         return cls(page_sums("", ssts), None, tuple(ssts))
 
@@ -104,9 +104,9 @@ class PagedLevel(Sequence[SstInfo]):
         self._lasts = [page.sums.last_key for page in self.pages]
 
     @classmethod
-    def of(cls, ssts: Iterable[SstInfo]) -> "PagedLevel":
+    def from_ssts(cls, ssts: Iterable[SstInfo]) -> "PagedLevel":
         """The level with these SSTs, in key order. No page is stored."""
-        return cls(Page.of(part) for part in _split(list(ssts)))
+        return cls(Page.from_ssts(part) for part in _split_pages(list(ssts)))
 
     @property
     def nbytes(self) -> int:
@@ -145,7 +145,7 @@ class PagedLevel(Sequence[SstInfo]):
     def __repr__(self) -> str:
         return f"PagedLevel({len(self)} SSTs in {len(self.pages)} pages)"
 
-    def between(self, first: bytes, last: bytes) -> tuple[SstInfo, ...]:
+    def ssts_between(self, first: bytes, last: bytes) -> tuple[SstInfo, ...]:
         """The SSTs that overlap the keys `first` to `last`. Reads only pages that overlap them."""
         pages = self.pages[bisect_left(self._lasts, first) : bisect_right(self._firsts, last)]
         read_pages(pages)
@@ -153,7 +153,7 @@ class PagedLevel(Sequence[SstInfo]):
         start = bisect_left(ssts, first, key=lambda sst: sst.sections[-1].last_key)
         return tuple(ssts[start : bisect_right(ssts, last, lo=start, key=lambda sst: sst.sections[0].first_key)])
 
-    def around(self, first: bytes, last: bytes) -> tuple[SstInfo, ...]:
+    def ssts_around(self, first: bytes, last: bytes) -> tuple[SstInfo, ...]:
         """The SSTs that begin at keys `first` to `last`, with one neighbour on each side. Reads only their pages."""
         start = max(0, bisect_left(self._firsts, first) - 1)
         pages = self.pages[start : bisect_right(self._firsts, last) + 1]
@@ -163,7 +163,7 @@ class PagedLevel(Sequence[SstInfo]):
         end = bisect_right(ssts, last, key=lambda sst: sst.sections[0].first_key)
         return tuple(ssts[max(0, begin - 1) : end + 1])
 
-    def replaced(self, removed: Sequence[SstInfo], added: Sequence[SstInfo]) -> "PagedLevel":
+    def replace_ssts(self, removed: Sequence[SstInfo], added: Sequence[SstInfo]) -> "PagedLevel":
         """The level without some of its SSTs, and with others. Reads only the pages of their keys."""
         keys = [sst.sections[0].first_key for sst in (*removed, *added)]
         if not keys:
@@ -182,7 +182,7 @@ class PagedLevel(Sequence[SstInfo]):
             start -= 1
             ssts = [*self.pages[start].ssts, *ssts]
         same = {tuple(sst.name for sst in page.ssts): page for page in self.pages[start:end]}
-        after = (same.get(tuple(sst.name for sst in part)) or Page.of(part) for part in _split(ssts))
+        after = (same.get(tuple(sst.name for sst in part)) or Page.from_ssts(part) for part in _split_pages(ssts))
         return PagedLevel((*self.pages[:start], *after, *self.pages[end:]))
 
 
@@ -190,7 +190,7 @@ def _begins_page(sst: SstInfo) -> bool:
     return crc32c(sst.name.encode()) % PAGE_SSTS == 0
 
 
-def _split(ssts: Sequence[SstInfo]) -> Iterator[tuple[SstInfo, ...]]:
+def _split_pages(ssts: Sequence[SstInfo]) -> Iterator[tuple[SstInfo, ...]]:
     """The pages of a level, or of a part that begins at a page."""
     starts = [0, *(i for i in range(1, len(ssts)) if _begins_page(ssts[i])), len(ssts)]
     return (tuple(ssts[start:end]) for start, end in pairwise(starts) if start < end)
@@ -221,12 +221,12 @@ def has_pages(version: HummockVersion) -> bool:
 def laid_out(version: HummockVersion) -> HummockVersion:
     """The version, with pages if it is large. Reads no page; a small version keeps its pages in memory."""
 
-    def laid(ssts: Sequence[SstInfo]) -> Sequence[SstInfo]:
-        return ssts if isinstance(ssts, PagedLevel) or len(ssts) < PAGE_SSTS else PagedLevel.of(ssts)
+    def lay_out_level(ssts: Sequence[SstInfo]) -> Sequence[SstInfo]:
+        return ssts if isinstance(ssts, PagedLevel) or len(ssts) < PAGE_SSTS else PagedLevel.from_ssts(ssts)
 
     if not is_large(version):
         return version
-    return msgspec.structs.replace(version, levels=(version.levels[0], *map(laid, version.levels[1:])))
+    return msgspec.structs.replace(version, levels=(version.levels[0], *map(lay_out_level, version.levels[1:])))
 
 
 def bytes_of(level: Sequence[SstInfo]) -> int:
@@ -238,16 +238,16 @@ def names_gone(before: HummockVersion, after: HummockVersion) -> set[str]:
     """The SSTs of one version that another lacks. Reads no page that both versions share."""
     if before is after:
         return set()
-    shared = {id(page) for page in _pages(before)} & {id(page) for page in _pages(after)}
+    shared = {id(page) for page in _pages_of(before)} & {id(page) for page in _pages_of(after)}
 
-    def names(version: HummockVersion) -> set[str]:
-        read_pages(page for page in _pages(version) if id(page) not in shared)
-        pages = (page.ssts for page in _pages(version) if id(page) not in shared)
+    def unshared_names(version: HummockVersion) -> set[str]:
+        read_pages(page for page in _pages_of(version) if id(page) not in shared)
+        pages = (page.ssts for page in _pages_of(version) if id(page) not in shared)
         plain = (ssts for ssts in version.levels if not isinstance(ssts, PagedLevel))
         return {sst.name for ssts in (*pages, *plain) for sst in ssts}
 
-    return names(before) - names(after)
+    return unshared_names(before) - unshared_names(after)
 
 
-def _pages(version: HummockVersion) -> list[Page]:
+def _pages_of(version: HummockVersion) -> list[Page]:
     return [page for level in version.levels if isinstance(level, PagedLevel) for page in level.pages]

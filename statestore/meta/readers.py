@@ -49,7 +49,7 @@ class Readers:
         self._writer = OwnName(writer)
         self._numbers = numbers  # unique to each pin of the process
 
-    def pin(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
+    def pin_epoch(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
         """See MetaStore.pin."""
         holder = f"{self._writer}/{next(self._numbers)}"
         version = self.version_at(epoch)
@@ -69,19 +69,21 @@ class Readers:
 
     def version_at(self, epoch: int, besides: str = "") -> HummockVersion:
         """See MetaStore.version_at. `besides`: holder of a pin to ignore."""
-        newest = self._versions.latest()
+        newest = self._versions.read_latest()
         try:
             check_readable(newest, epoch)
         except EpochExpiredError:
             pins = [pin for pin in list_pins(self._objects, epoch) if pin.holder != besides]
-            for version in (self._versions.at(pin.version) for pin in sorted(pins, key=lambda pin: -pin.version)):
+            for version in (
+                self._versions.read_version(pin.version) for pin in sorted(pins, key=lambda pin: -pin.version)
+            ):
                 if version.min_readable_epoch <= epoch:
                     return version
             raise
         return newest
 
     @contextmanager
-    def reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
+    def open_for_reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
         """See MetaStore.reading. A thread renews the pin after each third of its lease while the block runs.
 
         A process with read-only access, or of a full store, reads `version_at` without a pin, with a warning. Rows are
@@ -89,7 +91,7 @@ class Readers:
         read raises MissingSstError.
         """
         try:
-            pin = self.pin(epoch, lease_ms)
+            pin = self.pin_epoch(epoch, lease_ms)
         except (AccessDeniedError, ObjectStoreFullError) as err:
             version = self.version_at(epoch)
             reason = err.reason if isinstance(err, AccessDeniedError) else "no space left"
@@ -98,32 +100,32 @@ class Readers:
             return
         kept = _Kept(self._objects, pin, lease_ms, self._clock_ms)
         try:
-            yield self._versions.at(pin.version)
+            yield self._versions.read_version(pin.version)
         finally:
             try:
                 if kept.process.is_here:  # a child that leaves the block must not end its parent's read
-                    drop_pin(self._objects, kept.end())
+                    drop_pin(self._objects, kept.stop_renewing())
             except AccessDeniedError as err:  # The pin stays until its lease expires.
                 warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
 
 
 class _Kept:
-    """A pin that a thread renews until `end`."""
+    """A pin that a thread renews until `stop_renewing`."""
 
     def __init__(self, objects: ObjectStore, pin: Pin, lease_ms: int, clock_ms: Callable[[], int]) -> None:
         self._objects, self._pin, self._lease_ms, self._clock_ms = objects, pin, lease_ms, clock_ms
         self.process = OwnProcess()
         self._over = Event()
-        self._thread = Thread(target=self._renew, name="pin", daemon=True)
+        self._thread = Thread(target=self._renew_repeatedly, name="pin", daemon=True)
         self._thread.start()
 
-    def end(self) -> Pin:
+    def stop_renewing(self) -> Pin:
         """Stop renewing, and return the last renewal."""
         self._over.set()
         self._thread.join()
         return self._pin
 
-    def _renew(self) -> None:
+    def _renew_repeatedly(self) -> None:
         while not self._over.wait(self._lease_ms / 3000):
             try:
                 self._pin = renew_pin(self._objects, self._pin, self._clock_ms() + self._lease_ms)
@@ -144,15 +146,15 @@ def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: 
         floor = min(epoch, oldest_seen(version))
         return FloorRaised(floor) if floor > version.min_readable_epoch else None
 
-    versions.append(decide)
+    versions.append_change(decide)
     pins = list_pins(objects)
     if lapsed := [pin for pin in pins if pin.expires_ms <= now_ms]:
         delete_pins(objects, *lapsed)
     pinned = [pin.epoch for pin in pins if pin.expires_ms > now_ms]
 
-    def forget(version: HummockVersion) -> VersionChange | None:
+    def forget_dropped(version: HummockVersion) -> VersionChange | None:
         oldest = min((version.min_readable_epoch, *pinned))
         gone = tuple(r.id for r in version.catalog.relations if r.dropped is not None and r.dropped <= oldest)
         return RelationsForgotten(gone) if gone else None
 
-    return versions.append(forget).version
+    return versions.append_change(forget_dropped).version

@@ -27,14 +27,14 @@ class Sight:
         """The epoch at which readers see the relation of this name."""
         return self.held.get(name, self.epoch)
 
-    def relations(self, catalog: Catalog) -> tuple[Relation, ...]:
+    def visible_relations(self, catalog: Catalog) -> tuple[Relation, ...]:
         """The visible relations in order of creation; held-back relations in their earlier form."""
         seen = []
-        for relation in catalog.at(self.epoch):
+        for relation in catalog.relations_at(self.epoch):
             if (epoch := self.epoch_of(relation.name)) == self.epoch:
                 seen.append(relation)
             else:
-                seen += [r for r in catalog.at(epoch) if r.name == relation.name]
+                seen += [r for r in catalog.relations_at(epoch) if r.name == relation.name]
         return tuple(seen)
 
 
@@ -48,7 +48,7 @@ def sight_until(version: HummockVersion, epoch: int) -> Sight:
 
     Current holds apply to it too.
     """
-    names = {r.id: r.name for r in version.catalog.at(version.published)}
+    names = {r.id: r.name for r in version.catalog.relations_at(version.published)}
     return Sight(epoch, {names[h.relation]: h.epoch for h in version.held if h.relation in names and h.epoch < epoch})
 
 
@@ -66,9 +66,9 @@ def held_back(version: HummockVersion, epoch: int, refused: Collection[int] | No
     Args:
         refused: relations whose rows at `epoch` must stay hidden; None: no check ran, and current holds stay.
     """
-    before, there, held = published_sight(version), version.catalog.at(epoch), []
+    before, there, held = published_sight(version), version.catalog.relations_at(epoch), []
     found = {r.id for r in there if r.name in before.held} if refused is None else set(refused)
-    visible = {r.name for r in version.catalog.at(before.epoch)}
+    visible = {r.name for r in version.catalog.relations_at(before.epoch)}
     for relation in there:  # Relations follow their inputs.
         if relation.id in found or found & set(relation.depends_on):
             found.add(relation.id)

@@ -28,10 +28,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from tussock.statestore.forks import new_lock
-from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document, read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
-from tussock.statestore.meta.levels import between
+from tussock.statestore.meta.levels import ssts_between
 from tussock.statestore.meta.names import (
     HEAD,
     hash_of,
@@ -70,7 +70,7 @@ class VersionRoot(msgspec.Struct, frozen=True):
     version: HummockVersion  # levels with pages are empty
     pages: tuple[tuple[PageInfo, ...], ...]  # by level, in key order; empty if `version` has the level
 
-    def names(self) -> set[str]:
+    def page_names(self) -> set[str]:
         """The names of the pages."""
         return {info.name for level in self.pages for info in level}
 
@@ -93,7 +93,7 @@ def decode_page(info: PageInfo, data: bytes) -> tuple[SstInfo, ...]:
 
 def read_deltas(packs: PackedLog, first: int, last: int) -> Iterator[VersionDelta]:
     """Read the deltas `first` to `last`, packed or not. Raises DamagedDocumentError."""
-    for number, data in packs.read(first, last + 1):
+    for number, data in packs.read_documents(first, last + 1):
         yield decode_document(version_name(number), data, VersionDelta)
 
 
@@ -109,32 +109,32 @@ class Snapshots:
         self._newest: tuple[int, dict[str, str]] | None = None  # a stored root: its id, and names of pages by content
         self._pages: WeakValueDictionary[str, Page] = WeakValueDictionary()  # in memory, by name
 
-    def hinted(self) -> HummockVersion:
+    def read_hinted(self) -> HummockVersion:
         """The version that the hint points to; version 0 if the hint is unusable. Raises DamagedDocumentError."""
         try:
             head = read_document(self._objects, HEAD, Head)
         except DamagedDocumentError:
             head = None  # the hint only saves reads
-        if head is None or (version := self.read(head.snapshot, paged=head.paged)) is None:
+        if head is None or (version := self.read_snapshot(head.snapshot, paged=head.paged)) is None:
             return self._initial()
         return version
 
-    def read(self, version_id: int, *, paged: bool = False) -> HummockVersion | None:
+    def read_snapshot(self, version_id: int, *, paged: bool = False) -> HummockVersion | None:
         """The snapshot of a version, or None. Raises DamagedDocumentError.
 
         Cost: one GET; two if `paged`, a guess whether it has pages, is wrong. No page is read.
         """
-        forms = (self._rooted, self._whole) if paged else (self._whole, self._rooted)
+        forms = (self._read_from_root, self._read_whole) if paged else (self._read_whole, self._read_from_root)
         return next((version for form in forms if (version := form(version_id)) is not None), None)
 
-    def nearest(self, version_id: int, above: HummockVersion) -> HummockVersion:
+    def read_nearest(self, version_id: int, above: HummockVersion) -> HummockVersion:
         """The newest snapshot at or below `version_id`, or `above` if it is newer."""
         for snapshot_id in range(version_id - version_id % SNAPSHOT_EVERY, above.id, -SNAPSHOT_EVERY):
-            if (version := self.read(snapshot_id)) is not None:
+            if (version := self.read_snapshot(snapshot_id)) is not None:
                 return version
         return above
 
-    def write(self, version: HummockVersion) -> None:
+    def write_snapshot(self, version: HummockVersion) -> None:
         """Write the snapshot of a version, and the hint to it.
 
         Cost: a version with pages writes the pages that no recent root names, and each SPARSE_SNAPSHOTS-th version all
@@ -153,31 +153,31 @@ class Snapshots:
 
     # --- reading
 
-    def _whole(self, version_id: int) -> HummockVersion | None:
+    def _read_whole(self, version_id: int) -> HummockVersion | None:
         return read_document(self._objects, snapshot_name(version_id), HummockVersion)
 
-    def _rooted(self, version_id: int) -> HummockVersion | None:
+    def _read_from_root(self, version_id: int) -> HummockVersion | None:
         if (root := read_document(self._objects, root_name(version_id), VersionRoot)) is None:
             return None
         if self._newest is None or self._newest[0] < version_id:
             self._newest = version_id, _by_content(root)
         source = _PagesOfRoot(self._objects, self._initial, version_id)
         levels = (
-            PagedLevel(self._page(source, level, info) for info in infos) if infos else ssts
+            PagedLevel(self._cached_page(source, level, info) for info in infos) if infos else ssts
             for level, (ssts, infos) in enumerate(zip(root.version.levels, root.pages, strict=True))
         )
         return msgspec.structs.replace(root.version, levels=tuple(levels))
 
-    def _page(self, source: "_PagesOfRoot", level: int, info: PageInfo) -> Page:
+    def _cached_page(self, source: "_PagesOfRoot", level: int, info: PageInfo) -> Page:
         if (page := self._pages.get(info.name)) is None:
-            page = self._pages[info.name] = Page(info, info, None, partial(source.read, level))
+            page = self._pages[info.name] = Page(info, info, None, partial(source.read_page, level))
         return page
 
     # --- writing
 
     def _with_pages(self, version: HummockVersion) -> VersionRoot:
         """The root of a version. Writes its pages."""
-        known = self._reusable(version.id)
+        known = self._reusable_pages(version.id)
         pages = [level.pages if isinstance(level, PagedLevel) else () for level in version.levels]
         missing = [page for level in pages for page in level if not _is_stored(page, known)]
         read_pages(missing)
@@ -186,7 +186,7 @@ class Snapshots:
         plain = (() if isinstance(level, PagedLevel) else level for level in version.levels)
         return VersionRoot(msgspec.structs.replace(version, levels=tuple(plain)), tuple(infos))
 
-    def _reusable(self, version_id: int) -> dict[str, str]:
+    def _reusable_pages(self, version_id: int) -> dict[str, str]:
         """The pages of the newest root: the name of each content; none if it is old. Cost: one GET, two for a new root.
 
         All writers take the names in the newest root, so that a content keeps its name.
@@ -225,7 +225,7 @@ def _is_stored(page: Page, known: dict[str, str]) -> bool:
 
 def _by_content(root: VersionRoot) -> dict[str, str]:
     """The names of a root's pages by the hash of their bytes."""
-    return {origin.content: name for name in root.names() if (origin := page_origin(name)) is not None}
+    return {origin.content: name for name in root.page_names() if (origin := page_origin(name)) is not None}
 
 
 def _newest_root(objects: ObjectStore, above: int) -> VersionRoot | None:
@@ -246,20 +246,20 @@ class _PagesOfRoot:
         self._warned = False
         self._replayed: HummockVersion | None = None  # from the log, for pages whose objects are unusable
 
-    def read(self, level: int, page: Page) -> tuple[SstInfo, ...]:
+    def read_page(self, level: int, page: Page) -> tuple[SstInfo, ...]:
         """The SSTs of a page. If its object is unusable, they come from the log."""
         assert page.info is not None
         info = page.info
         try:
             return decode_page(info, self._objects.get(info.name))
         except ObjectNotFoundError:
-            if self._replayed is None and (found := self._renamed(page, info)) is not None:
+            if self._replayed is None and (found := self._read_renamed(page, info)) is not None:
                 return found
             if not self._warned and self._is_there():
-                self._warn(info, "it is missing")
+                self._warn_once(info, "it is missing")
         except DamagedDocumentError as err:
-            self._warn(info, err.reason)
-        ssts = tuple(between(self._version().levels[level], info.first_key, info.last_key))
+            self._warn_once(info, err.reason)
+        ssts = tuple(ssts_between(self._replay_version().levels[level], info.first_key, info.last_key))
         if not ssts or page_sums(info.name, ssts) != info:
             raise DamagedDocumentError(
                 root_name(self._id), f"its page {info.name!r} has {info.ssts} SSTs, but the log has {len(ssts)} there"
@@ -267,7 +267,7 @@ class _PagesOfRoot:
         page.is_replayed = True
         return ssts
 
-    def _renamed(self, page: Page, info: PageInfo) -> tuple[SstInfo, ...] | None:
+    def _read_renamed(self, page: Page, info: PageInfo) -> tuple[SstInfo, ...] | None:
         """The SSTs of a missing page from one of equal content that the newest root names."""
         origin = page_origin(info.name)
         assert origin is not None
@@ -293,7 +293,7 @@ class _PagesOfRoot:
             return False
         return True
 
-    def _warn(self, info: PageInfo, reason: str) -> None:
+    def _warn_once(self, info: PageInfo, reason: str) -> None:
         """Log damage, once per root."""
         with self._lock:
             warned, self._warned = self._warned, True
@@ -306,17 +306,17 @@ class _PagesOfRoot:
             self._id,
         )
 
-    def _version(self) -> HummockVersion:
+    def _replay_version(self) -> HummockVersion:
         """The version from deltas, on top of the nearest snapshot without pages."""
         with self._lock:
             if self._replayed is None:
-                version = self._start()
+                version = self._start_version()
                 for delta in read_deltas(version_packs(self._objects), version.id + 1, self._id):
-                    version = apply(version, delta)
+                    version = apply_delta(version, delta)
                 self._replayed = version
             return self._replayed
 
-    def _start(self) -> HummockVersion:
+    def _start_version(self) -> HummockVersion:
         for snapshot_id in range(self._id - self._id % SNAPSHOT_EVERY, 0, -SNAPSHOT_EVERY):
             if (version := read_document(self._objects, snapshot_name(snapshot_id), HummockVersion)) is not None:
                 return version

@@ -1,4 +1,4 @@
-"""The log of DML and DDL: bound statements at dense positions from 0, durable when `append` returns.
+"""The log of DML and DDL: bound statements at dense positions from 0, durable when `append_statement` returns.
 
 Entries are created with put-if-absent, so probing finds the end. A barrier pins the log's end, and its actors replay
 the entries before it. Vacuum packs old entries and removes them (packs.py). Statements are JSON of jobs/ and opaque
@@ -26,7 +26,7 @@ from tussock.statestore.meta.names import client_name, hash_of, log_name, payloa
 from tussock.statestore.meta.packs import statement_packs
 from tussock.statestore.meta.probe import end_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from tussock.statestore.objectstore.syncs import settle
+from tussock.statestore.objectstore.syncs import wait_until_durable
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class StatementLog:
         self._packs = statement_packs(objects)
         self._known_end = 0  # all positions below exist or are packed
 
-    def append(
+    def append_statement(
         self,
         client_id: str,
         statement: bytes,
@@ -95,8 +95,8 @@ class StatementLog:
         if not client_id:
             raise SettingError("a client id", "empty", "a text that stays the same when the statement is sent again")
         body = checked_json("a statement of the log", statement)
-        end = end_of(self._exists, max(self._known_end, seen_end))  # too low after a sleep, which costs only time
-        position = end if is_new else self._claimed(client_id, end) if since is None else since
+        end = end_of(self._has_entry, max(self._known_end, seen_end))  # too low after a sleep, which costs only time
+        position = end if is_new else self._claim_position(client_id, end) if since is None else since
         while True:
             if expected is not None and max(position, end) > expected:
                 raise LogMovedError(expected, max(position, end))
@@ -105,9 +105,9 @@ class StatementLog:
                 if not self._packs.is_packed(position):
                     self._known_end = max(self._known_end, position + 1)
                     return position
-                end = self.end()  # this process slept while the entry of this position was packed and removed
-            if self._entry(position).client_id == client_id:
-                settle()  # the call that wrote it may have been killed before it was durable
+                end = self.find_end()  # this process slept while the entry of this position was packed and removed
+            if self._read_entry(position).client_id == client_id:
+                wait_until_durable()  # the call that wrote it may have been killed before it was durable
                 return position
             position += 1
 
@@ -120,26 +120,26 @@ class StatementLog:
             if (claim := read_document(self._objects, client_name(client_id), Claim)) is None:
                 return None
             since = claim.start
-        entries = self.read(since, self.end(since))
+        entries = self.read_entries(since, self.find_end(since))
         return next((e.position for e in entries if e.client_id == client_id), None)
 
-    def read(self, start: int, end: int) -> list[LogEntry]:
-        """Read positions `start` to `end`-1, in order. Cost: see PackedLog.read.
+    def read_entries(self, start: int, end: int) -> list[LogEntry]:
+        """Read positions `start` to `find_end`-1, in order. Cost: see PackedLog.read.
 
         Raises DamagedDocumentError if one is missing.
         """
-        return [decode_document(log_name(at), data, LogEntry) for at, data in self._packs.read(start, end)]
+        return [decode_document(log_name(at), data, LogEntry) for at, data in self._packs.read_documents(start, end)]
 
-    def end(self, seen_end: int = 0) -> int:
+    def find_end(self, seen_end: int = 0) -> int:
         """The number of entries. Two HEADs if the known end is current, else about 2 log2(new entries)."""
         start = max(self._known_end, seen_end)
         while True:
-            end = end_of(self._exists, start)
+            end = end_of(self._has_entry, start)
             # Look the pack up after the probes: no entry is removed before it exists.
             if not self._packs.is_packed(start):
                 self._known_end = end
                 return end
-            start = self._packs.end(start)
+            start = self._packs.find_end(start)
 
     def put_payload(self, data: bytes) -> str:
         """Store bytes under a name derived from their hash, and return the name. Durable on return."""
@@ -148,18 +148,18 @@ class StatementLog:
             raise DamagedDocumentError(name, "its bytes do not match the hash in its name")
         return name
 
-    def _claimed(self, client_id: str, end: int) -> int:
+    def _claim_position(self, client_id: str, end: int) -> int:
         """The position from which all writers with this client id walk up."""
         claim = Claim(client_id, str(self._writer), end)
         if not self._objects.put_if_absent(client_name(client_id), encode_document(claim)):
             claim = require_document(self._objects, client_name(client_id), Claim)
         return claim.start
 
-    def _entry(self, position: int) -> LogEntry:
-        (entry,) = self.read(position, position + 1)
+    def _read_entry(self, position: int) -> LogEntry:
+        (entry,) = self.read_entries(position, position + 1)
         return entry
 
-    def _exists(self, position: int) -> bool:
+    def _has_entry(self, position: int) -> bool:
         try:
             self._objects.head(log_name(position))
         except ObjectNotFoundError:

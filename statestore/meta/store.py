@@ -22,7 +22,7 @@ from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Publis
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
 from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
-from tussock.statestore.meta.mapping import checked, remap
+from tussock.statestore.meta.mapping import remap_vnodes, validate_mapping
 from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
 from tussock.statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
 from tussock.statestore.meta.readable import readable_epochs, retained_floor
@@ -114,19 +114,19 @@ class MetaStore:
 
     # --- versions
 
-    def latest(self) -> HummockVersion:
+    def read_latest(self) -> HummockVersion:
         """The newest version; committed, but possibly not published. Two requests if it has not changed."""
-        return self._versions.latest()
+        return self._versions.read_latest()
 
-    def version(self, version_id: int) -> HummockVersion:
+    def read_version(self, version_id: int) -> HummockVersion:
         """The version with this id. Raises NoSuchVersionError."""
-        return self._versions.at(version_id)
+        return self._versions.read_version(version_id)
 
     # --- barriers
 
     def open_barrier(self) -> Barrier | None:
         """The barrier in force whose epoch is not committed, or None. Finish it before you inject another."""
-        return self._barriers.in_force(self.latest().epoch)
+        return self._barriers.in_force(self.read_latest().epoch)
 
     def barrier_after(self, prev_epoch: int) -> Barrier | None:
         """The barrier in force on this epoch, committed or not; None if none was injected."""
@@ -137,16 +137,16 @@ class MetaStore:
 
         Raises LostRaceError if another epoch was committed after `prev_epoch` was read.
         """
-        return self._barriers.inject(prev_epoch, plan)
+        return self._barriers.inject_barrier(prev_epoch, plan)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """Build the barrier that would follow `version`, without writing it.
+        """Build the barrier that would follow `read_version`, without writing it.
 
-        In a train of epochs, `version` may include epochs in flight. The draft may run at once. Put it in force after
-        its prev epoch is committed and before it is sealed. If that epoch is never committed, the draft is void and
-        vacuum removes its uploads.
+        In a train of epochs, `read_version` may include epochs in flight. The draft may run at once. Put it in force
+        after its prev epoch is committed and before it is sealed. If that epoch is never committed, the draft is void
+        and vacuum removes its uploads.
         """
-        return self._barriers.draft(version, plan)
+        return self._barriers.draft_barrier(version, plan)
 
     def put_in_force(self, barrier: Barrier) -> None:
         """Put a drafted barrier in force.
@@ -160,7 +160,7 @@ class MetaStore:
 
         Raises LostRaceError if the epoch is already committed, or another attempt has already superseded `barrier`.
         """
-        return self._barriers.supersede(barrier, plan)
+        return self._barriers.supersede_barrier(barrier, plan)
 
     def moment_now(self) -> int:
         """The current time as the moment of a barrier, in Unix microseconds."""
@@ -168,7 +168,7 @@ class MetaStore:
 
     # --- commits
 
-    def seal(self, manifest: SealedManifest) -> SealedManifest:
+    def seal_epoch(self, manifest: SealedManifest) -> SealedManifest:
         """Write the manifest of an epoch.
 
         Nothing becomes visible. Returns the manifest that counts, the first one sealed.
@@ -197,7 +197,7 @@ class MetaStore:
             )
         return found
 
-    def sealed(self, epoch: int) -> SealedManifest | None:
+    def read_manifest(self, epoch: int) -> SealedManifest | None:
         """The sealed manifest of an epoch, or None if it is not sealed yet."""
         return read_document(self.objects, manifest_name(epoch), SealedManifest)
 
@@ -210,7 +210,7 @@ class MetaStore:
 
         Cost: two GETs.
         """
-        if epoch not in self.latest().epochs:
+        if epoch not in self.read_latest().epochs:
             return None
         try:
             return hash_of(self.objects.get(manifest_name(epoch)))
@@ -222,7 +222,7 @@ class MetaStore:
 
         Cost: two requests, and another if readers cannot name the epoch; some more if its deltas are packed.
         """
-        return self._is_committed(self.latest(), epoch)
+        return self._is_committed(self.read_latest(), epoch)
 
     def commit_epoch(self, manifest: SealedManifest) -> Appended:
         """Make a sealed epoch durable, and visible to readers that name it.
@@ -230,7 +230,7 @@ class MetaStore:
         Returns a version that contains it, and whether this call committed it. Does nothing if any process has
         committed it. Rebases on every change except another epoch.
 
-        Requires: `manifest` came from `seal` or `sealed`.
+        Requires: `manifest` came from `seal_epoch` or `read_manifest`.
         Raises LostRaceError if another epoch was committed onto its prev epoch.
         """
 
@@ -245,7 +245,7 @@ class MetaStore:
             taken = manifest.ssts, manifest.log_end, manifest.catalog
             return EpochCommitted(*ids, *taken, manifest.moment, net, manifest.by_intervals)
 
-        return self._versions.append(decide)
+        return self._versions.append_change(decide)
 
     def publish(self, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
         """Show a committed epoch to every reader. Never goes back: does nothing if this or a later epoch is published.
@@ -266,7 +266,7 @@ class MetaStore:
             held = held_back(version, epoch, refused)
             return None if (epoch, held) == (version.published, version.held) else Published(epoch, held)
 
-        return self._versions.append(decide).version
+        return self._versions.append_change(decide).version
 
     def rescale(self, units: int) -> HummockVersion:
         """Spread the vnodes over `units` parallel units with as few moves as possible, for barriers from now on.
@@ -277,9 +277,9 @@ class MetaStore:
         def decide(version: HummockVersion) -> VersionChange | None:
             if version.mapping.unit_count == units:
                 return None
-            return MappingChanged(remap(version.mapping, units))
+            return MappingChanged(remap_vnodes(version.mapping, units))
 
-        return self._versions.append(decide).version
+        return self._versions.append_change(decide).version
 
     def move_vnodes(self, planned: VnodeMapping, standing: VnodeMapping | None = None) -> HummockVersion:
         """Replace the mapping that `planned` was derived from, which has the id before it, for barriers from now on.
@@ -300,9 +300,9 @@ class MetaStore:
                     f"the move of vnodes by mapping {planned.id}",
                     f"mapping {version.mapping.id}, of version {version.id} or earlier, is in force instead",
                 )
-            return MappingChanged(checked(planned, len(version.mapping.units)))
+            return MappingChanged(validate_mapping(planned, len(version.mapping.units)))
 
-        return self._versions.append(decide).version
+        return self._versions.append_change(decide).version
 
     # --- compaction
 
@@ -362,10 +362,10 @@ class MetaStore:
 
     def readable_epochs(self) -> tuple[HummockVersion, tuple[int, ...]]:
         """The newest version, and the epochs that compaction must preserve for readers, ascending. Lists pins."""
-        version = self.latest()
+        version = self.read_latest()
         return version, readable_epochs(version, self.pinned_epochs())
 
-    def pin(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False) -> Pin:
+    def pin_epoch(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False) -> Pin:
         """Keep `epoch` readable on `pinned_version` until `unpin`, or until its lease expires and the floor is raised.
 
         Args:
@@ -374,11 +374,11 @@ class MetaStore:
         Raises EpochNotCommittedError, EpochExpiredError.
         Cost: three requests, and two more for each compaction that is committed meanwhile.
         """
-        return self._readers.pin(epoch, lease_ms, onward)
+        return self._readers.pin_epoch(epoch, lease_ms, onward)
 
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version for reading `pin.epoch`: its SSTs stay as long as the pin."""
-        return self._versions.at(pin.version)
+        return self._versions.read_version(pin.version)
 
     def version_at(self, epoch: int) -> HummockVersion:
         """The version for reading an epoch: the newest one, or the version of a pin if the epoch is below the floor.
@@ -390,7 +390,7 @@ class MetaStore:
         """
         return self._readers.version_at(epoch)
 
-    def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
+    def open_for_reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
         """A version for reading `epoch`, whose SSTs stay for the duration of the block despite compaction and vacuum.
 
         A process with read-only access, or of a full store, reads without a pin; see Readers.reading.
@@ -398,28 +398,28 @@ class MetaStore:
         Warns: UnpinnedReadWarning in that case.
         Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.
         """
-        return self._readers.reading(epoch, lease_ms)
+        return self._readers.open_for_reading(epoch, lease_ms)
 
     @contextmanager
     def reading_published(self, lease_ms: int = LEASE_MS) -> Iterator[tuple[int, HummockVersion]]:
-        """As `reading`, for the published epoch, which this yields with the version.
+        """As `open_for_reading`, for the published epoch, which this yields with the version.
 
         If that epoch expires before it is pinned, a later one has been published and is read instead.
         """
         while True:
-            epoch = self.latest().published
+            epoch = self.read_latest().published
             with ExitStack() as stack:
                 try:
-                    version = stack.enter_context(self.reading(epoch, lease_ms))
+                    version = stack.enter_context(self.open_for_reading(epoch, lease_ms))
                 except EpochExpiredError:
-                    if self.latest().published == epoch:
+                    if self.read_latest().published == epoch:
                         raise
                     continue
                 yield epoch, version
                 return
 
-    def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
-        """Replace `pin` by a pin on the same epoch and version with a new lease.
+    def renew_lease(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
+        """Replace `pin_epoch` by a pin on the same epoch and version with a new lease.
 
         Raises PinLapsedError if a process that raised the floor found the lease expired.
         """
@@ -429,17 +429,17 @@ class MetaStore:
         """Remove a pin. Idempotent."""
         drop_pin(self.objects, pin)
 
-    def pins(self) -> tuple[Pin, ...]:
+    def all_pins(self) -> tuple[Pin, ...]:
         """List all pins by epoch. Pins with expired leases count until the floor is raised."""
         return list_pins(self.objects)
 
     def pinned_epochs(self) -> tuple[int, ...]:
         """The pinned epochs, ascending. Lists the pins."""
-        return tuple(sorted({pin.epoch for pin in self.pins()}))
+        return tuple(sorted({pin.epoch for pin in self.all_pins()}))
 
-    def retain(self, keep_epochs: int = 1, keep_ms: int = 0) -> HummockVersion:
+    def apply_retention(self, keep_epochs: int = 1, keep_ms: int = 0) -> HummockVersion:
         """Raise the floor as far as both limits allow; see `retained_floor`. Raises SettingError."""
-        return self.raise_floor(retained_floor(self.latest(), keep_epochs, keep_ms, self._clock_ms()))
+        return self.raise_floor(retained_floor(self.read_latest(), keep_epochs, keep_ms, self._clock_ms()))
 
     def raise_floor(self, epoch: int) -> HummockVersion:
         """Stop new readers below `epoch`, remove pins with expired leases, and forget relations that no reader can see.
@@ -463,7 +463,7 @@ class MetaStore:
         is_new: bool = False,
     ) -> int:
         """Append a bound statement (one JSON value) durably and return its position; see StatementLog.append."""
-        return self._log.append(client_id, statement, self._log_seen, expected, since, is_new)
+        return self._log.append_statement(client_id, statement, self._log_seen, expected, since, is_new)
 
     def logged_position(self, client_id: str, since: int | None = None) -> int | None:
         """The position of the statement that was appended under a client id, or None. `since`: as of the append."""
@@ -471,11 +471,11 @@ class MetaStore:
 
     def read_log(self, start: int, end: int) -> list[LogEntry]:
         """Read positions `start` to `end`-1, in order. Raises DamagedDocumentError."""
-        return self._log.read(start, end)
+        return self._log.read_entries(start, end)
 
     def log_end(self) -> int:
         """The current number of entries: the log end that a barrier injected now would pin."""
-        return self._log.end(self._log_seen)
+        return self._log.find_end(self._log_seen)
 
     def put_payload(self, data: bytes) -> str:
         """Store data that is too large for a log entry, and return its object name."""
@@ -486,7 +486,7 @@ class MetaStore:
     @cached_property
     def _log_seen(self) -> int:
         """Committed entries when this process first looked. Probing starts there; the log remembers later ends."""
-        return self.latest().log_end
+        return self.read_latest().log_end
 
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
         if epoch in version.epochs or epoch == 0:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tussock.statestore.errors import DamagedError, RetryableError
 from tussock.statestore.forks import OwnName
-from tussock.statestore.meta.delta import EpochCommitted, VersionChange, VersionDelta, apply
+from tussock.statestore.meta.delta import EpochCommitted, VersionChange, VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document, read_document
 from tussock.statestore.meta.errors import NoSuchVersionError
 from tussock.statestore.meta.names import version_name
@@ -24,7 +24,7 @@ from tussock.statestore.meta.probe import end_of
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots, read_deltas
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from tussock.statestore.objectstore.syncs import settle
+from tussock.statestore.objectstore.syncs import wait_until_durable
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ class Appended(NamedTuple):
 class VersionLog:
     """One process's view of the log; keeps the newest version that it has seen. Not thread-safe: use one per thread.
 
-    Cost: opening reads the hint, a snapshot and fewer than SNAPSHOT_EVERY deltas. Later, `latest` is one GET and one
+    Cost: opening reads the hint, a snapshot and fewer than SNAPSHOT_EVERY deltas. Later, `read_latest` is one GET and
+    one
         HEAD if nothing is new.
     """
 
@@ -58,67 +59,67 @@ class VersionLog:
         other._newest = self._newest
         return other
 
-    def latest(self) -> HummockVersion:
+    def read_latest(self) -> HummockVersion:
         """The newest version. Raises DamagedDocumentError, BadDeltaError."""
-        start = self._newest if self._newest is not None else self._snapshots.hinted()
+        start = self._newest if self._newest is not None else self._snapshots.read_hinted()
         while True:
             version = failure = None
             try:
-                version = self._after(start)
+                version = self._version_after(start)
             except DamagedError as err:  # perhaps leftovers below the end of the packs, which do not fit each other
                 failure = err
             # Look the pack up after the reads: no delta is removed before it exists.
             if not self._packs.is_packed(start.id + 1):
                 if version is None:
                     raise failure or AssertionError
-                return self._seen(version)
+                return self._remember_newest(version)
             self._due = None  # obsolete; newer snapshots follow
-            start = self._built(self._packs.end(start.id + 1) - 1)
+            start = self._rebuild_version(self._packs.find_end(start.id + 1) - 1)
 
-    def _after(self, version: HummockVersion) -> HummockVersion:
+    def _version_after(self, version: HummockVersion) -> HummockVersion:
         """The newest version after `version`, unless its next delta is packed."""
         for _ in range(SNAPSHOT_EVERY):
             if (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is None:
                 return version
-            version = self._noted(apply(version, delta))
+            version = self._remember_due(apply_delta(version, delta))
         # Far behind, because of a stale hint or a long pause: jump instead of reading all deltas in between.
-        newest_id = end_of(self._exists, version.id + 1) - 1
+        newest_id = end_of(self._has_delta, version.id + 1) - 1
         self._due = None  # obsolete; newer snapshots follow
-        version = self._snapshots.nearest(newest_id, version)
+        version = self._snapshots.read_nearest(newest_id, version)
         while (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is not None:
-            version = self._noted(apply(version, delta))
+            version = self._remember_due(apply_delta(version, delta))
         return version
 
-    def at(self, version_id: int) -> HummockVersion:
+    def read_version(self, version_id: int) -> HummockVersion:
         """The version with this id.
 
         Reads a snapshot and fewer than SNAPSHOT_EVERY deltas, more if snapshots are lost.
         """
-        if not 0 <= version_id <= (newest := self.latest().id):
+        if not 0 <= version_id <= (newest := self.read_latest().id):
             raise NoSuchVersionError(version_id, newest)
         if self._newest is not None and self._newest.id == version_id:
             return self._newest
-        return self._built(version_id)
+        return self._rebuild_version(version_id)
 
-    def _built(self, version_id: int) -> HummockVersion:
+    def _rebuild_version(self, version_id: int) -> HummockVersion:
         """A version, from the nearest snapshot. Requires: it exists."""
-        version = self._snapshots.nearest(version_id, self._initial())
-        for delta in self.deltas(version.id + 1, version_id):
-            version = apply(version, delta)
+        version = self._snapshots.read_nearest(version_id, self._initial())
+        for delta in self.read_deltas(version.id + 1, version_id):
+            version = apply_delta(version, delta)
         return version
 
-    def deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
+    def read_deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
         """Read deltas `first` to `last`, packed or not; see PackedLog.read. Requires: they have been seen."""
         return read_deltas(self._packs, first, last)
 
     def has_packed_epoch(self, epoch: int) -> bool:
         """Whether a packed delta has committed this epoch. Cost: see PackedLog.marked. Raises DamagedDocumentError."""
-        if (pack := self._packs.marked(epoch)) is None:
+        if (pack := self._packs.find_marked(epoch)) is None:
             return False
         changes = (decode_document(version_name(pack.first), data, VersionDelta).change for data in pack.documents)
         return any(isinstance(change, EpochCommitted) and change.epoch == epoch for change in changes)
 
-    def append(self, decide: Callable[[HummockVersion], VersionChange | None]) -> Appended:
+    def append_change(self, decide: Callable[[HummockVersion], VersionChange | None]) -> Appended:
         """Commit the change that `decide` returns for the newest version; None: nothing to do.
 
         Returns the resulting version.
@@ -127,32 +128,32 @@ class VersionLog:
         error. The change is visible to all readers on return. If this raises MustStopError, nothing is visible.
         """
         while True:
-            version = self.latest()
+            version = self.read_latest()
             if (change := decide(version)) is None:
-                settle()  # the caller reports a version of another process
+                wait_until_durable()  # the caller reports a version of another process
                 return Appended(version, mine=False)
             delta = VersionDelta(version.id + 1, str(self._writer), change)
-            after = apply(version, delta)  # rejects an invalid change before anything is written
+            after = apply_delta(version, delta)  # rejects an invalid change before anything is written
             document = encode_document(delta)
             if self._objects.put_if_absent(version_name(delta.id), document):
-                if (pack := self._packs.pack(delta.id)) is None:
-                    after = self._seen(self._noted(after))
+                if (pack := self._packs.read_pack(delta.id)) is None:
+                    after = self._remember_newest(self._remember_due(after))
                     self._write_snapshot()
                     log.debug("version %d committed: %s", after.id, type(change).__name__)
                     return Appended(after, mine=True)
                 # This process slept while the delta of this number was packed and removed. It may be ours, if the
                 # answer to an earlier attempt was lost.
                 if pack.documents[delta.id - pack.first] == document:
-                    return Appended(self.latest(), mine=True)
+                    return Appended(self.read_latest(), mine=True)
             log.info(
                 "version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__
             )
 
-    def _seen(self, version: HummockVersion) -> HummockVersion:
+    def _remember_newest(self, version: HummockVersion) -> HummockVersion:
         self._newest = version
         return version
 
-    def _noted(self, version: HummockVersion) -> HummockVersion:
+    def _remember_due(self, version: HummockVersion) -> HummockVersion:
         """Remember a version that needs a snapshot, and return it in the snapshot's form, which later versions share.
 
         If this process is killed, the next committer writes it.
@@ -161,7 +162,7 @@ class VersionLog:
             version = self._due = laid_out(version)
         return version
 
-    def _exists(self, delta_id: int) -> bool:
+    def _has_delta(self, delta_id: int) -> bool:
         try:
             self._objects.head(version_name(delta_id))
         except ObjectNotFoundError:
@@ -176,7 +177,7 @@ class VersionLog:
         if self._due is None:
             return
         try:
-            self._snapshots.write(self._due)
+            self._snapshots.write_snapshot(self._due)
         except RetryableError:
             return  # still due: the next commit retries
         except DamagedError as err:  # of a page, and of the log below it

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import msgspec
 
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.errors import TussockError
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.progress import Progress
@@ -40,7 +40,7 @@ class HowFar:
 
 
 @contextmanager
-def followed(
+def follow_progress(
     objects: ObjectStore, kind: str, what: str, far: HowFar, progress: Progress, every_s: float | None = None
 ) -> Iterator[None]:
     """Report the block's progress every `every_s` seconds (None: EVERY_S).
@@ -55,7 +55,7 @@ def followed(
     """
     ended, said, began = Event(), Event(), time.time()
 
-    def follow() -> None:
+    def report_until_done() -> None:
         while not ended.wait(EVERY_S if every_s is None else every_s):
             if (found := far.ask()) is None:
                 continue
@@ -67,7 +67,7 @@ def followed(
                     f"{_PREFIX}{kind}.json", msgspec.json.encode(Work(what, int(began * 1000), int(now * 1000), *found))
                 )
 
-    follower = Thread(target=follow, name=f"tussock-{kind}-follower", daemon=True)
+    follower = Thread(target=report_until_done, name=f"tussock-{kind}-follower", daemon=True)
     follower.start()
     try:
         yield
@@ -84,5 +84,5 @@ def work_under_way(objects: ObjectStore, now_ms: int, within_s: float = 6 * EVER
     found = []
     for listed in objects.list(_PREFIX):
         with suppress(TussockError, msgspec.DecodeError):  # It may have ended since the listing.
-            found.append(decoded(objects.get(listed.name), Work))
+            found.append(decode_json(objects.get(listed.name), Work))
     return tuple(work for work in found if now_ms - work.at <= within_s * 1000)

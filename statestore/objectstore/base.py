@@ -23,12 +23,12 @@ class ObjectInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
     modified_ms: int = 0  # Unix ms of the last write, by the server's clock; 0: unknown. Not compared
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectInfo) and self._compared() == other._compared()
+        return isinstance(other, ObjectInfo) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._compared())
+        return hash(self._identity())
 
-    def _compared(self) -> tuple[str, int, str]:
+    def _identity(self) -> tuple[str, int, str]:
         return self.name, self.size, self.etag
 
 

@@ -73,27 +73,27 @@ class LocalObjectStore:
         return self._root
 
     def get(self, name: str) -> bytes:
-        path = self._path(name)
-        self.requests.got()
-        with self._translated("get", name):
+        path = self._path_of(name)
+        self.requests.count_gets()
+        with self._translate_errors("get", name):
             data = path.read_bytes()
-        self.requests.got(len(data), requests=0)
+        self.requests.count_gets(len(data), requests=0)
         self._note_seen(name)
         return data
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        path = self._path(name)
+        path = self._path_of(name)
         found = [b""] * len(ranges)
-        with self._translated("get_ranges", name), path.open("rb", buffering=0) as file:
+        with self._translate_errors("get_ranges", name), path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             reads = plan_reads(ranges)
             if len(reads) > 1:  # lets the disk work on all reads at once, without one thread each
                 for read in reads:
-                    os.posix_fadvise(file.fileno(), _start(read, size), read.length, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(file.fileno(), _start_offset(read, size), read.length, os.POSIX_FADV_WILLNEED)
             count = nbytes = 0
             try:
                 for read in reads:
-                    data = _pread(file.fileno(), read.length, _start(read, size))
+                    data = _pread(file.fileno(), read.length, _start_offset(read, size))
                     count, nbytes = count + 1, nbytes + len(data)
                     for i in read.parts:
                         offset, length = ranges[i]
@@ -101,47 +101,50 @@ class LocalObjectStore:
                         if len(found[i]) < length:
                             raise ShortReadError(self.uri, name, offset, length, len(found[i]))
             finally:
-                self.requests.got(nbytes, count)  # once, since a read may have a thousand ranges
+                self.requests.count_gets(nbytes, count)  # once, since a read may have a thousand ranges
         return found
 
     def head(self, name: str) -> ObjectInfo:
-        path = self._path(name)
-        self.requests.got()
-        with self._translated("head", name):
+        path = self._path_of(name)
+        self.requests.count_gets()
+        with self._translate_errors("head", name):
             stat = path.stat()
             if not path.is_file():
                 raise ObjectNotFoundError(self.uri, name)
             self._note_seen(name)
-            return _info(name, stat)
+            return _info_of_stat(name, stat)
 
     def put(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        self.requests.put(len(data))
-        with self._translated("put", name, len(data)), self._temporary(data, path.parent) as temporary:
+        path = self._path_of(name)
+        self.requests.count_put(len(data))
+        with self._translate_errors("put", name, len(data)), self._write_temporary(data, path.parent) as temporary:
             temporary.replace(path)
             self._note_own(name)
             sync_soon(path.parent)
 
     def put_file(self, name: str, file: Path) -> None:
         """Write an object from a file, atomically and durably. Streams the bytes, so memory use is constant."""
-        path = self._path(name)
-        self.requests.put(file.stat().st_size)
-        with self._translated("put_file", name, file.stat().st_size), self._temporary(file, path.parent) as temporary:
+        path = self._path_of(name)
+        self.requests.count_put(file.stat().st_size)
+        with (
+            self._translate_errors("put_file", name, file.stat().st_size),
+            self._write_temporary(file, path.parent) as temporary,
+        ):
             temporary.replace(path)
             self._note_own(name)
             sync_soon(path.parent)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._path(name)
-        self.requests.put(len(data))
-        with self._translated("put_if_absent", name, len(data)):
+        path = self._path_of(name)
+        self.requests.count_put(len(data))
+        with self._translate_errors("put_if_absent", name, len(data)):
             try:
-                with self._temporary(data, path.parent) as temporary:
+                with self._write_temporary(data, path.parent) as temporary:
                     path.hardlink_to(temporary)
             except FileExistsError:
                 # The object is ours if an earlier call wrote it and was killed before it returned.
                 found = path.read_bytes() if path.is_file() else b""
-                self.requests.got(len(found))
+                self.requests.count_gets(len(found))
                 won = found == data
             except OSError as err:
                 if err.errno in _NO_LINKS and self._root.is_dir() and os.access(self._root, os.W_OK):
@@ -161,22 +164,22 @@ class LocalObjectStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
         if folder:
-            self._path(folder)
-        self.requests.listed()
+            self._path_of(folder)
+        self.requests.count_listing()
         count = 0
-        with self._translated("list", prefix):
-            for found in self._walk(folder + "/" if folder else "", prefix, start_after):
+        with self._translate_errors("list", prefix):
+            for found in self._walk_objects(folder + "/" if folder else "", prefix, start_after):
                 for _ in range(count // NAMES_A_REQUEST, (count := count + len(found)) // NAMES_A_REQUEST):
-                    self.requests.listed()
+                    self.requests.count_listing()
                 yield from found
 
     def delete(self, names: Iterable[str]) -> None:
         for count, name in enumerate(names):
             if count % NAMES_A_REQUEST == 0:
-                self.requests.deleted()
-            path = self._path(name)
+                self.requests.count_delete()
+            path = self._path_of(name)
             try:
-                with self._translated("delete", name):
+                with self._translate_errors("delete", name):
                     path.unlink()
             except ObjectNotFoundError:
                 continue
@@ -188,18 +191,18 @@ class LocalObjectStore:
             # OSError: the file is gone or in use, or its file system has no locks.
             with suppress(OSError), path.open("rb", buffering=0) as file:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                swept.append(_info(f"{_TEMPORARY}/{path.name}", path.stat()))
+                swept.append(_info_of_stat(f"{_TEMPORARY}/{path.name}", path.stat()))
                 if not dry_run:
                     path.unlink()
         return tuple(swept)
 
-    def _path(self, name: str) -> Path:
+    def _path_of(self, name: str) -> Path:
         if checked_name(name).partition("/")[0] == _TEMPORARY:
             raise BadObjectNameError(name, f"the local store reserves the folder {_TEMPORARY}")
         return self._root / name
 
     @contextmanager
-    def _temporary(self, data: bytes | Path, target: Path) -> Iterator[Path]:
+    def _write_temporary(self, data: bytes | Path, target: Path) -> Iterator[Path]:
         """A file with the bytes of `data`, or of the file `data`. Deleted on exit unless it was renamed.
 
         On entry the file is synced, the folder `target` exists, and all earlier writes of this thread are durable.
@@ -215,7 +218,7 @@ class LocalObjectStore:
                     with data.open("rb", buffering=0) as content:
                         shutil.copyfileobj(content, file, _COPIED_BYTES)
                 else:
-                    _write(file, data)
+                    _write_all(file, data)
                 sync_together(file.fileno(), [made.parent for made in pending])
                 self._remember_durable(pending)
                 yield path  # The open file holds the lock.
@@ -256,14 +259,14 @@ class LocalObjectStore:
     def _note_seen(self, name: str) -> None:
         """Note an object that was read; see syncs.py."""
         if name not in self._own:
-            note_seen(self._path(name).parent)
+            note_seen(self._path_of(name).parent)
 
     def _remember_durable(self, folders: _Folders) -> None:
         if len(self._durable) > _MOST_DURABLE:
             self._durable.clear()
         self._durable.update(folders)
 
-    def _walk(
+    def _walk_objects(
         self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()
     ) -> Iterator[_Objects]:
         """Objects below `folder` ("" or ending in `/`), in name order. Folders sort by their name with a final `/`.
@@ -301,10 +304,10 @@ class LocalObjectStore:
                         if own in around:
                             continue
                         around |= {own}
-                    yield from self._walk(name, prefix, start_after, around)
+                    yield from self._walk_objects(name, prefix, start_after, around)
             elif name.startswith(prefix) and name > start_after:
                 try:
-                    files.append(_info(name, entry.stat()))
+                    files.append(_info_of_stat(name, entry.stat()))
                 except FileNotFoundError:  # deleted after the folder was read
                     continue
                 except OSError as err:
@@ -319,7 +322,7 @@ class LocalObjectStore:
         return frozenset(_id_of(p) for p in (path, *path.parents))
 
     @contextmanager
-    def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
+    def _translate_errors(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
         """Translate errors of the operating system into the errors of base.py."""
         try:
             yield
@@ -364,12 +367,12 @@ def _id_of(path: Path) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def _info(name: str, stat: os.stat_result) -> ObjectInfo:
+def _info_of_stat(name: str, stat: os.stat_result) -> ObjectInfo:
     size, modified = stat.st_size, stat.st_mtime_ns
     return ObjectInfo(name, size, f"{size}-{modified}-{stat.st_ctime_ns}", modified // 1_000_000)
 
 
-def _write(file: io.FileIO, data: bytes) -> None:
+def _write_all(file: io.FileIO, data: bytes) -> None:
     """Write all of `data`. A single call may write less, and at most 2 GB."""
     written = 0
     while written < len(data):
@@ -384,5 +387,5 @@ def _pread(file: int, length: int, offset: int) -> bytes:
     return data + _pread(file, length - len(data), offset + len(data))
 
 
-def _start(read: Read, size: int) -> int:
+def _start_offset(read: Read, size: int) -> int:
     return read.offset if read.offset >= 0 else max(0, size + read.offset)

@@ -29,13 +29,13 @@ class Requests(msgspec.Struct, frozen=True):
     bytes_out: int = 0  # written
 
     def __add__(self, other: "Requests") -> "Requests":
-        return Requests(*(mine + theirs for mine, theirs in zip(_counts(self), _counts(other), strict=True)))
+        return Requests(*(mine + theirs for mine, theirs in zip(_counts_of(self), _counts_of(other), strict=True)))
 
     def __sub__(self, other: "Requests") -> "Requests":
-        return Requests(*(mine - theirs for mine, theirs in zip(_counts(self), _counts(other), strict=True)))
+        return Requests(*(mine - theirs for mine, theirs in zip(_counts_of(self), _counts_of(other), strict=True)))
 
 
-def _counts(requests: Requests) -> tuple[int, ...]:
+def _counts_of(requests: Requests) -> tuple[int, ...]:
     return msgspec.structs.astuple(requests)
 
 
@@ -46,28 +46,28 @@ class RequestCounter:
         self._lock = new_lock()
         self._requests = Requests()
 
-    def got(self, nbytes: int = 0, requests: int = 1) -> None:
+    def count_gets(self, nbytes: int = 0, requests: int = 1) -> None:
         """Count GETs that returned `nbytes` in total, or HEADs."""
-        self._add(Requests(get=requests, bytes_in=nbytes))
+        self._add_requests(Requests(get=requests, bytes_in=nbytes))
 
-    def put(self, nbytes: int) -> None:
+    def count_put(self, nbytes: int) -> None:
         """Count a PUT or COPY of `nbytes`."""
-        self._add(Requests(put=1, bytes_out=nbytes))
+        self._add_requests(Requests(put=1, bytes_out=nbytes))
 
-    def listed(self) -> None:
+    def count_listing(self) -> None:
         """Count a page of a listing."""
-        self._add(Requests(list=1))
+        self._add_requests(Requests(list=1))
 
-    def deleted(self) -> None:
+    def count_delete(self) -> None:
         """Count a DELETE of up to NAMES_A_REQUEST objects."""
-        self._add(Requests(delete=1))
+        self._add_requests(Requests(delete=1))
 
     def so_far(self) -> Requests:
         """All requests since the store was opened."""
         with self._lock:
             return self._requests
 
-    def _add(self, requests: Requests) -> None:
+    def _add_requests(self, requests: Requests) -> None:
         with self._lock:
             self._requests += requests
 

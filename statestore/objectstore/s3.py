@@ -141,18 +141,18 @@ class S3ObjectStore:
         return self._address
 
     def get(self, name: str) -> bytes:
-        key = self._key(name)
-        with self._translated("get", name):
-            return self._fetch(key)[1]
+        key = self._full_key(name)
+        with self._translate_errors("get", name):
+            return self._fetch_object(key)[1]
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        key = self._key(name)
+        key = self._full_key(name)
         reads = plan_reads(ranges)
-        with self._translated("get_ranges", name):
+        with self._translate_errors("get_ranges", name):
             if len(reads) > 1:
-                bodies = list(_fetching().map(lambda read: self._read(key, read), reads))
+                bodies = list(_fetch_threads().map(lambda read: self._read_range(key, read), reads))
             else:
-                bodies = [self._read(key, read) for read in reads]
+                bodies = [self._read_range(key, read) for read in reads]
         found = [b""] * len(ranges)
         for read, data in zip(reads, bodies, strict=True):
             for i in read.parts:
@@ -163,33 +163,33 @@ class S3ObjectStore:
         return found
 
     def head(self, name: str) -> ObjectInfo:
-        key = self._key(name)
-        with self._translated("head", name):
-            self.requests.got()
+        key = self._full_key(name)
+        with self._translate_errors("head", name):
+            self.requests.count_gets()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            return self._info(name, answer, answer.get("ContentLength"), _date_of(answer))
+            return self._object_info(name, answer, answer.get("ContentLength"), _date_of(answer))
 
     def put(self, name: str, data: bytes) -> None:
-        key = self._key(name)
-        with self._translated("put", name, len(data)):
-            self.requests.put(len(data))
+        key = self._full_key(name)
+        with self._translate_errors("put", name, len(data)):
+            self.requests.count_put(len(data))
             self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data)
 
     def put_file(self, name: str, file: Path) -> None:
         """Upload a file, in parts if it is large. The object appears complete or not at all."""
-        key = self._key(name)
-        with self._translated("put_file", name, size := file.stat().st_size), file.open("rb") as content:
-            self.requests.put(size)
+        key = self._full_key(name)
+        with self._translate_errors("put_file", name, size := file.stat().st_size), file.open("rb") as content:
+            self.requests.count_put(size)
             self._client.upload_fileobj(content, self._address.bucket, key)
 
     def version_of(self, name: str) -> tuple[ObjectInfo, str]:
         """Return size, ETag and version id; the id is empty in an unversioned bucket. Raises ObjectNotFoundError."""
-        key = self._key(name)
-        with self._translated("head", name):
-            self.requests.got()
+        key = self._full_key(name)
+        with self._translate_errors("head", name):
+            self.requests.count_gets()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
             version = answer.get("VersionId", "null")
-            info = self._info(name, answer, answer.get("ContentLength"), _date_of(answer))
+            info = self._object_info(name, answer, answer.get("ContentLength"), _date_of(answer))
             return info, "" if version == "null" else version
 
     def is_beside(self, other: "S3ObjectStore") -> bool:
@@ -203,15 +203,15 @@ class S3ObjectStore:
         Copies `version` if given; otherwise the source must still have `etag`. Raises ObjectNotFoundError if the source
         is deleted or its ETag differs.
         """
-        there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._key(of)}
+        there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._full_key(of)}
         if version:
             there["VersionId"] = version
         # The server does not have the ETag of a digest. The caller compares the object with it afterwards.
         condition = {} if version or etag.startswith(DIGEST) else {"CopySourceIfMatch": f'"{etag}"'}
-        key = self._key(name)
-        with source._translated("copy", of):
-            self.requests.got()  # boto3 requests the size first.
-            self.requests.put(0)  # No bytes pass through this process.
+        key = self._full_key(name)
+        with source._translate_errors("copy", of):
+            self.requests.count_gets()  # boto3 requests the size first.
+            self.requests.count_put(0)  # No bytes pass through this process.
             try:
                 self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
             except KeyError:  # boto3 needs the size, which the server omits; one request copies up to 5 GB without it
@@ -225,17 +225,17 @@ class S3ObjectStore:
             self._client.copy_object(CopySource=there, Bucket=bucket, Key=key, CopySourceIfMatch=etag)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        key = self._key(name)
-        with self._translated("put_if_absent", name, len(data)):
+        key = self._full_key(name)
+        with self._translate_errors("put_if_absent", name, len(data)):
             for attempt in range(ATTEMPTS):
-                self.requests.put(len(data))
+                self.requests.count_put(len(data))
                 try:
                     self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data, IfNoneMatch="*")
                     return True
                 except (ClientError, BotoCoreError) as err:
                     if _is_refused(err) or (attempt == ATTEMPTS - 1 and not _is_settled_by_reading(err)):
                         raise
-                    if (won := self._holds(key, data)) is not None:
+                    if (won := self._object_equals(key, data)) is not None:
                         return won
                     # No object: the PUT had no effect, or a competitor's PUT is in progress (409). The retry has the
                     # same bytes and condition, so it is harmless even if the lost request arrives later.
@@ -254,25 +254,25 @@ class S3ObjectStore:
         folder = prefix.rpartition("/")[0]
         if folder:
             checked_name(folder)
-        with self._translated("list", prefix):
+        with self._translate_errors("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._address.bucket,
                 Prefix=self._prefix + prefix,
                 StartAfter=self._prefix + start_after if start_after else "",
             )
             for page in pages:
-                self.requests.listed()
+                self.requests.count_listing()
                 for found in page.get("Contents", ()):
                     name = found["Key"][len(self._prefix) :]
                     if not name.endswith("/"):
                         with suppress(ObjectNotFoundError):  # deleted since the answer
-                            yield self._info(name, found, found.get("Size"), _date_of(page))
+                            yield self._object_info(name, found, found.get("Size"), _date_of(page))
 
     def delete(self, names: Iterable[str]) -> None:
-        keys = (self._key(name) for name in names)
+        keys = (self._full_key(name) for name in names)
         while batch := list(islice(keys, NAMES_A_REQUEST)):
-            with self._translated("delete", batch[0]):
-                self.requests.deleted()
+            with self._translate_errors("delete", batch[0]):
+                self.requests.count_delete()
                 answer = self._client.delete_objects(
                     Bucket=self._address.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
                 )
@@ -284,7 +284,7 @@ class S3ObjectStore:
                     self.uri, operation, code
                 )
 
-    def _info(self, name: str, answer: Mapping[str, Any], size: int | None, date: datetime | None) -> ObjectInfo:
+    def _object_info(self, name: str, answer: Mapping[str, Any], size: int | None, date: datetime | None) -> ObjectInfo:
         """Return what an answer says about an object, completed by a read if it does not pin the bytes.
 
         Some servers omit the ETag, for example of files that other programs write into the folder of a gateway, or send
@@ -300,18 +300,18 @@ class S3ObjectStore:
         etag, modified = answer.get("ETag", "").strip('"'), answer.get("LastModified")
         modified_ms = 0 if modified is None else _unix_ms(modified)
         if size is None or not etag or etag.startswith("W/"):
-            key = self._key(name)
-            with self._translated("get", name):
+            key = self._full_key(name)
+            with self._translate_errors("get", name):
                 if modified is None or date is None or date - modified < _SETTLED:
-                    size, etag = self.digest(key)
+                    size, etag = self.digest_object(key)
                 else:
                     size, etag = _settled_digest_of(self._address, key, size, modified_ms // 1000)
         return ObjectInfo(name, size, etag, modified_ms)
 
-    def digest(self, key: str) -> tuple[int, str]:
+    def digest_object(self, key: str) -> tuple[int, str]:
         """Return the size of an object, and a digest of its bytes in place of an ETag."""
         for attempt in range(ATTEMPTS):
-            self.requests.got()
+            self.requests.count_gets()
             digest, size = xxh3_128(), 0
             try:
                 for block in self._client.get_object(Bucket=self._address.bucket, Key=key)["Body"].iter_chunks(_BLOCK):
@@ -322,7 +322,7 @@ class S3ObjectStore:
                     raise
                 log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
             else:
-                self.requests.got(size, requests=0)
+                self.requests.count_gets(size, requests=0)
                 return size, f"{DIGEST}{digest.hexdigest()}"
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -330,16 +330,16 @@ class S3ObjectStore:
     def _client(self) -> "S3Client":
         return _client_of(self._address.endpoint, self._address.region, self._address.path_style)
 
-    def _key(self, name: str) -> str:
+    def _full_key(self, name: str) -> str:
         return self._prefix + checked_name(name)
 
-    def _read(self, key: str, read: Read) -> bytes:
+    def _read_range(self, key: str, read: Read) -> bytes:
         """The bytes of one range request: fewer than requested, or none, if the object ends early."""
         header = f"bytes={read.offset}-{read.offset + read.length - 1}" if read.offset >= 0 else f"bytes={read.offset}"
         try:
-            status, data = self._fetch(key, header)
+            status, data = self._fetch_object(key, header)
         except ClientError as err:
-            if _code(err) in ("InvalidRange", "416"):
+            if _error_code(err) in ("InvalidRange", "416"):
                 return b""
             raise
         if status == 206:
@@ -347,17 +347,17 @@ class S3ObjectStore:
         # A server without range support returned the whole object.
         return data[read.offset :] if read.offset < 0 else data[read.offset : read.offset + read.length]
 
-    def _fetch(self, key: str, byte_range: str = "") -> tuple[int, bytes]:
+    def _fetch_object(self, key: str, byte_range: str = "") -> tuple[int, bytes]:
         """Status and body of a GET. botocore retries failures before the body; this loop retries broken bodies."""
         for attempt in range(ATTEMPTS):
-            self.requests.got()
+            self.requests.count_gets()
             if byte_range:
                 answer = self._client.get_object(Bucket=self._address.bucket, Key=key, Range=byte_range)
             else:
                 answer = self._client.get_object(Bucket=self._address.bucket, Key=key)
             try:
                 data = answer["Body"].read()
-                self.requests.got(len(data), requests=0)
+                self.requests.count_gets(len(data), requests=0)
                 return answer["ResponseMetadata"]["HTTPStatusCode"], data
             except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
                 if attempt == ATTEMPTS - 1:
@@ -365,17 +365,17 @@ class S3ObjectStore:
                 log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _holds(self, key: str, data: bytes) -> bool | None:
+    def _object_equals(self, key: str, data: bytes) -> bool | None:
         """Whether the object equals `data`; None if it does not exist."""
         try:
-            return self._fetch(key)[1] == data
+            return self._fetch_object(key)[1] == data
         except ClientError as err:
-            if _code(err) in _ABSENT_CODES:
+            if _error_code(err) in _ABSENT_CODES:
                 return None
             raise
 
     @contextmanager
-    def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
+    def _translate_errors(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
         """Translate errors of boto3 into the errors of base.py.
 
         Messages contain error codes only, because a server's text may repeat request headers.
@@ -398,16 +398,16 @@ class S3ObjectStore:
     def _code_of_get(self, name: str) -> str:
         """The code of a GET of one byte after a HEAD failed; empty if the GET succeeds or fails otherwise."""
         try:
-            answer = self._client.get_object(Bucket=self._address.bucket, Key=self._key(name), Range="bytes=0-0")
+            answer = self._client.get_object(Bucket=self._address.bucket, Key=self._full_key(name), Range="bytes=0-0")
             answer["Body"].close()  # a server without range support would send the whole object
         except ClientError as err:
-            return _code(err)
+            return _error_code(err)
         except BotoCoreError:
             return ""
         return ""
 
     def _error_of(self, err: ClientError, operation: str, name: str, size: int) -> Exception:
-        code, what = _code(err), f"{operation} {name!r}"
+        code, what = _error_code(err), f"{operation} {name!r}"
         if code in _BARE_CODES:
             code = self._code_of_get(name) or code
         absent = (*_ABSENT_CODES, *_OTHER_NOW_CODES) if operation == "copy" else _ABSENT_CODES
@@ -433,7 +433,7 @@ class S3ObjectStore:
 
 
 @cache
-def _fetching() -> ThreadPoolExecutor:
+def _fetch_threads() -> ThreadPoolExecutor:
     """The threads that fetch ranges, shared by all stores of this process."""
     return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
 
@@ -463,15 +463,15 @@ def _client_of(endpoint: str | None, region: str | None, path_style: bool) -> "S
 
 _client_lock = new_lock()
 # A forked child must not use its parent's connections, and lacks its threads.
-renew_in_child(_fetching.cache_clear)
+renew_in_child(_fetch_threads.cache_clear)
 renew_in_child(_client_of.cache_clear)
 
 
 @lru_cache(maxsize=4096)
 def _settled_digest_of(address: S3Address, key: str, size: int | None, modified_s: int) -> tuple[int, str]:
-    """Cache `digest` per process. Size and time are only part of the key."""
+    """Cache `digest_object` per process. Size and time are only part of the key."""
     del size, modified_s
-    return S3ObjectStore(address).digest(key)
+    return S3ObjectStore(address).digest_object(key)
 
 
 def _date_of(answer: Mapping[str, Any]) -> datetime | None:
@@ -487,7 +487,7 @@ def _unix_ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _code(err: ClientError) -> str:
+def _error_code(err: ClientError) -> str:
     return str(err.response["Error"].get("Code") or err.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
@@ -502,7 +502,7 @@ def _reason_of(err: BotoCoreError) -> str:
 
 def _is_settled_by_reading(err: Exception) -> bool:
     """Whether the answer reports another object at this name (412), or a concurrent write (409)."""
-    return isinstance(err, ClientError) and _code(err) in (
+    return isinstance(err, ClientError) and _error_code(err) in (
         "PreconditionFailed",
         "412",
         "ConditionalRequestConflict",
@@ -516,7 +516,7 @@ def _is_refused(err: Exception) -> bool:
         return True
     if not isinstance(err, ClientError) or _is_settled_by_reading(err):
         return False
-    return 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500 and _code(err) not in (
+    return 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500 and _error_code(err) not in (
         "RequestTimeout",
         "SlowDown",
         "429",

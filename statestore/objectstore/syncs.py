@@ -10,7 +10,7 @@ visible that could survive an earlier one, and all are durable when the block en
 
 An object that another process made visible may be lost with its host's power, if that process was killed before it
 synced the folder. So a thread also syncs the folders of the objects that it has read, before its next write is visible
-and before `settle` returns.
+and before `wait_until_durable` returns.
 """
 
 import os
@@ -82,14 +82,14 @@ def synced_in_order() -> Iterator[None]:
     _of_thread.pending = []
     try:
         yield
-        settle()
+        wait_until_durable()
     finally:
         pending, _of_thread.pending = _of_thread.pending, None
         for sync in pending:  # after an error, which the caller should see
             sync.join()
 
 
-def settle() -> None:
+def wait_until_durable() -> None:
     """Wait until all objects that this thread has written or read are durable.
 
     Call it in a block of `synced_in_order` before another thread continues, and before a success is reported because of

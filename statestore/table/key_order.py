@@ -38,7 +38,7 @@ class KeyBounds:
     end: bytes | None = None  # exclusive; None: unbounded
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no key can be in the range."""
         return self.end is not None and self.first >= self.end
 
@@ -69,25 +69,25 @@ def key_bounds(
 
     Raises: UnsupportedTypeError.
     """
-    prefix = _tail(layout, fixed)
+    prefix = _encode_tail(layout, fixed)
     if not (known or low or high):
         return KeyBounds(prefix, successor(prefix) if prefix else None)
     begin, end = (high, low) if layout.schema.key[len(fixed)].descending else (low, high)
     first, last = prefix + _VALUES, prefix + _AFTER_VALUES
     if begin is not None:
-        first = _beside(_tail(layout, [*fixed, begin.value]), after=not begin.inclusive)
+        first = _bound_beside(_encode_tail(layout, [*fixed, begin.value]), after=not begin.inclusive)
     if end is not None:
-        last = _beside(_tail(layout, [*fixed, end.value]), after=end.inclusive)
+        last = _bound_beside(_encode_tail(layout, [*fixed, end.value]), after=end.inclusive)
     return KeyBounds(first, last)
 
 
-def _tail(layout: TableLayout, values: Sequence[pa.Array]) -> bytes:
+def _encode_tail(layout: TableLayout, values: Sequence[pa.Array]) -> bytes:
     encoded = encode_prefixes(0, np.zeros(1, np.uint16), values, layout.schema.key)
     found: bytes = encoded[0].as_py()[HEADER_BYTES:]
     return found
 
 
-def _beside(tail: bytes, *, after: bool) -> bytes:
+def _bound_beside(tail: bytes, *, after: bool) -> bytes:
     """The smallest key that starts with `tail`, or the smallest one after all of these."""
     following = successor(tail) if after else tail
     assert following is not None, "the encoding of a column starts with a small byte"
@@ -101,18 +101,18 @@ Read = Callable[[pa.BinaryArray, pa.BinaryArray, int], tuple[pa.Int64Array, pa.B
 def rows_in_order(
     layout: TableLayout, vnodes: Iterable[int], read: Read, bounds: KeyBounds, limit: int | None, reverse: bool
 ) -> Iterator[pa.Table]:
-    """Merge the rows that `read` finds in some vnodes; see StorageTable.scan_in_order.
+    """Merge the rows that `record_read` finds in some vnodes; see StorageTable.scan_in_order.
 
-    If `reverse`, `read` must also return the rows of a pair in reverse order.
+    If `reverse`, `record_read` must also return the rows of a pair in reverse order.
     """
-    if bounds.empty or limit == 0:
+    if bounds.is_empty or limit == 0:
         return
     merge = _Merge(_Runs(layout, vnodes, bounds, reverse), reverse)
     left = limit
-    while (asked := merge.asked(left)) is not None:
+    while (asked := merge.next_request(left)) is not None:
         runs, count = asked
-        merge.add(runs, count, *read(*merge.runs.ranges(runs), count))
-        if (rows := merge.complete()) is None:
+        merge.add_rows(runs, count, *read(*merge.runs.remaining_ranges(runs), count))
+        if (rows := merge.take_complete()) is None:
             continue
         if left is not None:
             rows = rows.slice(0, left)
@@ -134,22 +134,22 @@ class _Runs:
         self.reached = [b""] * len(ranges)  # the tail of the last row read
         self._reverse = reverse
 
-    def ranges(self, runs: Positions) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    def remaining_ranges(self, runs: Positions) -> tuple[pa.BinaryArray, pa.BinaryArray]:
         """The key ranges that remain to be read in some runs."""
         firsts, ends = (
             pa.array([keys[run] for run in runs.tolist()], pa.binary()) for keys in (self.firsts, self.ends)
         )
         return firsts, ends
 
-    def read(self, run: int, key: bytes) -> None:
+    def record_read(self, run: int, key: bytes) -> None:
         """Record the last row read from a run."""
         self.reached[run] = key[HEADER_BYTES:]
         if self._reverse:
             self.ends[run] = key
         else:
-            self.firsts[run] = _beside(key, after=True)  # correct because no key is a prefix of another
+            self.firsts[run] = _bound_beside(key, after=True)  # correct because no key is a prefix of another
 
-    def horizon(self) -> bytes | None:
+    def find_horizon(self) -> bytes | None:
         """The tail up to which all rows have been read; None: to the end."""
         reached = [self.reached[run] for run in np.flatnonzero(self.open).tolist()]
         if not reached:
@@ -178,7 +178,7 @@ class _Merge:
         self._waiting = np.zeros(len(runs.open), np.int64)  # number of waiting rows by run
         self._segments: list[_Segment] = []
 
-    def asked(self, left: int | None) -> tuple[Positions, int] | None:
+    def next_request(self, left: int | None) -> tuple[Positions, int] | None:
         """The runs to read next, and the number of rows of each; None at the end.
 
         `left`: rows still wanted; None: all.
@@ -193,40 +193,42 @@ class _Merge:
             return wanted, min(left, max(each, -(-2 * left // len(wanted))), _BUFFERED)
         return wanted, max(each, (_BUFFERED - int(self._waiting.sum())) // len(wanted))
 
-    def add(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
+    def add_rows(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
         """Add rows read from some runs, at most `count` of each."""
         place = np.asarray(index)
         ends = np.cumsum(np.bincount(place, minlength=len(runs)))
         for run, first, end in zip(runs.tolist(), (0, *ends[:-1].tolist()), ends.tolist(), strict=True):
             self.runs.open[run] = end - first == count
             if first < end:
-                self.runs.read(run, keys[end - 1].as_py())
+                self.runs.record_read(run, keys[end - 1].as_py())
         if len(place):
             run = runs[place]
             self._waiting += np.bincount(run, minlength=len(self._waiting))
-            self._segments.append(self._sorted([_Segment(run, pc.binary_slice(keys, HEADER_BYTES, _LONGEST), rows)]))
+            self._segments.append(
+                self._merge_segments([_Segment(run, pc.binary_slice(keys, HEADER_BYTES, _LONGEST), rows)])
+            )
 
-    def complete(self) -> pa.Table | None:
+    def take_complete(self) -> pa.Table | None:
         """Return the rows that no unread row can precede, or None. The others wait."""
-        horizon = self.runs.horizon()
+        horizon = self.runs.find_horizon()
         done, left = [], []
         for segment in self._segments:
-            count = len(segment.run) if horizon is None else self._before(segment, horizon)
+            count = len(segment.run) if horizon is None else self._count_before(segment, horizon)
             done += [segment.slice(0, count)] if count else []
             left += [segment.slice(count)] if count < len(segment.run) else []
-        self._segments = left if len(left) < _SEGMENTS else [self._sorted(left)]
+        self._segments = left if len(left) < _SEGMENTS else [self._merge_segments(left)]
         if not done:
             return None
-        found = done[0] if len(done) == 1 else self._sorted(done)
+        found = done[0] if len(done) == 1 else self._merge_segments(done)
         self._waiting -= np.bincount(found.run, minlength=len(self._waiting))
         return found.rows
 
-    def _before(self, segment: _Segment, horizon: bytes) -> int:
+    def _count_before(self, segment: _Segment, horizon: bytes) -> int:
         """The number of rows of a segment up to and including a tail."""
         reached = (pc.greater_equal if self._reverse else pc.less_equal)(segment.tails, pa.scalar(horizon, pa.binary()))
         return int(pc.sum(reached).as_py() or 0)
 
-    def _sorted(self, segments: Sequence[_Segment]) -> _Segment:
+    def _merge_segments(self, segments: Sequence[_Segment]) -> _Segment:
         """Merge segments into one sorted segment."""
         tails = pa.concat_arrays([segment.tails for segment in segments])
         order: npt.NDArray[np.int64] = sort_order(tails)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, overlay
+from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, overlay_keys
 from tussock.statestore.stacked import take_rows
 from tussock.statestore.table.memory_file import MemoryFile
 
@@ -32,7 +32,7 @@ class KnownRun:
         """Bytes held."""
         return int(self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
 
-    def filter(self, kept: Mask) -> "KnownRun":
+    def filter_keys(self, kept: Mask) -> "KnownRun":
         """The run with only the keys in the mask."""
         chosen = pa.array(kept)
         rows = self.rows.filter(chosen).combine_chunks()
@@ -40,9 +40,9 @@ class KnownRun:
 
     def places_of(self, keys: pa.BinaryArray) -> "Places":
         """Find `keys` in this run. Cost: a binary search per key; cheapest if the keys ascend."""
-        return Places(keys, *self.keys.find(Probes(keys), slice(None)))
+        return Places(keys, *self.keys.find_probes(Probes(keys), slice(None)))
 
-    def under(self, newer: "KnownRun", places: "Places | None" = None) -> "KnownRun":
+    def merge_newer(self, newer: "KnownRun", places: "Places | None" = None) -> "KnownRun":
         """Merge this run with a newer one. If both have a key, the newer run wins.
 
         Args:
@@ -52,7 +52,7 @@ class KnownRun:
         """
         found = self.places_of(newer.keys.array) if places is None else places
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
-        keys, order = overlay(self.keys, newer.keys.array, found.at, found.hit)
+        keys, order = overlay_keys(self.keys, newer.keys.array, found.at, found.hit)
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
         return KnownRun(keys, live[order], take_rows(rows, order), used[order])
 

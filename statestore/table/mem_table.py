@@ -47,21 +47,21 @@ class MemRun:
         """The keys, prepared for searching."""
         return SortedKeys(self.keys)
 
-    def find(self, keys: pa.BinaryArray) -> Positions:
+    def find_keys(self, keys: pa.BinaryArray) -> Positions:
         """The position of each key here, or -1. Cost: one binary search per key; cheapest if `keys` ascend."""
         if not len(self) or not len(keys):
             return np.full(len(keys), -1, np.int64)
-        places, found = self.sorted_keys.find(Probes(keys), slice(None))
+        places, found = self.sorted_keys.find_probes(Probes(keys), slice(None))
         return np.where(found, places, -1)
 
-    def places(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
+    def positions_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
         """For each i, the positions [first, end) of the keys from `firsts[i]` up to (excluding) `ends[i]`."""
-        low = _search(self.keys, firsts)
-        return low, np.maximum(low, _search(self.keys, ends))
+        low = _search_keys(self.keys, firsts)
+        return low, np.maximum(low, _search_keys(self.keys, ends))
 
-    def between(self, first: bytes, end: bytes) -> tuple[int, int]:
+    def position_range(self, first: bytes, end: bytes) -> tuple[int, int]:
         """The positions [first, end) of the keys from `first` (inclusive) to `end` (exclusive)."""
-        low, high = _search(self.keys, pa.array([first, end], pa.binary()))
+        low, high = _search_keys(self.keys, pa.array([first, end], pa.binary()))
         return int(low), int(high)
 
 
@@ -76,13 +76,13 @@ class MemTable:
 
     def put(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
         """Insert or replace rows by key. In a batch, the last row of a key wins."""
-        self._append(keys, rows, True)
+        self._append_changes(keys, rows, True)
 
     def delete(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
         """Delete keys. `rows` are the deleted rows."""
-        self._append(keys, rows, False)
+        self._append_changes(keys, rows, False)
 
-    def write(
+    def write_touched(
         self, keys: pa.BinaryArray, puts: npt.NDArray[np.bool_], rows: pa.Table, touched: npt.NDArray[np.bool_]
     ) -> None:
         """Put or delete the touched keys. All arguments are aligned with `keys`.
@@ -90,12 +90,12 @@ class MemTable:
         Requires: `keys` are distinct and ascending.
         """
         if touched.all():
-            self._pend(MemRun(keys, puts, rows, ordered=True))
+            self._add_pending(MemRun(keys, puts, rows, ordered=True))
         else:
             chosen = pa.array(touched)
-            self._pend(MemRun(keys.filter(chosen), puts[touched], rows.filter(chosen), ordered=True))
+            self._add_pending(MemRun(keys.filter(chosen), puts[touched], rows.filter(chosen), ordered=True))
 
-    def runs(self) -> list[MemRun]:
+    def sorted_runs(self) -> list[MemRun]:
         """All changes so far as a few sorted runs, newest first.
 
         Cost: none without a write since the last call. Otherwise a sort of the new changes, and merges of runs that are
@@ -105,16 +105,16 @@ class MemTable:
             pending, self._pending = self._pending, []
             self._runs.insert(0, _last_of_each_key(pending))
             while len(self._runs) > 1 and 2 * len(self._runs[0]) >= len(self._runs[1]):
-                self._merge(2)
+                self._merge_newest(2)
         return self._runs
 
-    def settle(self) -> MemRun:
-        """All changes so far as one run. Cost: as `runs`, and a merge."""
-        if len(self.runs()) > 1:
-            self._merge(len(self._runs))
+    def merge_all(self) -> MemRun:
+        """All changes so far as one run. Cost: as `sorted_runs`, and a merge."""
+        if len(self.sorted_runs()) > 1:
+            self._merge_newest(len(self._runs))
         return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, no_rows(self._rows))
 
-    def _merge(self, count: int) -> None:
+    def _merge_newest(self, count: int) -> None:
         """Merge the newest `count` runs into one."""
         newest_last = self._runs[:count][::-1]
         del self._runs[:count]
@@ -122,13 +122,13 @@ class MemTable:
 
     def take_all(self) -> MemRun:
         """Return all changes, sorted, and empty the MemTable."""
-        taken, self._runs = self.settle(), []
+        taken, self._runs = self.merge_all(), []
         return taken
 
-    def _append(self, keys: pa.BinaryArray, rows: pa.Table, put: bool) -> None:
-        self._pend(MemRun(keys, np.full(len(keys), put), rows))
+    def _append_changes(self, keys: pa.BinaryArray, rows: pa.Table, put: bool) -> None:
+        self._add_pending(MemRun(keys, np.full(len(keys), put), rows))
 
-    def _pend(self, run: MemRun) -> None:
+    def _add_pending(self, run: MemRun) -> None:
         if len(run):
             self._pending.append(run)
 
@@ -166,5 +166,5 @@ def strictly_ascending(keys: pa.BinaryArray) -> bool:
     return bool(above_previous(keys).all())
 
 
-def _search(keys: pa.BinaryArray, needles: pa.BinaryArray) -> Positions:
+def _search_keys(keys: pa.BinaryArray, needles: pa.BinaryArray) -> Positions:
     return np.asarray(pc.search_sorted(keys, needles)).astype(np.int64)

@@ -20,7 +20,7 @@ class MemoryFile:
         self._close = weakref.finalize(self, os.close, fd)
 
     @staticmethod
-    def holding(name: str, parts: Iterable[bytes | memoryview | pa.Buffer]) -> "MemoryFile":
+    def from_parts(name: str, parts: Iterable[bytes | memoryview | pa.Buffer]) -> "MemoryFile":
         """Create a file with these bytes. Raises OSError if memory is short."""
         made = MemoryFile(os.memfd_create(name, os.MFD_CLOEXEC))
         for part in parts:
@@ -34,7 +34,7 @@ class MemoryFile:
         """Open another process's file by its number. Raises OSError if it does not exist or access is denied."""
         return MemoryFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
 
-    def appended(self) -> pa.NativeFile:
+    def open_for_append(self) -> pa.NativeFile:
         """A writer that appends buffers without copying the whole file into this process. The caller closes it."""
         return pa.OSFile(f"/proc/self/fd/{self.fd}", "ab")
 
@@ -52,7 +52,7 @@ class MemoryFile:
         """Read all bytes."""
         return os.pread(self.fd, os.fstat(self.fd).st_size, 0)
 
-    def map(self) -> mmap.mmap:
+    def map_bytes(self) -> mmap.mmap:
         """Map the file for reading and writing.
 
         The bytes stay as long as the mapping, even after the file is closed.

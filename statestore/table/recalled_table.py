@@ -50,11 +50,11 @@ class _Memory:
 
 
 @cache
-def _memory() -> _Memory:
+def _process_memory() -> _Memory:
     return _Memory()
 
 
-renew_in_child(_memory.cache_clear)
+renew_in_child(_process_memory.cache_clear)
 
 
 class RecalledTable(StorageTable):
@@ -68,40 +68,40 @@ class RecalledTable(StorageTable):
 
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
         """See StorageTable."""
-        if (rows := self._recalled()) is None:
+        if (rows := self._recall_rows()) is None:
             return super().read_keys(keys, columns)
         at = pc.index_in(keys.cast(pa.binary()), rows["key"])
-        schema = self._selected(columns)
+        schema = self._selected_schema(columns)
         return Found(rows.select(schema.names).take(at).cast(schema), at.is_valid())
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """See StorageTable. One table."""
-        if (rows := self._recalled()) is None:
+        if (rows := self._recall_rows()) is None:
             yield from super().read_range(first, end, columns)
             return
         inside = pc.and_(pc.greater_equal(rows["key"], first), pc.less(rows["key"], end))
-        if (found := rows.filter(inside).select(["key", *self._selected(columns).names])).num_rows:
+        if (found := rows.filter(inside).select(["key", *self._selected_schema(columns).names])).num_rows:
             yield found
 
-    def _recalled(self) -> pa.Table | None:
+    def _recall_rows(self) -> pa.Table | None:
         """All rows; None for a large table."""
         name = (self._store.objects.uri, self.layout.schema.table_id)
-        remembered = _memory().get(name)
-        if remembered is None or (rows := self._newer(remembered)) is None:
+        remembered = _process_memory().get(name)
+        if remembered is None or (rows := self._update_remembered(remembered)) is None:
             parts, size = [], 0
             for part in super().read_range(*self.layout.range_of(0, self.layout.vnode_count)):
                 size += part.nbytes
                 if size > MOST_BYTES:
                     return None
                 parts.append(part)
-            rows = pa.concat_tables([self._empty(), *parts])
+            rows = pa.concat_tables([self._empty_rows(), *parts])
         if rows.nbytes > MOST_BYTES:
             return None
         if remembered is None or rows is not remembered.rows or self.epoch != remembered.epoch:
-            _memory().put(name, _Remembered(self.epoch, rows.combine_chunks()))
+            _process_memory().put(name, _Remembered(self.epoch, rows.combine_chunks()))
         return rows
 
-    def _newer(self, remembered: _Remembered) -> pa.Table | None:
+    def _update_remembered(self, remembered: _Remembered) -> pa.Table | None:
         """The remembered rows with what was written since; None if that is unknown.
 
         Epochs are times. So another store that was at this address before has none of this one's, except a copy of it,
@@ -109,18 +109,18 @@ class RecalledTable(StorageTable):
         """
         if remembered.epoch == self.epoch:
             return remembered.rows
-        if remembered.rows.schema != self._empty().schema or remembered.epoch not in self._store.version.epochs:
+        if remembered.rows.schema != self._empty_rows().schema or remembered.epoch not in self._store.version.epochs:
             return None  # such an epoch is below the floor, or of another store that was at this address
         written: list[pa.Array] = []
         rows: list[pa.Table] = []
         everything = self.layout.range_of(0, self.layout.vnode_count)
         since, table_id = remembered.epoch, self.layout.schema.table_id
-        for keys, put, after in self._store.entries(table_id, *everything, since, self.epoch):
+        for keys, put, after in self._store.read_entries(table_id, *everything, since, self.epoch):
             written.append(keys)
-            rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty().schema))
-        return _overlaid(remembered.rows, written, rows)
+            rows.append(after.add_column(0, "key", keys).filter(pa.array(put)).cast(self._empty_rows().schema))
+        return _overlay_rows(remembered.rows, written, rows)
 
-    def _empty(self) -> pa.Table:
+    def _empty_rows(self) -> pa.Table:
         schema = self.layout.rows
         return schema.insert(0, pa.field("key", pa.binary())).empty_table()
 
@@ -133,16 +133,16 @@ def recall_written(store: str, written: SealedBatch, since: int, epoch: int) -> 
         written: all that `epoch` has written to the table.
         since: the epoch before. Requires: both are committed.
     """
-    before, columns = _memory().get((store, written.table_id)), written.rows.remove_column(1)
+    before, columns = _process_memory().get((store, written.table_id)), written.rows.remove_column(1)
     if before is None or before.epoch != since or before.rows.schema.names != columns.schema.names:
         return
     puts = pc.equal(written.rows.column(1), PUT)
-    rows = _overlaid(before.rows, written.rows.column(0).chunks, [columns.filter(puts).cast(before.rows.schema)])
+    rows = _overlay_rows(before.rows, written.rows.column(0).chunks, [columns.filter(puts).cast(before.rows.schema)])
     if rows.nbytes <= MOST_BYTES:
-        _memory().put((store, written.table_id), _Remembered(epoch, rows.combine_chunks()))
+        _process_memory().put((store, written.table_id), _Remembered(epoch, rows.combine_chunks()))
 
 
-def _overlaid(rows: pa.Table, written: Sequence[pa.Array], new: Sequence[pa.Table]) -> pa.Table:
+def _overlay_rows(rows: pa.Table, written: Sequence[pa.Array], new: Sequence[pa.Table]) -> pa.Table:
     """`rows` without those of the `written` keys, and the `new` ones, in key order."""
     if not written:
         return rows

@@ -16,8 +16,8 @@ only the rows of its vnodes, and only if the tag is `base`. Then this process, o
 of them may have been committed. A superseded attempt has another epoch than the committed one, and the next epoch reads
 at the committed one. Publishing replaces tag and runs in one assignment; an attempt that fails earlier changes nothing.
 
-Merging and sharing runs takes a tenth of a large epoch. In `publishing()` a background thread does this work: it starts
-when the task ends and runs while the driver commits. Opening rows waits for it.
+Merging and sharing runs takes a tenth of a large epoch. In `defer_publications()` a background thread does this work:
+it starts when the task ends and runs while the driver commits. Opening rows waits for it.
 
 Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. Keys that were
 unused for the most epochs go first.
@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.hummock.ingest import vnodes_of_keys
-from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, joined, sort_order
+from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, join_keys, sort_order
 from tussock.statestore.memory import spare_memory
 from tussock.statestore.stacked import take_rows
 from tussock.statestore.table.columns import take_columns
@@ -62,7 +62,7 @@ class RowsOf:
     unit: int  # or ALL_UNITS
     columns: int = 0  # number of row columns
 
-    def among(self, vnodes: bytes) -> str:
+    def name_for_siblings(self, vnodes: bytes) -> str:
         """The name of these rows for other processes, which identify a unit by its vnodes."""
         return f"{self.store}\n{self.table_id}\n{self.columns}\n{vnodes.hex()}"
 
@@ -89,9 +89,9 @@ class _Known:
     def nbytes(self) -> int:
         return sum(run.nbytes for run in self.runs)
 
-    def merged(self) -> KnownRun:
+    def merge_runs(self) -> KnownRun:
         """Merge all runs. Keys may be dropped only afterwards; otherwise an older row would reappear."""
-        return functools.reduce(lambda newer, older: older.under(newer), self.runs)
+        return functools.reduce(lambda newer, older: older.merge_newer(newer), self.runs)
 
 
 class _TasksOfThread(threading.local):
@@ -128,7 +128,7 @@ class RowCache:
         self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
 
-    def share(self) -> None:
+    def share_runs(self) -> None:
         """Share runs with sibling processes from now on, because a unit moves between them."""
         if self._shared is None:
             self._shared = SharedRuns()
@@ -140,7 +140,7 @@ class RowCache:
             return self._bytes
 
     @contextmanager
-    def publishing(self) -> Iterator[None]:
+    def defer_publications(self) -> Iterator[None]:
         """Defer publications of a task until it has ended; they then run while the next task runs.
 
         A failed task publishes nothing.
@@ -156,25 +156,27 @@ class RowCache:
             raise
         due, tasks.due = tasks.due, None
         if due:
-            self._settle()
+            self._await_publications()
             with self._lock:
                 self._thread = self._thread or ThreadPoolExecutor(1, "publish")
             tasks.published = self._thread.submit(_run_all, due)
 
-    def publish(self, work: Callable[[], None]) -> None:
+    def run_or_defer(self, work: Callable[[], None]) -> None:
         """Run `work` now, or at the end of this thread's task."""
         if self._tasks.due is None:
             work()
         else:
             self._tasks.due.append(work)
 
-    def _settle(self) -> None:
+    def _await_publications(self) -> None:
         """Wait for the publications of this thread's previous task."""
         if (published := self._tasks.published) is not None:
             self._tasks.published = None
             published.result()
 
-    def open(self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int) -> "UnitRows":
+    def open_unit(
+        self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int
+    ) -> "UnitRows":
         """Open one attempt's view of a unit's rows.
 
         Args:
@@ -185,7 +187,7 @@ class RowCache:
         Cost: negligible, except for waiting for the publications of the previous task. If other units had only some of
             these vnodes, or more, 33 ms per million of their rows.
         """
-        self._settle()
+        self._await_publications()
         mine = np.asarray(vnodes, np.int32)
         own = mine.tobytes()
         with self._lock:
@@ -193,7 +195,7 @@ class RowCache:
             known = self._known.get(of)
             if known is not None and known.epoch == base and known.vnodes == own:
                 return UnitRows(self, of, own, epoch, known.runs)
-            siblings = () if self._shared is None else self._shared.look(of.among(own), base)
+            siblings = () if self._shared is None else self._shared.find_shared(of.name_for_siblings(own), base)
             others = [] if siblings else self._of_other_units(of, base)
         return UnitRows(self, of, own, epoch, siblings or _of_vnodes(others, mine))
 
@@ -203,13 +205,13 @@ class RowCache:
         others = (self._known.get(RowsOf(of.store, of.table_id, unit, of.columns)) for unit in units)
         return [known for known in others if known is not None and known.epoch == base]
 
-    def release(self, target: int = 0) -> None:
+    def release_memory(self, target: int = 0) -> None:
         """Evict rows until at most `target` bytes are held, least recently used first."""
         with self._lock:
             if self._bytes > target:
-                self._shrink(target)
+                self._shrink_to(target)
 
-    def keep(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
+    def keep_rows(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
         """Replace the known rows of a unit, and evict if memory is short.
 
         Requires: `runs` is not empty.
@@ -217,10 +219,10 @@ class RowCache:
         """
         with self._lock:
             before = self._known.get(of)
-            self._forget(of)
+            self._forget_rows(of)
             sign = None
             if self._shared is not None:
-                runs, sign = self._shared.show(of.among(vnodes), epoch, runs)
+                runs, sign = self._shared.share_runs(of.name_for_siblings(vnodes), epoch, runs)
             known = self._known[of] = _Known(vnodes, epoch, runs, sign)
             self._units = max(self._units, of.unit + 1)
             self._bytes += known.nbytes
@@ -228,27 +230,27 @@ class RowCache:
                 return
             bound = self.capacity if self._spare is None else min(self.capacity, self._bytes + self._spare())
             if self._bytes > bound:
-                self._shrink(int(bound * _KEPT))
+                self._shrink_to(int(bound * _KEPT))
 
-    def count(self, hits: int, misses: int) -> None:
+    def count_reads(self, hits: int, misses: int) -> None:
         """Record a read."""
         with self._lock:
             self.counts.hits += hits
             self.counts.misses += misses
 
-    def _forget(self, of: RowsOf) -> None:
+    def _forget_rows(self, of: RowsOf) -> None:
         if (known := self._known.pop(of, None)) is not None:
             self._bytes -= known.nbytes
 
-    def _shrink(self, target: int) -> None:
+    def _shrink_to(self, target: int) -> None:
         """Keep `target` bytes of the most recently used keys; for equal epochs, keys of tables published first."""
         for of, known in list(self._known.items()):
             if target <= 0 or known.epoch < self._bases.get(of.store, 0):
                 self.counts.evicted += sum(len(run) for run in known.runs)
-                self._forget(of)
+                self._forget_rows(of)
         if self._bytes <= target or not self._known:
             return
-        units = [(of, known, known.merged()) for of, known in self._known.items()]
+        units = [(of, known, known.merge_runs()) for of, known in self._known.items()]
         used = np.concatenate([run.used for _, _, run in units])
         sizes = np.repeat([run.nbytes / len(run) for _, _, run in units], [len(run) for _, _, run in units])
         last_first = np.argsort(~used, kind="stable")
@@ -260,13 +262,18 @@ class RowCache:
             own = kept[start : start + len(run)]
             start += len(run)
             if own.any():
-                smaller = self._known[of] = _Known(known.vnodes, known.epoch, (run if own.all() else run.filter(own),))
+                smaller = self._known[of] = _Known(
+                    known.vnodes, known.epoch, (run if own.all() else run.filter_keys(own),)
+                )
                 self._bytes += smaller.nbytes
 
 
 @dataclass(slots=True)
 class UnitRows:
-    """One attempt's view of a process's known rows of one table on one unit. Ends with `publish`, or is abandoned."""
+    """One attempt's view of a process's known rows of one table on one unit.
+
+    Ends with `publish_rows`, or is abandoned.
+    """
 
     cache: RowCache
     of: RowsOf
@@ -276,7 +283,7 @@ class UnitRows:
     _loaded: list[MemRun] = field(default_factory=list)  # rows read from the store
     _asked: Places | None = None  # positions of the last requested keys in the newest run; likely the next ones written
 
-    def read(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
+    def read_rows(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
         """Read rows by storage key as of the epoch before: known rows, and the others with `load`.
 
         Loaded rows are kept if `again`.
@@ -299,15 +306,15 @@ class UnitRows:
             found[there], row[there] = run.live[at], base + np.arange(len(at))
             parts.append(take_rows(run.rows, at))
             base += len(at)
-        self.cache.count(len(keys) - len(rest), len(rest))
+        self.cache.count_reads(len(keys) - len(rest), len(rest))
         if len(rest) == len(keys):
             below = load(keys)
-            self._note(keys, below, again)
+            self._note_loaded(keys, below, again)
             return below
         if len(rest):
             missed = keys.take(pa.array(rest))
             below = load(missed)
-            self._note(missed, below, again)
+            self._note_loaded(missed, below, again)
             found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
             parts.append(below.rows)
         rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
@@ -315,7 +322,7 @@ class UnitRows:
             rows = take_rows(rows, pa.array(row, mask=~found))
         return Found(rows, pa.array(found))
 
-    def publish(self, changes: MemRun) -> None:
+    def publish_rows(self, changes: MemRun) -> None:
         """Publish the rows that this attempt read, overlaid with `changes`, as known rows of its epoch.
 
         Call once, at the end.
@@ -324,49 +331,49 @@ class UnitRows:
         scanned are not kept.
         """
         if self.runs or self._loaded:
-            self.cache.publish(partial(self._publish, changes))
+            self.cache.run_or_defer(partial(self._publish_rows, changes))
 
     def publish_idle(self) -> None:
-        """`publish` for an epoch that neither read nor wrote the table: its known rows stay valid."""
+        """`publish_rows` for an epoch that neither read nor wrote the table: its known rows stay valid."""
         if self.runs:
-            self.cache.publish(partial(self.cache.keep, self.of, self.vnodes, self.epoch, self.runs))
+            self.cache.run_or_defer(partial(self.cache.keep_rows, self.of, self.vnodes, self.epoch, self.runs))
 
-    def _publish(self, changes: MemRun) -> None:
+    def _publish_rows(self, changes: MemRun) -> None:
         runs = list(self.runs)
-        for fresh in (self._read_only(changes), self._written(changes)):  # disjoint keys
+        for fresh in (self._read_only(changes), self._written_run(changes)):  # disjoint keys
             if fresh is not None:
                 runs.insert(0, fresh)
         asked = self._asked
         while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
             known = asked is not None and asked.keys is runs[0].keys.array and runs[1] is self.runs[0]
-            runs[:2] = [runs[1].under(runs[0], asked if known else None)]
-        self.cache.keep(self.of, self.vnodes, self.epoch, tuple(runs))
+            runs[:2] = [runs[1].merge_newer(runs[0], asked if known else None)]
+        self.cache.keep_rows(self.of, self.vnodes, self.epoch, tuple(runs))
 
-    def _note(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:
+    def _note_loaded(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:
         if again and len(keys):
             self._loaded.append(MemRun(keys, np.asarray(found.found), found.rows))
 
-    def _written(self, changes: MemRun) -> KnownRun | None:
-        return self._run(changes.sorted_keys, changes.puts, changes.rows) if len(changes) else None
+    def _written_run(self, changes: MemRun) -> KnownRun | None:
+        return self._make_run(changes.sorted_keys, changes.puts, changes.rows) if len(changes) else None
 
     def _read_only(self, changes: MemRun) -> KnownRun | None:
         """Rows that were read from the store and not written afterwards; each key once."""
         kept: list[MemRun] = []
         for loaded in self._loaded:
-            left = pa.array(changes.find(loaded.keys) < 0)
+            left = pa.array(changes.find_keys(loaded.keys) < 0)
             if left.true_count:
                 kept.append(MemRun(loaded.keys.filter(left), loaded.puts[np.asarray(left)], loaded.rows.filter(left)))
         if not kept:
             return None
-        keys = joined([run.keys for run in kept])
+        keys = join_keys([run.keys for run in kept])
         order = sort_order(keys)
         in_order = keys.take(pa.array(order))
         if not (first := differs_from_previous(in_order)).all():
             order, in_order = order[first], in_order.filter(pa.array(first))
         rows = take_columns([run.rows for run in kept], pa.array(order))
-        return self._run(SortedKeys(in_order), np.concatenate([run.puts for run in kept])[order], rows)
+        return self._make_run(SortedKeys(in_order), np.concatenate([run.puts for run in kept])[order], rows)
 
-    def _run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
+    def _make_run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
 
 
@@ -379,7 +386,7 @@ def _of_vnodes(known: Sequence[_Known], vnodes: npt.NDArray[np.int32]) -> tuple[
             found += one.runs
         elif wanted.any():
             masks = ((run, np.isin(vnodes_of_keys(run.keys.array), vnodes)) for run in one.runs)
-            found += (run.filter(mine) for run, mine in masks if mine.any())
+            found += (run.filter_keys(mine) for run, mine in masks if mine.any())
     return tuple(found)
 
 

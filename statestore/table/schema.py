@@ -91,7 +91,7 @@ class TableLayout:
 
     def __init__(self, schema: TableSchema, vnode_count: int) -> None:
         """Raises TableSchemaError, UnsupportedTypeError."""
-        _check(schema)
+        _check_schema(schema)
         self.schema = schema
         self.vnode_count = vnode_count
         self.rows = row_schema(schema)
@@ -103,12 +103,12 @@ class TableLayout:
 
     def keys_of_rows(self, rows: pa.Table) -> pa.BinaryArray:
         """Encode the storage keys of whole rows. Requires: `rows` is a result of `as_rows`."""
-        return self._encode([rows.column(column) for column in self.key_columns], rows.num_rows)
+        return self._encode_keys([rows.column(column) for column in self.key_columns], rows.num_rows)
 
     def keys_of(self, keys: pa.Table) -> pa.BinaryArray:
         """Encode primary keys: a table of the key's columns in key order. Raises WrongColumnsError."""
-        self._require(keys, self.keys, "keys")
-        return self._encode(keys.columns, keys.num_rows)
+        self._require_columns(keys, self.keys, "keys")
+        return self._encode_keys(keys.columns, keys.num_rows)
 
     def prefixes_of(self, prefixes: pa.Table) -> pa.BinaryArray:
         """Encode key prefixes: a table of the first k key columns, which include the distribution columns.
@@ -118,8 +118,8 @@ class TableLayout:
         """
         least = max(self._distribution, default=-1) + 1
         wanted = pa.schema([self.keys.field(i) for i in range(min(max(prefixes.num_columns, least), len(self.keys)))])
-        self._require(prefixes, wanted, "prefixes")
-        return self._encode(prefixes.columns, prefixes.num_rows)
+        self._require_columns(prefixes, wanted, "prefixes")
+        return self._encode_keys(prefixes.columns, prefixes.num_rows)
 
     def range_of(self, vnode: int, end: int) -> tuple[bytes, bytes]:
         """First (inclusive) and last (exclusive) storage key of the vnodes `vnode` to `end` - 1."""
@@ -127,18 +127,18 @@ class TableLayout:
 
     def as_rows(self, rows: pa.Table, what: str = "rows") -> pa.Table:
         """Name the columns of whole rows by the schema. Raises WrongColumnsError if their number or types differ."""
-        self._require(rows, self.rows, what)
+        self._require_columns(rows, self.rows, what)
         return pa.table(rows.columns, schema=self.rows)
 
-    def _encode(self, columns: Sequence[pa.ChunkedArray], rows: int) -> pa.BinaryArray:
+    def _encode_keys(self, columns: Sequence[pa.ChunkedArray], rows: int) -> pa.BinaryArray:
         arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in columns]
         vnodes = vnodes_of([arrays[place] for place in self._distribution], self.vnode_count, rows)
         encode = encode_keys if len(arrays) == len(self.schema.key) else encode_prefixes
         return encode(self.schema.table_id, vnodes, arrays, self.schema.key)
 
-    def _require(self, found: pa.Table, expected: pa.Schema, what: str) -> None:
+    def _require_columns(self, found: pa.Table, expected: pa.Schema, what: str) -> None:
         if found.schema.types != expected.types:
-            raise WrongColumnsError(self.schema.name, what, _show(found.schema), _show(expected))
+            raise WrongColumnsError(self.schema.name, what, _format_schema(found.schema), _format_schema(expected))
 
 
 @lru_cache(maxsize=1024)
@@ -147,7 +147,7 @@ def table_layout(schema: TableSchema, vnode_count: int) -> TableLayout:
     return TableLayout(schema, vnode_count)
 
 
-def _check(schema: TableSchema) -> None:
+def _check_schema(schema: TableSchema) -> None:
     key = [part.column for part in schema.key]
     if (wrong := [column for column in (*key, *schema.distribution) if not 0 <= column < len(schema.columns)]) != []:
         raise TableSchemaError(
@@ -159,5 +159,5 @@ def _check(schema: TableSchema) -> None:
         raise TableSchemaError(schema.name, f"distribution {list(schema.distribution)} is not part of the key {key}")
 
 
-def _show(schema: pa.Schema) -> str:
+def _format_schema(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

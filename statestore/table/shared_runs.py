@@ -32,7 +32,7 @@ class Sign:
 
     def __init__(self, name: str, files: Sequence[MemoryFile]) -> None:
         self.files = tuple(files)
-        self._own = MemoryFile.holding(name, [b" ".join(b"%d:%d" % (f.fd, f.identity) for f in files)])
+        self._own = MemoryFile.from_parts(name, [b" ".join(b"%d:%d" % (f.fd, f.identity) for f in files)])
 
 
 class SharedRuns:
@@ -46,7 +46,7 @@ class SharedRuns:
         self._seen_at: object = None
         self._files: weakref.WeakSet[MemoryFile] = weakref.WeakSet()
 
-    def show(self, of: str, epoch: int, runs: Sequence[KnownRun]) -> tuple[tuple[KnownRun, ...], Sign | None]:
+    def share_runs(self, of: str, epoch: int, runs: Sequence[KnownRun]) -> tuple[tuple[KnownRun, ...], Sign | None]:
         """Share runs with the siblings, if there are any.
 
         Args:
@@ -69,7 +69,7 @@ class SharedRuns:
         self._files.update(files)
         return shown, sign
 
-    def look(self, of: str, epoch: int) -> tuple[KnownRun, ...]:
+    def find_shared(self, of: str, epoch: int) -> tuple[KnownRun, ...]:
         """Find the runs that a sibling shares for these rows as of the end of an epoch; empty if there are none.
 
         Cost: at the first call for an epoch, a listing of the siblings' open files. Runs are mapped, not copied.
@@ -77,7 +77,7 @@ class SharedRuns:
         if not self._possible:
             return ()
         if self._seen_at != epoch:  # all signs of an epoch exist before the next epoch looks for them
-            self._seen, self._seen_at = dict(_signs(self._siblings())), epoch
+            self._seen, self._seen_at = dict(_list_signs(self._siblings())), epoch
         if (place := self._seen.get(_sign_name(of, epoch))) is None:
             return ()
         pid, number = place
@@ -92,7 +92,7 @@ class SharedRuns:
         if any(file.identity != identity for file, (_, identity) in zip(files, listed, strict=True)):
             return ()  # closed, and its number was reused for another file
         self._files.update(files)
-        return tuple(_mapped(file) for file in files)
+        return tuple(_read_shared_run(file) for file in files)
 
 
 def _sign_name(of: str, epoch: int) -> str:
@@ -104,14 +104,14 @@ def _in_shared_memory(run: KnownRun) -> KnownRun:
         [run.keys.array, pa.array(run.live), *run.rows.columns], names=["key", "live", *run.rows.column_names]
     )
     # `used` comes first, because it is updated in place.
-    file = MemoryFile.holding("tussock-rows", [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data])
-    with file.appended() as end, pa.ipc.new_stream(end, table.schema) as writer:
+    file = MemoryFile.from_parts("tussock-rows", [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data])
+    with file.open_for_append() as end, pa.ipc.new_stream(end, table.schema) as writer:
         writer.write_table(table)
-    return replace(_mapped(file), keys=run.keys)  # keep the prepared search structures
+    return replace(_read_shared_run(file), keys=run.keys)  # keep the prepared search structures
 
 
-def _mapped(file: MemoryFile) -> KnownRun:
-    mapping = file.map()
+def _read_shared_run(file: MemoryFile) -> KnownRun:
+    mapping = file.map_bytes()
     count = int.from_bytes(mapping[:_WORD], "little")
     used = np.frombuffer(mapping, np.uint64, count, _WORD)
     stream = pa.py_buffer(mapping).slice(_WORD * (1 + count))
@@ -130,7 +130,7 @@ def _children_beside_this_one() -> Iterator[int]:
     yield from (pid for pid in map(int, children) if pid != os.getpid())
 
 
-def _signs(pids: Iterable[int]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _list_signs(pids: Iterable[int]) -> Iterator[tuple[str, tuple[int, int]]]:
     for pid in pids:
         try:
             for entry in os.scandir(f"/proc/{pid}/fd"):

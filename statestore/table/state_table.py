@@ -40,7 +40,7 @@ class Located:
     keys: pa.BinaryArray  # (n,) storage keys, ascending
     as_given: bool = False  # True: the input was in this order
 
-    def take(self, rows: _Rows) -> _Rows:
+    def reorder_rows(self, rows: _Rows) -> _Rows:
         """Bring a column or rows from the input order of the keys into this order."""
         if self.as_given:
             return rows
@@ -87,9 +87,9 @@ class StateTable:
         Raises: WrongColumnsError, and errors of store reads.
         Cost: a search in the MemTable and the remembered rows; one batched read from the store for the remaining keys.
         """
-        return self._read(self.layout.keys_of(keys), again)
+        return self._read_rows(self.layout.keys_of(keys), again)
 
-    def locate(self, keys: pa.Table) -> Located:
+    def locate_keys(self, keys: pa.Table) -> Located:
         """Encode and sort primary keys, for `get_located` and `replace_located`.
 
         Args:
@@ -105,13 +105,13 @@ class StateTable:
         return Located(order, take_keys(encoded, order))
 
     def locate_ordered(self, keys: pa.Table) -> Located | None:
-        """`locate` for keys that are already distinct and ascending; None if they are not."""
+        """`locate_keys` for keys that are already distinct and ascending; None if they are not."""
         encoded = self.layout.keys_of(keys)
         return Located(np.arange(len(encoded)), encoded, as_given=True) if strictly_ascending(encoded) else None
 
     def get_located(self, located: Located, again: bool = True) -> Found:
         """`get_rows`, aligned with the located keys."""
-        return self._read(located.keys, again)
+        return self._read_rows(located.keys, again)
 
     def replace_located(
         self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
@@ -122,16 +122,16 @@ class StateTable:
         Raises: WrongColumnsError.
         Cost: none if all keys have rows; otherwise a copy of the rows to write.
         """
-        self._mem.write(located.keys, after, self.layout.as_rows(rows), before | after)
+        self._mem.write_touched(located.keys, after, self.layout.as_rows(rows), before | after)
 
-    def _read(self, encoded: pa.BinaryArray, again: bool) -> Found:
-        runs = self._mem.runs()
+    def _read_rows(self, encoded: pa.BinaryArray, again: bool) -> Found:
+        runs = self._mem.sorted_runs()
         if not runs:
-            return self._below(encoded, again)
+            return self._read_stored(encoded, again)
         row, found = np.empty(len(encoded), np.int64), np.zeros(len(encoded), np.bool_)
         rest, parts, base = np.arange(len(encoded)), list[pa.Table](), 0
         for run in runs:
-            places = run.find(encoded if len(rest) == len(encoded) else encoded.take(pa.array(rest)))
+            places = run.find_keys(encoded if len(rest) == len(encoded) else encoded.take(pa.array(rest)))
             hit = places >= 0
             if not hit.any():
                 continue
@@ -140,9 +140,9 @@ class StateTable:
             parts.append(take_rows(run.rows, at))
             base += len(at)
         if not parts:
-            return self._below(encoded, again)
+            return self._read_stored(encoded, again)
         if len(rest):
-            below = self._below(encoded.take(pa.array(rest)), again)
+            below = self._read_stored(encoded.take(pa.array(rest)), again)
             found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
             parts.append(below.rows)
         rows = pa.concat_tables(parts).combine_chunks()
@@ -172,8 +172,8 @@ class StateTable:
 
         Cost: like `scan_prefix`: the blocks between the keys, up to the limit.
         """
-        changed = self._mem.settle()
-        first, end = changed.places(firsts, ends)
+        changed = self._mem.merge_all()
+        first, end = changed.positions_between(firsts, ends)
         if not (end > first).any():
             return KeyedRows(*self.stored.read_between(firsts, ends, limit, reverse))
         # Without deletes, no more than `limit` changes of a pair can be among its first rows.
@@ -182,7 +182,7 @@ class StateTable:
         changes = _in_ranges(changed, first, end)
         deletes = np.bincount(changes.index[~changes.live], minlength=len(firsts))
         if limit is None or not deletes.any():
-            stored = stored_entries(*_numbered(self.stored.read_between(firsts, ends, limit, reverse)))
+            stored = stored_entries(*_with_numpy_index(self.stored.read_between(firsts, ends, limit, reverse)))
         else:
             stored = self._read_past_deletes(firsts, ends, changed, deletes, limit, reverse)
         merged = merge_live(changes, stored, limit, reverse)
@@ -194,7 +194,7 @@ class StateTable:
 
         Does not see rows that are written during the scan.
         """
-        changed = self._mem.settle()
+        changed = self._mem.merge_all()
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
             for rows in self._scan_range(changed, *self.layout.range_of(first, end), batch_rows):
                 for start in range(0, rows.num_rows, batch_rows):
@@ -202,7 +202,7 @@ class StateTable:
 
     def is_empty(self) -> bool:
         """Whether the table is certainly empty, as before a first load. Cost: no read."""
-        return not len(self._mem.settle()) and not self.stored.holds_rows()
+        return not len(self._mem.merge_all()) and not self.stored.holds_rows()
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class StateTable:
         self._mem.delete(left.filter(moved), before.filter(moved))
         self._mem.put(reached, after)
 
-    def seal(self) -> SealedBatch | None:
+    def seal_changes(self) -> SealedBatch | None:
         """Return the epoch's changes, sorted by key, and empty the MemTable; None if nothing was written.
 
         A deleted row keeps its key columns; its other columns are NULL. Publishes the remembered rows as of the epoch's
@@ -241,15 +241,15 @@ class StateTable:
         """
         changed = self._mem.take_all()
         if self._remembered is not None:
-            self._remembered.publish(changed)
+            self._remembered.publish_rows(changed)
             self._remembered = None
-        return self._sealed(changed)
+        return self._sealed_batch(changed)
 
     def sealed_so_far(self) -> SealedBatch | None:
-        """Return what `seal` would return, and keep the changes, so that further ones can follow."""
-        return self._sealed(self._mem.settle())
+        """Return what `seal_changes` would return, and keep the changes, so that further ones can follow."""
+        return self._sealed_batch(self._mem.merge_all())
 
-    def over(self, store: HummockStore) -> "StateTable":
+    def with_store(self, store: HummockStore) -> "StateTable":
         """Return the table with this epoch's changes over another store.
 
         Requires: both stores have the same rows at the version's epoch. Afterwards use only the returned table.
@@ -258,7 +258,7 @@ class StateTable:
         moved._mem = self._mem
         return moved
 
-    def _sealed(self, changed: MemRun) -> SealedBatch | None:
+    def _sealed_batch(self, changed: MemRun) -> SealedBatch | None:
         if not len(changed):
             return None
         deleted = pa.array(~changed.puts)
@@ -270,11 +270,11 @@ class StateTable:
         rows = pa.table([changed.keys, ops, *columns], names=["key", "op", *self.layout.rows.names])
         return SealedBatch(self.layout.schema.table_id, rows)
 
-    def _below(self, keys: pa.BinaryArray, again: bool) -> Found:
+    def _read_stored(self, keys: pa.BinaryArray, again: bool) -> Found:
         """Rows as of the epoch before."""
         if self._remembered is None or not (again or self._remembered.runs):
             return self.stored.read_keys(keys)
-        return self._remembered.read(keys, self.stored.read_keys, again)
+        return self._remembered.read_rows(keys, self.stored.read_keys, again)
 
     # -- merging ------------------------------------------------------------------------------------------------------
 
@@ -294,10 +294,10 @@ class StateTable:
         wanted = np.arange(len(firsts))
         while len(wanted):
             chosen = pa.array(wanted)
-            index, keys, rows = _numbered(
+            index, keys, rows = _with_numpy_index(
                 self.stored.read_between(firsts.take(chosen), ends.take(chosen), asked, reverse)
             )
-            places = changed.find(keys)
+            places = changed.find_keys(keys)
             hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
             got = np.bincount(index, minlength=len(wanted))
             surviving = np.bincount(index[~hidden], minlength=len(wanted))
@@ -310,18 +310,20 @@ class StateTable:
         return concat_entries(parts)
 
     def _scan_range(self, changed: MemRun, first: bytes, end: bytes, batch_rows: int) -> Iterator[pa.Table]:
-        low, high = changed.between(first, end)
-        for keyed in _gathered(self.stored.read_range(first, end), batch_rows):
+        low, high = changed.position_range(first, end)
+        for keyed in _gather_batches(self.stored.read_range(first, end), batch_rows):
             keys = keyed.column(0).combine_chunks()
-            upto = changed.between(keys[-1].as_py() + b"\0", end)[0]  # changes up to and including the last stored key
-            yield _merged(changed, low, upto, keys, keyed.remove_column(0))
+            upto = changed.position_range(keys[-1].as_py() + b"\0", end)[
+                0
+            ]  # changes up to and including the last stored key
+            yield _merge_changed(changed, low, upto, keys, keyed.remove_column(0))
             low = upto
         if low < high:
             nothing = no_rows(self.layout.rows)
-            yield _merged(changed, low, high, pa.array([], pa.binary()), nothing)
+            yield _merge_changed(changed, low, high, pa.array([], pa.binary()), nothing)
 
 
-def _merged(changed: MemRun, low: int, high: int, keys: pa.BinaryArray, rows: pa.Table) -> pa.Table:
+def _merge_changed(changed: MemRun, low: int, high: int, keys: pa.BinaryArray, rows: pa.Table) -> pa.Table:
     if low == high:
         return rows
     count, index = high - low, np.zeros(high - low, np.int64)
@@ -338,14 +340,14 @@ def _in_ranges(changed: MemRun, first: npt.NDArray[np.int64], end: npt.NDArray[n
     return Entries(index, changed.keys.take(chosen), changed.puts[places], changed.rows.take(chosen))
 
 
-def _numbered(
+def _with_numpy_index(
     read: tuple[pa.Int64Array, pa.BinaryArray, pa.Table],
 ) -> tuple[npt.NDArray[np.int64], pa.BinaryArray, pa.Table]:
     index, keys, rows = read
     return np.asarray(index), keys, rows
 
 
-def _gathered(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table]:
+def _gather_batches(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table]:
     """Combine batches until they have `least_rows` rows. Yields no empty table."""
     held: list[pa.Table] = []
     for batch in batches:

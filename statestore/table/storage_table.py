@@ -65,13 +65,18 @@ class StorageTable:
             bounds, and the blocks with the rows. Memory: about 131,072 rows, or 256 per vnode.
         """
 
-        def read(
+        def read_ranges(
             firsts: pa.BinaryArray, ends: pa.BinaryArray, most: int
         ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
             return self.read_between(firsts, ends, most, reverse, columns)
 
         return rows_in_order(
-            self.layout, range(self.layout.vnode_count) if vnodes is None else vnodes, read, bounds, limit, reverse
+            self.layout,
+            range(self.layout.vnode_count) if vnodes is None else vnodes,
+            read_ranges,
+            bounds,
+            limit,
+            reverse,
         )
 
     def scan_prefix(
@@ -91,7 +96,7 @@ class StorageTable:
         index, _, rows = self.read_prefixes(self.layout.prefixes_of(prefixes), limit, reverse, columns)
         return PrefixRows(index, rows)
 
-    def changes(
+    def read_changes(
         self,
         since: int,
         until: int | None = None,
@@ -116,54 +121,54 @@ class StorageTable:
         until = self.epoch if until is None else until
         self._store.require_readable(since)
         self._store.require_readable(until)
-        return self._changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
+        return self._read_changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
 
-    def written(
+    def read_written(
         self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
     ) -> Iterator[pa.Table]:
         """This epoch's rows that were written after `since`, including rows that were rewritten unchanged.
 
-        These are the rows that `changes` returns with weight +1, and the rewritten unchanged rows.
+        These are the rows that `read_changes` returns with weight +1, and the rewritten unchanged rows.
 
-        Raises: the same as `changes`.
+        Raises: the same as `read_changes`.
         Cost: the blocks with a row written since. Independent of the table's size, because no rows are looked up.
         """
-        schema, names = self._selected(columns), self._names(columns)
+        schema, names = self._selected_schema(columns), self._column_names(columns)
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
             low, high = self.layout.range_of(first, end)
-            for part in self._store.written(self.layout.schema.table_id, low, high, since, self.epoch, names):
-                yield _conform(part.remove_column(0), schema, part.num_rows)
+            for part in self._store.read_written(self.layout.schema.table_id, low, high, since, self.epoch, names):
+                yield _conform_rows(part.remove_column(0), schema, part.num_rows)
 
-    def _changes(
+    def _read_changes(
         self, since: int, until: int, columns: Sequence[int] | None, vnodes: Iterable[int]
     ) -> Iterator[ChangedRows]:
-        schema, names = self._selected(columns), self._names(columns)
+        schema, names = self._selected_schema(columns), self._column_names(columns)
         for first, end in vnode_ranges(vnodes):
             low, high = self.layout.range_of(first, end)
-            for part in self._store.changes(self.layout.schema.table_id, low, high, since, until, names):
-                rows = _conform(part.select(range(2, part.num_columns)), schema, part.num_rows)
+            for part in self._store.read_changes(self.layout.schema.table_id, low, high, since, until, names):
+                rows = _conform_rows(part.select(range(2, part.num_columns)), schema, part.num_rows)
                 yield ChangedRows(part.column(1).combine_chunks(), rows)
 
     def holds_rows(self) -> bool:
         """Whether the table may have rows; False is certain. Cost: no read."""
-        return self._store.holds(self.layout.schema.table_id, self.epoch)
+        return self._store.may_have_rows(self.layout.schema.table_id, self.epoch)
 
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
         """`get_rows` by storage keys."""
-        schema = self._selected(columns)
+        schema = self._selected_schema(columns)
         if not len(keys):
             return Found(no_rows(schema), pa.array([], pa.bool_()))
-        found, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._names(columns))
-        return Found(_conform(rows, schema, len(keys)), found)
+        found, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._column_names(columns))
+        return Found(_conform_rows(rows, schema, len(keys)), found)
 
     def read_prefixes(
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """`scan_prefix` by storage key prefixes. Returns (position of the prefix, storage key, row) of each row."""
         index, keys, rows = self._store.scan_prefix(
-            self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns)
+            self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._column_names(columns)
         )
-        return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
+        return index, keys.cast(pa.binary()), _conform_rows(rows, self._selected_schema(columns), len(keys))
 
     def read_between(
         self,
@@ -174,25 +179,27 @@ class StorageTable:
         columns: Sequence[int] | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """Like `read_prefixes`, for ranges of storage keys: `firsts[i]` inclusive, `ends[i]` exclusive."""
-        names = self._names(columns)
+        names = self._column_names(columns)
         index, keys, rows = self._store.scan_between(
             self.layout.schema.table_id, firsts, ends, self.epoch, limit, reverse, names
         )
-        return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
+        return index, keys.cast(pa.binary()), _conform_rows(rows, self._selected_schema(columns), len(keys))
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """Rows with storage keys between `first` (inclusive) and `end` (exclusive): `key`, then the row's columns."""
-        schema = self._selected(columns)
-        for keyed in self._store.iter(self.layout.schema.table_id, first, end, self.epoch, self._names(columns)):
-            rows = _conform(keyed.remove_column(0), schema, keyed.num_rows)
+        schema = self._selected_schema(columns)
+        for keyed in self._store.iter_rows(
+            self.layout.schema.table_id, first, end, self.epoch, self._column_names(columns)
+        ):
+            rows = _conform_rows(keyed.remove_column(0), schema, keyed.num_rows)
             yield rows.add_column(0, "key", keyed.column(0).cast(pa.binary()))
 
-    def _selected(self, columns: Sequence[int] | None) -> pa.Schema:
+    def _selected_schema(self, columns: Sequence[int] | None) -> pa.Schema:
         return (
             self.layout.rows if columns is None else pa.schema([self.layout.rows.field(column) for column in columns])
         )
 
-    def _names(self, columns: Sequence[int] | None) -> list[str] | None:
+    def _column_names(self, columns: Sequence[int] | None) -> list[str] | None:
         return None if columns is None else [self.layout.rows.field(column).name for column in columns]
 
 
@@ -205,7 +212,7 @@ def vnode_ranges(vnodes: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield from zip(firsts.tolist(), (lasts + 1).tolist(), strict=True)
 
 
-def _conform(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:
+def _conform_rows(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:
     """Name the store's columns by the table's schema. A store without rows of the table may return no columns."""
     if rows.num_columns == 0 and len(schema):
         return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)

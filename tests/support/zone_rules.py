@@ -34,4 +34,4 @@ def rules_of_python(name: str) -> ZoneRules:
 
 def ruled_by_python(name: str) -> RuledZone:
     """A zone with the rules of Python's database."""
-    return RuledZone(name) if is_utc(name) else rules_of_python(name).ruled
+    return RuledZone(name) if is_utc(name) else rules_of_python(name).ruled_zone

@@ -50,31 +50,33 @@ class Bitmap(OfValues):
         return ("binary",)
 
     @property
-    def start(self) -> int:
+    def initial_byte(self) -> int:
         """The initial value of a bitmap's bytes."""
         return 0xFF if self.function is AggFunction.BITMAP_AND else 0
 
-    def of(self, values: Segments) -> pa.Array:
+    def compute_states(self, values: Segments) -> pa.Array:
         groups = np.repeat(np.arange(len(values.starts) - 1), np.diff(values.starts))
-        bits = np.full((len(values.starts) - 1, BYTES), self.start, np.uint8)
+        bits = np.full((len(values.starts) - 1, BYTES), self.initial_byte, np.uint8)
         if self.function is AggFunction.BITMAP_CONSTRUCT:
-            _set(bits, groups, values.columns[0].to_numpy(zero_copy_only=False))
+            _set_bits(bits, groups, values.columns[0].to_numpy(zero_copy_only=False))
         else:
-            shortest = _merge(bits, groups, values.columns[0], np.bitwise_and if self.start else np.bitwise_or)
-            if self.start:
+            shortest = _merge_bitmaps(
+                bits, groups, values.columns[0], np.bitwise_and if self.initial_byte else np.bitwise_or
+            )
+            if self.initial_byte:
                 bits[np.arange(BYTES) >= shortest[:, None]] = 0
         ends = pa.py_buffer((np.arange(len(bits) + 1) * BYTES).astype(np.int64))
         return pa.Array.from_buffers(pa.large_binary(), len(bits), [None, ends, pa.py_buffer(bits)]).cast(pa.binary())
 
 
-def _set(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
+def _set_bits(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
     """Set the bits at the positions. Raises BitmapPositionError."""
     if (wrong := (positions < 0) | (positions >= 8 * BYTES)).any():
         raise BitmapPositionError(int(positions[wrong][0]))
     np.bitwise_or.at(bits, (groups, positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8))
 
 
-def _merge(
+def _merge_bitmaps(
     bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: pa.Array, ufunc: np.ufunc
 ) -> npt.NDArray[np.int64]:
     """Merge bitmaps byte by byte. Like Spark, ignore bytes beyond the size of a bitmap.
@@ -97,14 +99,14 @@ def _merge(
 class Bitmaps(Plain):
     """The bitmap of a group; never NULL."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         return (Bitmap(DistinctValues((arg,), (arg_type,)), call.function),)
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         (slot,) = slots
         assert isinstance(slot, Bitmap)
-        return Result(pc.fill_null(states[0][0], bytes([slot.start]) * BYTES))
+        return Result(pc.fill_null(states[0][0], bytes([slot.initial_byte]) * BYTES))
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return "reads the touched groups' values"

@@ -36,26 +36,26 @@ class BitCounts(Slot):
         """The number of bits of a value."""
         return int(arrow_type(self.arg_type).bit_width)
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
         values = pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
         counted = weights_where_there(rows, (self.arg,), weights)
-        return self._deposit([((values >> bit) & 1) * counted for bit in range(self.width)])
+        return self._pack_deposit([((values >> bit) & 1) * counted for bit in range(self.width)])
 
-    def spread(self, state: State) -> Deposit:
-        return self._deposit(list(self.counts(state[0]).T))
+    def deposit_of_state(self, state: State) -> Deposit:
+        return self._pack_deposit(list(self.decode_counts(state[0]).T))
 
-    def add(self, before: State, change: State) -> State:
-        return [_packed(self.counts(before[0]) + self.counts(change[0]))]
+    def add_change(self, before: State, change: State) -> State:
+        return [_pack_counts(self.decode_counts(before[0]) + self.decode_counts(change[0]))]
 
-    def counts(self, column: pa.Array) -> I64:
+    def decode_counts(self, column: pa.Array) -> I64:
         """(n, width) the counts."""
         filled = pc.fill_null(column, b"\0" * (8 * self.width)).cast(pa.binary(8 * self.width))
         # The cast copies the values of a slice, so only its own offset counts.
         counts = np.frombuffer(filled.buffers()[1], "<i8").reshape(-1, self.width)
         return counts[filled.offset : filled.offset + len(filled)]
 
-    def _deposit(self, columns: list[I64]) -> Deposit:
+    def _pack_deposit(self, columns: list[I64]) -> Deposit:
         """Pack the counts of several bits into each int64 to be summed.
 
         A lane holds the sum of all sizes and a sign.
@@ -69,10 +69,10 @@ class BitCounts(Slot):
             for i, column in enumerate(columns[first : first + lanes]):
                 total += column << (i * lane)
             packed.append((pa.array(total), "sum"))
-        return Deposit(packed, lambda sums: [_packed(_unpacked(sums, self.width, lane, lanes))])
+        return Deposit(packed, lambda sums: [_pack_counts(_unpack_counts(sums, self.width, lane, lanes))])
 
 
-def _packed(counts: I64) -> pa.Array:
+def _pack_counts(counts: I64) -> pa.Array:
     n, width = counts.shape
     ends = np.arange(n + 1, dtype=np.int32) * (8 * width)
     return pa.Array.from_buffers(
@@ -80,7 +80,7 @@ def _packed(counts: I64) -> pa.Array:
     )
 
 
-def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
+def _unpack_counts(sums: State, width: int, lane: int, lanes: int) -> I64:
     """(n, width) the counts from their lanes. A negative lane has borrowed from the next lane."""
     counts = np.empty((len(sums[0]), width), np.int64)
     for number, column in enumerate(sums):
@@ -94,14 +94,14 @@ def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
 class Bits(Plain):
     """A result bit is set if all values (bit_and), any value (bit_or) or an odd number of values (bit_xor) have it."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         return (BitCounts(arg, arg_type), NonNullCount(arg))
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         (bits, _), count = slots, pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
         assert isinstance(bits, BitCounts)
-        counts = bits.counts(states[0][0])
+        counts = bits.decode_counts(states[0][0])
         match call.function:
             case AggFunction.BIT_AND:
                 is_set = counts == count[:, None]

@@ -14,8 +14,8 @@ from tussock.jobs.logical.nodes import AggFunction
 class MinMax(Plain):
     """Stores the extreme with the group. If rows can be deleted, a side state stores the other values in order."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        return (Extreme(*call.first, call.function is AggFunction.MAX, not append_only),)
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        return (Extreme(*call.first_arg, call.function is AggFunction.MAX, not append_only),)
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(states[0][0])

@@ -12,14 +12,14 @@ from tussock.jobs.kernels.kernel import Kernel
 class AggregateFamily(Protocol):
     """One aggregate function, or several similar ones."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        """The slots per group, in the order that `result` expects. Senders can pre-aggregate slots without a side.
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        """The slots per group, in the order that `compute_result` expects. Senders pre-aggregate slots without side.
 
         `append_only`: rows are never deleted. Raises UnsupportedTypeError.
         """
         ...
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         """The value of each group.
 
         Args:
@@ -30,10 +30,10 @@ class AggregateFamily(Protocol):
         """
         ...
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         """The index of the argument whose NULLs exclude a row, as a FILTER does. None: rows with NULLs count."""
         ...
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         """A note for EXPLAIN, e.g. an order that the query leaves open, or the rows read. May be empty."""
         ...

@@ -18,35 +18,35 @@ _READS = "reads the touched groups' values"
 
 
 class _Frequencies(Kept, Plain):
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return _READS
 
 
 class MostFrequent(_Frequencies):
     """The most frequent value: mode."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
-        return (Mode(DistinctValues((arg,), (arg_type,)), call.param("prefer") == "greatest", call.distinct),)
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
+        return (Mode(DistinctValues((arg,), (arg_type,)), call.find_param("prefer") == "greatest", call.distinct),)
 
-    def note(self, call: Agg) -> str:
-        return _READS if call.param("prefer") else f"{_READS}; of equally frequent values, the least"
+    def explain_note(self, call: Agg) -> str:
+        return _READS if call.find_param("prefer") else f"{_READS}; of equally frequent values, the least"
 
 
 class ApproximateCount(_Frequencies):
     """approx_count_distinct: the same estimate as Spark's, to the digit; never NULL."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
-        precision = int(call.param("precision") or 0)
-        tables = (tuple(float(v) for v in (call.param(name) or "").split(",")) for name in ("estimates", "biases"))
-        corrections = Corrections(precision, float(call.param("threshold") or 0), *tables)
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
+        precision = int(call.find_param("precision") or 0)
+        tables = (tuple(float(v) for v in (call.find_param(name) or "").split(",")) for name in ("estimates", "biases"))
+        corrections = Corrections(precision, float(call.find_param("threshold") or 0), *tables)
         return (Estimate(DistinctValues((arg,), (arg_type,), None, precision), corrections),)
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(pc.fill_null(states[0][0], 0))
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return "reads the touched groups' registers"
 
 
@@ -56,12 +56,12 @@ class Percentiles(_Frequencies):
     A second argument is the frequency of a row. approx_percentile is computed exactly.
     """
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         values = DistinctValues((arg,), (arg_type,), call.more[0] if call.more else None)
-        shares = tuple(float(share) for share in (call.param("percentages") or "").split(","))
+        shares = tuple(float(share) for share in (call.find_param("percentages") or "").split(","))
         discrete = call.function is AggFunction.PERCENTILE_DISC
-        return (Percentile(values, shares, call.type, call.param("reverse") == "true", discrete, call.distinct),)
+        return (Percentile(values, shares, call.type, call.find_param("reverse") == "true", discrete, call.distinct),)
 
-    def note(self, call: Agg) -> str:
-        return _READS if call.param("exact") is None else f"{_READS}; exact for any accuracy"
+    def explain_note(self, call: Agg) -> str:
+        return _READS if call.find_param("exact") is None else f"{_READS}; exact for any accuracy"

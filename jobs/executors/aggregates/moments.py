@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.agg_call import Agg
-from tussock.jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, doubles
+from tussock.jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, to_double_array
 from tussock.jobs.executors.aggregates.plain import Plain
 from tussock.jobs.executors.exact_sum import Limbs, decode_limbs
-from tussock.jobs.executors.products import ExactProduct, plus, times, whole
+from tussock.jobs.executors.products import ExactProduct, add_limbs, limbs_of_integers, multiply_limbs
 from tussock.jobs.executors.value_state import ExactSum, NonNullCount, Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
@@ -31,34 +31,34 @@ _ORDER = {AggFunction.SKEWNESS: 3, AggFunction.KURTOSIS: 4}  # order of the high
 class Moments(Plain):
     """Functions of one column."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         powers = range(2, _ORDER.get(call.function, 2) + 1)
         return (NonNullCount(arg), ExactSum(arg, arg_type), *(ExactProduct((arg,) * k, (arg,)) for k in powers))
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        count, finite = _count_of(states[0]), _finite(states[1])
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        count, finite = _count_of(states[0]), _are_finite(states[1])
         sums = [decode_limbs(state[0]) for state in states[1:]]
-        m2 = _moment(_second(count, sums[0], sums[1]), count, 1, 2, finite)
+        m2 = _to_moment(_second_central(count, sums[0], sums[1]), count, 1, 2, finite)
         some, n = count > 0, count.astype(np.float64)
         with np.errstate(all="ignore"):
             match call.function:
                 case AggFunction.VAR_POP:
-                    return Result(doubles(m2 / n, some))
+                    return Result(to_double_array(m2 / n, some))
                 case AggFunction.STDDEV_POP:
-                    return Result(doubles(np.sqrt(m2 / n), some))
+                    return Result(to_double_array(np.sqrt(m2 / n), some))
                 case AggFunction.VAR_SAMP:
-                    return Result(doubles(m2 / (n - 1), count > 1))
+                    return Result(to_double_array(m2 / (n - 1), count > 1))
                 case AggFunction.STDDEV_SAMP:
-                    return Result(doubles(np.sqrt(m2 / (n - 1)), count > 1))
+                    return Result(to_double_array(np.sqrt(m2 / (n - 1)), count > 1))
                 case AggFunction.SKEWNESS:
-                    m3 = _moment(_third(count, *sums), count, 2, 3, finite)
-                    return Result(doubles(np.sqrt(n) * m3 / np.sqrt(m2 * m2 * m2), some & (m2 != 0)))
+                    m3 = _to_moment(_third_central(count, *sums), count, 2, 3, finite)
+                    return Result(to_double_array(np.sqrt(n) * m3 / np.sqrt(m2 * m2 * m2), some & (m2 != 0)))
                 case AggFunction.KURTOSIS:
-                    m4 = _moment(_fourth(count, *sums), count, 3, 4, finite)
-                    return Result(doubles(n * m4 / (m2 * m2) - 3.0, some & (m2 != 0)))
+                    m4 = _to_moment(_fourth_central(count, *sums), count, 3, 4, finite)
+                    return Result(to_double_array(n * m4 / (m2 * m2) - 3.0, some & (m2 != 0)))
                 case _:  # regr_sxx, regr_syy
-                    return Result(doubles(m2, some))
+                    return Result(to_double_array(m2, some))
 
 
 class Pairs(Plain):
@@ -67,7 +67,7 @@ class Pairs(Plain):
     For regr_…, y (dependent) is first, x (independent) second.
     """
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         (y, x), (y_type, x_type) = call.args, call.arg_types
         both = (y, x)
         products: tuple[tuple[int, int], ...] = ((y, x),)
@@ -78,33 +78,39 @@ class Pairs(Plain):
         sums = (ExactSum(y, y_type, (x,)), ExactSum(x, x_type, (y,)))
         return (NonNullCount(y, (x,)), *sums, *(ExactProduct(p, both) for p in products))
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        count, y_finite, x_finite = _count_of(states[0]), _finite(states[1]), _finite(states[2])
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        count, y_finite, x_finite = _count_of(states[0]), _are_finite(states[1]), _are_finite(states[2])
         y, x, *products = (decode_limbs(state[0]) for state in states[1:])
-        ck = _moment(plus(times(whole(count), products[0]), times(y, x), -1), count, 1, 2, y_finite & x_finite)
+        ck = _to_moment(
+            add_limbs(multiply_limbs(limbs_of_integers(count), products[0]), multiply_limbs(y, x), -1),
+            count,
+            1,
+            2,
+            y_finite & x_finite,
+        )
         some, n = count > 0, count.astype(np.float64)
         with np.errstate(all="ignore"):
             match call.function:
                 case AggFunction.COVAR_POP:
-                    return Result(doubles(ck / n, some))
+                    return Result(to_double_array(ck / n, some))
                 case AggFunction.COVAR_SAMP:
-                    return Result(doubles(ck / (n - 1), count > 1))
+                    return Result(to_double_array(ck / (n - 1), count > 1))
                 case AggFunction.REGR_SXY:
-                    return Result(doubles(ck, some))
+                    return Result(to_double_array(ck, some))
                 case AggFunction.CORR | AggFunction.REGR_R2:
-                    y2 = _moment(_second(count, y, products[1]), count, 1, 2, y_finite)
-                    x2 = _moment(_second(count, x, products[2]), count, 1, 2, x_finite)
-                    return _correlation(call.function, count, ck, y2, x2)
+                    y2 = _to_moment(_second_central(count, y, products[1]), count, 1, 2, y_finite)
+                    x2 = _to_moment(_second_central(count, x, products[2]), count, 1, 2, x_finite)
+                    return _compute_correlation(call.function, count, ck, y2, x2)
                 case _:
-                    x2 = _moment(_second(count, x, products[1]), count, 1, 2, x_finite)
+                    x2 = _to_moment(_second_central(count, x, products[1]), count, 1, 2, x_finite)
                     slope = ck / x2
                     if call.function is AggFunction.REGR_SLOPE:
-                        return Result(doubles(slope, some & (x2 != 0)))
-                    y_mean, x_mean = (_moment(s, count, 1, 1, f) for s, f in ((y, y_finite), (x, x_finite)))
-                    return Result(doubles(y_mean - slope * x_mean, some & (x2 != 0)))
+                        return Result(to_double_array(slope, some & (x2 != 0)))
+                    y_mean, x_mean = (_to_moment(s, count, 1, 1, f) for s, f in ((y, y_finite), (x, x_finite)))
+                    return Result(to_double_array(y_mean - slope * x_mean, some & (x2 != 0)))
 
 
-def _correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:
+def _compute_correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:
     """corr divides by zero, as in Spark, if all values of a column are equal.
 
     regr_r2 is NULL if all x are equal, and 1 if only all y are.
@@ -113,30 +119,34 @@ def _correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -
     quotient = ck / np.sqrt(product)
     if function is AggFunction.CORR:
         bad = (count > 1) & (product == 0)
-        return Result(doubles(quotient, (count > 1) & ~bad), bad if bad.any() else None, AggregateDivisionError)
-    return Result(doubles(np.where(y2 == 0, 1.0, quotient * quotient), (count > 0) & (x2 != 0)))
+        return Result(to_double_array(quotient, (count > 1) & ~bad), bad if bad.any() else None, AggregateDivisionError)
+    return Result(to_double_array(np.where(y2 == 0, 1.0, quotient * quotient), (count > 0) & (x2 != 0)))
 
 
-def _second(n: I64, s1: Limbs, s2: Limbs) -> Limbs:
-    return plus(times(whole(n), s2), times(s1, s1), -1)
+def _second_central(n: I64, s1: Limbs, s2: Limbs) -> Limbs:
+    return add_limbs(multiply_limbs(limbs_of_integers(n), s2), multiply_limbs(s1, s1), -1)
 
 
-def _third(n: I64, s1: Limbs, s2: Limbs, s3: Limbs) -> Limbs:
-    count = whole(n)
-    square = times(s1, s1)
-    total = plus(times(times(count, count), s3), times(times(count, s1), s2), -3)
-    return plus(total, times(square, s1), 2)
+def _third_central(n: I64, s1: Limbs, s2: Limbs, s3: Limbs) -> Limbs:
+    count = limbs_of_integers(n)
+    square = multiply_limbs(s1, s1)
+    total = add_limbs(
+        multiply_limbs(multiply_limbs(count, count), s3), multiply_limbs(multiply_limbs(count, s1), s2), -3
+    )
+    return add_limbs(total, multiply_limbs(square, s1), 2)
 
 
-def _fourth(n: I64, s1: Limbs, s2: Limbs, s3: Limbs, s4: Limbs) -> Limbs:
-    count = whole(n)
-    squared, square = times(count, count), times(s1, s1)
-    total = plus(times(times(squared, count), s4), times(times(squared, s1), s3), -4)
-    total = plus(total, times(times(count, square), s2), 6)
-    return plus(total, times(square, square), -3)
+def _fourth_central(n: I64, s1: Limbs, s2: Limbs, s3: Limbs, s4: Limbs) -> Limbs:
+    count = limbs_of_integers(n)
+    squared, square = multiply_limbs(count, count), multiply_limbs(s1, s1)
+    total = add_limbs(
+        multiply_limbs(multiply_limbs(squared, count), s4), multiply_limbs(multiply_limbs(squared, s1), s3), -4
+    )
+    total = add_limbs(total, multiply_limbs(multiply_limbs(count, square), s2), 6)
+    return add_limbs(total, multiply_limbs(square, square), -3)
 
 
-def _moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask) -> F64:
+def _to_moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask) -> F64:
     """numerator / n**power as doubles, in units of `factors` factors; NaN for groups with non-finite values."""
     mantissa, exponent = numerator.to_parts(factors)
     with np.errstate(all="ignore"):
@@ -150,7 +160,7 @@ def _count_of(state: State) -> I64:
     return pc.fill_null(state[0], 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _finite(state: State) -> Mask:
+def _are_finite(state: State) -> Mask:
     """Whether each exact sum contains neither NaN nor infinity."""
     specials = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in state[1:]]
     return np.add.reduce(specials) == 0  # type: ignore[no-any-return]

@@ -29,21 +29,21 @@ class OnlyValue(Slot):
     def types(self) -> tuple[str, ...]:
         return (self.arg_type, "bigint")
 
-    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+    def make_deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
-        return _deposit(column, np.where(null_mask(column), 0, weights), weights > 0)
+        return _make_deposit(column, np.where(null_mask(column), 0, weights), weights > 0)
 
-    def spread(self, state: State) -> Deposit:
+    def deposit_of_state(self, state: State) -> Deposit:
         there = pc.is_valid(state[0]).to_numpy(zero_copy_only=False)
-        return _deposit(state[0], state[1].to_numpy(zero_copy_only=False), there)
+        return _make_deposit(state[0], state[1].to_numpy(zero_copy_only=False), there)
 
-    def add(self, before: State, change: State) -> State:
+    def add_change(self, before: State, change: State) -> State:
         count = pc.add(pc.fill_null(before[1], 0), change[1])
         value = pc.if_else(pc.is_valid(change[0]), change[0], before[0])
         return [pc.if_else(pc.equal(count, 0), pa.scalar(None, value.type), value), count]
 
 
-def _deposit(column: pa.Array, counts: I64, comes: np.ndarray) -> Deposit:
+def _make_deposit(column: pa.Array, counts: I64, comes: np.ndarray) -> Deposit:
     """The position of the inserted row with a value, and the change in the number of values."""
     brings = comes & ~null_mask(column)
     places = pa.array(np.arange(len(column)), mask=~brings)
@@ -53,8 +53,8 @@ def _deposit(column: pa.Array, counts: I64, comes: np.ndarray) -> Deposit:
 class Only(Plain):
     """first(x, true) of a group with a single x."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        return (OnlyValue(*call.first),)
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        return (OnlyValue(*call.first_arg),)
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(states[0][0])

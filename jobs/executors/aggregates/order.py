@@ -18,16 +18,16 @@ _OPEN = "the query leaves the order open: by stream key"
 class First(Kept):
     """first (any_value, first_value) and last (last_value)."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         present = (arg,) if _ignores_nulls(call) else ()
         rows = OrderedLayout(f"agg_rows_c{arg}", (), (arg,), present, call.kept)
         return (FirstRow(rows, arg, arg_type, call.function is AggFunction.LAST),)
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         return 0 if _ignores_nulls(call) else None
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return _OPEN
 
 
@@ -37,38 +37,38 @@ class By(Kept):
     Rows with NULL in the second argument do not count.
     """
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         (by,) = call.more
         largest = call.function is AggFunction.MAX_BY
         rows = OrderedLayout(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
-        if (k := call.param("k")) is not None:
+        if (k := call.find_param("k")) is not None:
             return (FirstRowsSlot(rows, arg, call.type, int(k)),)
         return (FirstRow(rows, arg, arg_type),)
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         return 1
 
-    def note(self, call: Agg) -> str:
-        k = call.param("k")
+    def explain_note(self, call: Agg) -> str:
+        k = call.find_param("k")
         return TIES if k is None else f"reads {k} rows per touched group; {TIES}"
 
 
 class ListAgg(Kept):
     """listagg (string_agg): concatenated texts. NULLs do not count."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
-        delimiter = call.param("delimiter") or ""
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
+        delimiter = call.find_param("delimiter") or ""
         if call.distinct:  # ordered by the texts, or by the values that were converted to them, one to one
             values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
             return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
         return (Joined(OrderedLayout(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         return 0
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         if call.distinct:
             return "reads the touched groups' values" + (
                 "" if call.order else "; the query leaves the order open: by value"
@@ -79,17 +79,17 @@ class ListAgg(Kept):
 class Collect(Kept):
     """collect_list (array_agg) and collect_set. NULLs do not count unless the query respects them."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         if _as_set(call):
             return (CollectedDistinct(DistinctValues((arg,), (arg_type,)), call.type),)
         present = (arg,) if _ignores_nulls(call) else ()
         return (Collected(OrderedLayout(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         return 0 if _ignores_nulls(call) else None
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         if _as_set(call):
             return "reads the touched groups' values; the query leaves the order open: by value"
         return f"reads the touched groups' rows; {_OPEN}"
@@ -100,4 +100,4 @@ def _as_set(call: Agg) -> bool:
 
 
 def _ignores_nulls(call: Agg) -> bool:
-    return call.param("ignoreNulls") == "true"
+    return call.find_param("ignoreNulls") == "true"

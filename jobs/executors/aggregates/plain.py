@@ -11,15 +11,15 @@ from tussock.jobs.kernels.kernel import Kernel
 class Plain:
     """The defaults of an entry."""
 
-    def carrier(self, call: Agg) -> int | None:
+    def null_excluding_arg(self, call: Agg) -> int | None:
         return 0
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return ""
 
 
 class Kept:
     """A function whose only slot holds the result."""
 
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+    def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(states[0][0])

@@ -40,8 +40,8 @@ class VectorOfRows(OfAllRows):
 
     mean: bool
 
-    def whole(self, rows: Segments) -> pa.Array:
-        return _summed(rows, self.mean, self.type)
+    def states_of_rows(self, rows: Segments) -> pa.Array:
+        return _sum_vectors(rows, self.mean, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,25 @@ class VectorOfValues(OfValues):
 
     mean: bool
 
-    def of(self, values: Segments) -> pa.Array:
-        return _summed(values, self.mean, self.types[0])
+    def compute_states(self, values: Segments) -> pa.Array:
+        return _sum_vectors(values, self.mean, self.types[0])
 
 
 class Vectors(Kept, Plain):
     """NULL vectors, and vectors that contain NULL, do not count."""
 
-    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
-        arg, arg_type = call.first
+    def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first_arg
         mean = call.function is AggFunction.VECTOR_AVG
         if call.distinct:
             return (VectorOfValues(DistinctValues((arg,), (arg_type,)), mean),)
         return (VectorOfRows(OrderedLayout(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
 
-    def note(self, call: Agg) -> str:
+    def explain_note(self, call: Agg) -> str:
         return "reads the touched groups' vectors"
 
 
-def _summed(rows: Segments, mean: bool, type_name: str) -> pa.Array:
+def _sum_vectors(rows: Segments, mean: bool, type_name: str) -> pa.Array:
     """(groups,) the sums or means. Raises VectorLengthError."""
     groups = len(rows.starts) - 1
     column, group = rows.columns[0], np.repeat(np.arange(groups), np.diff(rows.starts))

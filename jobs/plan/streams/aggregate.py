@@ -12,7 +12,7 @@ from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
 from tussock.jobs.executors.value_layout import value_layout
 from tussock.jobs.logical import nodes as logical
-from tussock.jobs.logical.expression_tree import renumbered
+from tussock.jobs.logical.expression_tree import renumber_columns
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.jobs.plan.streams.builder import Builder, Stream
 
@@ -23,10 +23,10 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
     Args:
         spread_by: the keys whose hash decides a group's unit if rows must move. Empty: all keys.
     """
-    below = _of_distincts(builder, plan) or builder.stream(plan.input)
-    columns: list[logical.Expr] = [renumbered(k, below.visible) for k in plan.keys]
+    below = _of_distincts(builder, plan) or builder.plan_stream(plan.input)
+    columns: list[logical.Expr] = [renumber_columns(k, below.visible) for k in plan.keys]
     arguments = _Arguments(below.visible, len(plan.keys))
-    calls = tuple(arguments.call(call) for call in plan.calls)
+    calls = tuple(arguments.place_call(call) for call in plan.calls)
     columns += arguments.columns
     sides = value_layout(calls, below.append_only).sides
     wide = len(columns)
@@ -44,7 +44,7 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
     types = tuple(e.type for e in columns)
     stream_key = tuple(range(wide, len(columns)))
     keys = tuple(range(len(plan.keys)))
-    ref = builder.projection(below, columns, types)
+    ref = builder.add_projection(below, columns, types)
     raw = replace(below, ref=ref, types=types, visible=keys, key=stream_key, distribution=distribution)
     out_types = tuple(types[k] for k in keys) + tuple(c.type for c in calls)
     partial = distribution is None and not sides
@@ -52,12 +52,12 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[i
     if partial:
         sender = PartialAgg(types, keys, calls, below.append_only, ())
         sender = msgspec.structs.replace(sender, types=partial_types(sender))
-        ref = builder.operator(raw.draft, sender, (raw.ref,))
+        ref = builder.add_operator(raw.draft, sender, (raw.ref,))
         raw = replace(raw, ref=ref, types=sender.types, key=keys, append_only=False)
     if distribution is None:
         distribution = spread_by or keys
-        raw = builder.exchange(raw, distribution)
-    ref = builder.operator(raw.draft, node, (raw.ref,), distribution)
+        raw = builder.add_exchange(raw, distribution)
+    ref = builder.add_operator(raw.draft, node, (raw.ref,), distribution)
     visible = tuple(range(len(out_types)))
     return replace(
         raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False
@@ -74,15 +74,15 @@ def _of_distincts(builder: Builder, plan: logical.Aggregate) -> Stream | None:
     if (
         not plan.keys
         or not isinstance(below, logical.Aggregate)
-        or not isinstance(_unprojected(below.input), logical.Expand)
+        or not isinstance(_skip_projections(below.input), logical.Expand)
     ):
         return None
     groups = [k.index for k in plan.keys if isinstance(k, logical.Column) and k.index < len(below.keys)]
     return plan_aggregate(builder, below, tuple(groups)) if len(groups) == len(plan.keys) else None
 
 
-def _unprojected(plan: logical.Plan) -> logical.Plan:
-    return _unprojected(plan.input) if isinstance(plan, logical.Project) else plan
+def _skip_projections(plan: logical.Plan) -> logical.Plan:
+    return _skip_projections(plan.input) if isinstance(plan, logical.Project) else plan
 
 
 class _Arguments:
@@ -92,9 +92,9 @@ class _Arguments:
         self._visible, self._first = visible, first
         self.columns: list[logical.Expr] = []
 
-    def call(self, call: logical.AggCall) -> Agg:
+    def place_call(self, call: logical.AggCall) -> Agg:
         """The call over columns."""
-        args = [renumbered(a, self._visible) for a in call.args]
+        args = [renumber_columns(a, self._visible) for a in call.args]
         if (
             call.function is AggFunction.COUNT
             and args
@@ -116,22 +116,23 @@ class _Arguments:
         )
         kept = None
         if call.filter is not None:  # excluded values become NULL, which most aggregates ignore
-            condition = renumbered(call.filter, self._visible)
-            carrier = aggregate_of(bare).carrier(bare)
+            condition = renumber_columns(call.filter, self._visible)
+            carrier = aggregate_of(bare).null_excluding_arg(bare)
             if carrier is None:
-                kept = self._place(condition)
+                kept = self._add_column(condition)
             else:
                 args = args or [logical.Literal(1, "int")]
                 nothing = logical.Literal(None, args[carrier].type)
                 args[carrier] = logical.Call("If", nothing.type, (condition, args[carrier], nothing))
-        places = tuple(self._place(a) for a in args)
+        places = tuple(self._add_column(a) for a in args)
         order = tuple(
-            Order(self._place(renumbered(k.expr, self._visible)), k.descending, k.nulls_last) for k in call.order
+            Order(self._add_column(renumber_columns(k.expr, self._visible)), k.descending, k.nulls_last)
+            for k in call.order
         )
         first, kind = (places[0], args[0].type) if places else (None, None)
         return msgspec.structs.replace(bare, arg=first, arg_type=kind, more=places[1:], kept=kept, order=order)
 
-    def _place(self, expr: logical.Expr) -> int:
+    def _add_column(self, expr: logical.Expr) -> int:
         if expr not in self.columns:
             self.columns.append(expr)
         return self._first + self.columns.index(expr)

@@ -13,12 +13,12 @@ from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.equal_parts import may_be_equal, text_of_part
 from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
-    conjunction,
-    conjuncts,
+    join_by_and,
     needs_spark,
     reads_of,
-    renumbered,
-    substituted,
+    renumber_columns,
+    split_conjuncts,
+    substitute_columns,
     with_spark_calls,
     without_places,
 )
@@ -88,18 +88,18 @@ class Builder:
         self._planner, self._repeated = planner, repeated
         self._planned: dict[bytes, tuple[Input, Stream]] = {}  # the repeated parts so far
 
-    def stream(self, plan: logical.Plan) -> Stream:
+    def plan_stream(self, plan: logical.Plan) -> Stream:
         """The stream of an input plan. The fragments of a repeated part are planned for its first copy."""
         if not (self._repeated and may_be_equal(plan) and (text := text_of_part(plan)) in self._repeated):
             return self._planner(self, plan)
         if text not in self._planned:
             first = self._planner(self, plan)
-            self._planned[text] = self.input(first, (), Dispatch.FORWARD), first
-        return self.behind(*self._planned[text])
+            self._planned[text] = self.close_as_input(first, (), Dispatch.FORWARD), first
+        return self.continue_behind(*self._planned[text])
 
-    def project(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
+    def project_columns(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
         """One column per expression, then the key columns that no expression passes through unchanged."""
-        moved = [_with_row_key(renumbered(e, below.visible), below) for e in exprs]
+        moved = [_with_row_key(renumber_columns(e, below.visible), below) for e in exprs]
         at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
         for column in below.key:
             if column not in at:
@@ -110,57 +110,57 @@ class Builder:
         visible = tuple(range(len(exprs)))
         if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
             return replace(below, visible=visible)
-        ref = self.projection(below, moved, types)
+        ref = self.add_projection(below, moved, types)
         return replace(
             below, ref=ref, types=types, visible=visible, key=tuple(at[c] for c in below.key), distribution=distribution
         )
 
-    def keyed(self, stream: Stream, keys: Sequence[logical.Expr]) -> tuple[Stream, tuple[int, ...]]:
+    def add_key_columns(self, stream: Stream, keys: Sequence[logical.Expr]) -> tuple[Stream, tuple[int, ...]]:
         """The stream with every key expression as a column, and the positions of these columns."""
-        moved = [renumbered(k, stream.visible) for k in keys]
+        moved = [renumber_columns(k, stream.visible) for k in keys]
         computed = [k for k in dict.fromkeys(moved) if not isinstance(k, logical.Column)]
         if computed:
             columns: list[logical.Expr] = [logical.Column(i, t) for i, t in enumerate(stream.types)]
             types = (*stream.types, *(k.type for k in computed))
-            ref = self.projection(stream, (*columns, *computed), types)
+            ref = self.add_projection(stream, (*columns, *computed), types)
             width = len(stream.types)
             stream = replace(stream, ref=ref, types=types)
             places = {k: width + i for i, k in enumerate(computed)}
             return stream, tuple(k.index if isinstance(k, logical.Column) else places[k] for k in moved)
         return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
 
-    def computed(self, stream: Stream, exprs: Sequence[logical.Expr]) -> tuple[Stream, list[logical.Expr]]:
+    def add_computed_columns(self, stream: Stream, exprs: Sequence[logical.Expr]) -> tuple[Stream, list[logical.Expr]]:
         """The stream with each call that Spark computes as a column, and the expressions over these columns."""
         calls = list(dict.fromkeys(without_places(c) for e in exprs for c in calls_of_spark(e)))
-        width, (stream, places) = len(stream.visible), self.keyed(stream, calls)
+        width, (stream, places) = len(stream.visible), self.add_key_columns(stream, calls)
         at = {call: width + i for i, call in enumerate(calls)}
         over = (with_spark_calls(e, lambda call: logical.Column(at[without_places(call)], call.type)) for e in exprs)
-        return stream, [renumbered(e, (*stream.visible, *places)) for e in over]
+        return stream, [renumber_columns(e, (*stream.visible, *places)) for e in over]
 
     def visible_first(self, stream: Stream, width: int) -> Stream:
         if stream.visible == tuple(range(width)) and len(stream.types) == width + sum(c >= width for c in stream.key):
             return stream
-        return self.project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
+        return self.project_columns(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
 
-    def filtered(self, below: Stream, condition: logical.Expr) -> Stream:
+    def filter_rows(self, below: Stream, condition: logical.Expr) -> Stream:
         """The rows that satisfy a condition over the stream's columns.
 
         Conjuncts before the first one that Spark computes are checked before Spark sees the rows, since Spark itself
         evaluates conjuncts in order.
         """
-        parts = conjuncts(condition)
+        parts = split_conjuncts(condition)
         first = next((i for i, part in enumerate(parts) if needs_spark(part)), len(parts))
         if first == len(parts):
-            return self.add(below, FilterNode(condition, below.types))
+            return self.append_node(below, FilterNode(condition, below.types))
         if first > 0:
-            below = self.add(below, FilterNode(conjunction(parts[:first]), below.types))
+            below = self.append_node(below, FilterNode(join_by_and(parts[:first]), below.types))
         columns: tuple[logical.Expr, ...] = tuple(logical.Column(i, t) for i, t in enumerate(below.types))
         rest = logical.Column(len(columns), "boolean")
-        ref = self.projection(below, (*columns, conjunction(parts[first:])), (*below.types, "boolean"))
-        ref = self.operator(below.draft, FilterNode(rest, (*below.types, "boolean")), (ref,))
-        return replace(below, ref=self.operator(below.draft, ProjectNode(columns, below.types), (ref,)))
+        ref = self.add_projection(below, (*columns, join_by_and(parts[first:])), (*below.types, "boolean"))
+        ref = self.add_operator(below.draft, FilterNode(rest, (*below.types, "boolean")), (ref,))
+        return replace(below, ref=self.add_operator(below.draft, ProjectNode(columns, below.types), (ref,)))
 
-    def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
+    def add_projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
         """A Project over `below`. If `below` is a Project, both are merged.
 
         If Spark computes a part of it, the fragment ends here, and its draft becomes the draft of the fragment that
@@ -178,7 +178,7 @@ class Builder:
             fused = fuse_projections(exprs, node.exprs)
             if fused is not None:
                 exprs, inputs = fused, draft.operators.pop().inputs
-        return self.operator(draft, ProjectNode(tuple(exprs), types), inputs)
+        return self.add_operator(draft, ProjectNode(tuple(exprs), types), inputs)
 
     def _through_spark(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
         """The expressions in three steps: Spark's arguments by kernels, Spark's calls, and the rest by kernels.
@@ -191,13 +191,13 @@ class Builder:
         passed = list(dict.fromkeys(without_places(p) for e in exprs for p in _beside_spark(e)))
         handed = list(dict.fromkeys([*passed, *(without_places(a) for c in calls for a in c.args)]))
         if all(isinstance(e, logical.Column) for e in handed):
-            whole = self.input(below, (), Dispatch.STAY)
+            whole = self.close_as_input(below, (), Dispatch.STAY)
             columns = tuple(whole.columns[e.index] for e in handed if isinstance(e, logical.Column))
             on_the_way = msgspec.structs.replace(whole, columns=columns)
         else:
             kinds = tuple(e.type for e in handed)
-            on_the_way = self.input(
-                replace(below, ref=self.projection(below, handed, kinds), types=kinds), (), Dispatch.STAY
+            on_the_way = self.close_as_input(
+                replace(below, ref=self.add_projection(below, handed, kinds), types=kinds), (), Dispatch.STAY
             )
         at = {e: i for i, e in enumerate(handed)}
         project: list[logical.Expr] = [logical.Column(at[e], e.type) for e in passed]
@@ -211,9 +211,9 @@ class Builder:
         final = tuple(_in_places(e, place) for e in exprs)
         if final == tuple(logical.Column(i, e.type) for i, e in enumerate(project)):
             return input_ref(0)
-        return self.operator(below.draft, ProjectNode(final, types), (input_ref(0),))
+        return self.add_operator(below.draft, ProjectNode(final, types), (input_ref(0),))
 
-    def operator(
+    def add_operator(
         self, draft: FragmentDraft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None
     ) -> int:
         schemas = []
@@ -225,17 +225,17 @@ class Builder:
         draft.operators.append(Operator(node, inputs, tuple(s.table_id for s in schemas)))
         return len(draft.operators) - 1
 
-    def add(self, stream: Stream, node: Node) -> Stream:
+    def append_node(self, stream: Stream, node: Node) -> Stream:
         """Append a unary operator that keeps columns, key and distribution."""
-        ref = self.operator(stream.draft, node, (stream.ref,))
+        ref = self.add_operator(stream.draft, node, (stream.ref,))
         return replace(stream, ref=ref)
 
-    def close(self, stream: Stream) -> int:
+    def close_fragment(self, stream: Stream) -> int:
         draft = stream.draft
         self.closed.append(Fragment(tuple(draft.inputs), tuple(draft.operators), stream.types, draft.singleton))
         return len(self.closed) - 1
 
-    def input(self, stream: Stream, keys: tuple[int, ...], dispatch: Dispatch | None = None) -> Input:
+    def close_as_input(self, stream: Stream, keys: tuple[int, ...], dispatch: Dispatch | None = None) -> Input:
         """Close the stream's fragment and read it by hash of `keys` (none: singleton), or by `dispatch` if given.
 
         A fragment without operators is skipped: its input is read directly.
@@ -246,20 +246,20 @@ class Builder:
             (only,) = draft.inputs
             if only.dispatch == Dispatch.FORWARD:
                 return msgspec.structs.replace(only, dispatch=dispatch, keys=keys)
-        return Input(None, self.close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
+        return Input(None, self.close_fragment(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
 
-    def behind(self, read: Input, stream: Stream) -> Stream:
+    def continue_behind(self, read: Input, stream: Stream) -> Stream:
         """The stream again, after an input that reads it: in its own draft, on the same units."""
         here = msgspec.structs.replace(read, dispatch=Dispatch.FORWARD, keys=())
         return replace(stream, draft=FragmentDraft([here], singleton=stream.draft.singleton), ref=input_ref(0))
 
-    def shared(self, stream: Stream) -> tuple[Stream, Stream]:
+    def share_stream(self, stream: Stream) -> tuple[Stream, Stream]:
         """The stream for two readers."""
-        read = self.input(stream, (), Dispatch.FORWARD)
-        return self.behind(read, stream), self.behind(read, stream)
+        read = self.close_as_input(stream, (), Dispatch.FORWARD)
+        return self.continue_behind(read, stream), self.continue_behind(read, stream)
 
-    def exchange(self, stream: Stream, keys: tuple[int, ...]) -> Stream:
-        draft = FragmentDraft([self.input(stream, keys)], singleton=keys == ())
+    def add_exchange(self, stream: Stream, keys: tuple[int, ...]) -> Stream:
+        draft = FragmentDraft([self.close_as_input(stream, keys)], singleton=keys == ())
         return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)
 
 
@@ -268,7 +268,7 @@ def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr
     read = Counter(column for e in upper for column in reads_of(e))
     if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
         return None
-    return tuple(substituted(e, lower) for e in upper)
+    return tuple(substitute_columns(e, lower) for e in upper)
 
 
 def _with_row_key(expr: logical.Expr, below: Stream) -> logical.Expr:

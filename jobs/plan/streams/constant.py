@@ -12,11 +12,11 @@ def plan_values(builder: Builder, plan: logical.Values) -> Stream:
     )
     draft = FragmentDraft([], singleton=True)
     width = len(plan.fields)
-    return Stream(draft, builder.operator(draft, node, ()), node.types, tuple(range(width)), (width,), (), True)
+    return Stream(draft, builder.add_operator(draft, node, ()), node.types, tuple(range(width)), (width,), (), True)
 
 
 def plan_range(builder: Builder, plan: logical.Range) -> Stream:
     """Every actor emits its share. Numbers do not repeat, so each is its own key."""
     node = constant.RangeNode(plan.start, plan.end, plan.step, plan.fields[0].name)
     draft = FragmentDraft([])
-    return Stream(draft, builder.operator(draft, node, ()), node.types, (0,), (0,), ANYWHERE, True)
+    return Stream(draft, builder.add_operator(draft, node, ()), node.types, (0,), (0,), ANYWHERE, True)

@@ -18,10 +18,10 @@ from tussock.jobs.logical import nodes as logical
 from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
     columns_of,
-    conjunction,
-    conjuncts,
+    join_by_and,
     needs_spark,
-    renumbered,
+    renumber_columns,
+    split_conjuncts,
     with_spark_calls,
     without_places,
 )
@@ -32,22 +32,29 @@ from tussock.jobs.plan.streams.union import union_all
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
-    left, right = builder.stream(plan.left), builder.stream(plan.right)
+    left, right = builder.plan_stream(plan.left), builder.plan_stream(plan.right)
     return (
-        _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
+        _judged_by_pairs(builder, plan, left, right)
+        if _judges_by_spark(plan)
+        else _plan_join(builder, plan, left, right)
     )
 
 
-def _joined(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
+def _plan_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
     if plan.left_keys:
-        return _hash_join(builder, plan, *builder.keyed(left, plan.left_keys), *builder.keyed(right, plan.right_keys))
+        return _hash_join(
+            builder,
+            plan,
+            *builder.add_key_columns(left, plan.left_keys),
+            *builder.add_key_columns(right, plan.right_keys),
+        )
     if (row_is_right := _row_is_right(plan)) is not None:
         return _row_join(builder, plan, left, right, row_is_right)
     return _hash_join(
         builder,
         plan,
-        *_spread(builder, plan.kind, left, is_left=True),
-        *_spread(builder, plan.kind, right, is_left=False),
+        *_spread_side(builder, plan.kind, left, is_left=True),
+        *_spread_side(builder, plan.kind, right, is_left=False),
     )
 
 
@@ -61,25 +68,25 @@ def _hash_join(
 ) -> Stream:
     left, right, asked, computed = _computed_below(builder, plan, left, right)
     visible = left.visible + tuple(len(left.types) + c for c in right.visible)
-    condition = None if asked is None else renumbered(asked, (*visible, *computed))
-    condition, behind = _behind(plan.kind, condition)
-    inputs = [builder.input(left, left_keys), builder.input(right, right_keys)]
+    condition = None if asked is None else renumber_columns(asked, (*visible, *computed))
+    condition, behind = _split_condition(plan.kind, condition)
+    inputs = [builder.close_as_input(left, left_keys), builder.close_as_input(right, right_keys)]
     if plan.kind is JoinKind.NULL_AWARE_ANTI:
         node: Node = NullAwareAnti(left.types, right.types, left_keys, right_keys, left.key, right.key, left.types)
-        inputs.append(_null_count(builder, builder.behind(inputs[1], right), right_keys))
+        inputs.append(_null_count(builder, builder.continue_behind(inputs[1], right), right_keys))
     else:
         types, null_safe = joined_types(plan.kind, left.types, right.types, left_keys), plan.null_safe or (False,)
         node = HashJoin(
             left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind
         )
     draft = FragmentDraft(inputs)
-    ref = builder.operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
+    ref = builder.add_operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
     key, distribution = _joined_key(plan.kind, left, left_keys, right, right_keys)
     append_only = plan.kind in (JoinKind.INNER, JoinKind.SEMI) and left.append_only and right.append_only
     if not plan.kind.emits_pairs:
         visible = (*left.visible, len(left.types)) if plan.kind is JoinKind.EXISTENCE else left.visible
     stream = Stream(draft, ref, node.types, visible, key, distribution, append_only)
-    return stream if behind is None else builder.filtered(stream, behind)
+    return stream if behind is None else builder.filter_rows(stream, behind)
 
 
 def _computed_below(
@@ -98,28 +105,33 @@ def _computed_below(
     calls: dict[logical.Expr, None] = dict.fromkeys(map(without_places, calls_of_spark(plan.condition)))
     of_left = [c for c in calls if all(i < width for i in columns_of(c))]
     of_right = [c for c in calls if c not in of_left and all(i >= width for i in columns_of(c))]
-    left, in_left = builder.keyed(left, of_left)
-    right, in_right = builder.keyed(
-        right, [renumbered(c, [i - width for i in range(width + len(plan.right.fields))]) for c in of_right]
+    left, in_left = builder.add_key_columns(left, of_left)
+    right, in_right = builder.add_key_columns(
+        right, [renumber_columns(c, [i - width for i in range(width + len(plan.right.fields))]) for c in of_right]
     )
     places = {c: len(plan.left.fields) + len(plan.right.fields) + i for i, c in enumerate([*of_left, *of_right])}
 
-    def column(call: logical.Call) -> logical.Expr:
+    def column_of_call(call: logical.Call) -> logical.Expr:
         place = places.get(without_places(call))
         return call if place is None else logical.Column(place, call.type)
 
-    return left, right, with_spark_calls(plan.condition, column), (*in_left, *(len(left.types) + c for c in in_right))
+    return (
+        left,
+        right,
+        with_spark_calls(plan.condition, column_of_call),
+        (*in_left, *(len(left.types) + c for c in in_right)),
+    )
 
 
-def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:
+def _split_condition(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:
     """The condition inside a join, and the condition on its output.
 
     For an inner join, the latter are the conjuncts that Spark computes.
     """
     if condition is None or kind is not JoinKind.INNER or not needs_spark(condition):
         return condition, None
-    own = [c for c in conjuncts(condition) if not needs_spark(c)]
-    return conjunction(own) if own else None, conjunction([c for c in conjuncts(condition) if needs_spark(c)])
+    own = [c for c in split_conjuncts(condition) if not needs_spark(c)]
+    return join_by_and(own) if own else None, join_by_and([c for c in split_conjuncts(condition) if needs_spark(c)])
 
 
 def _judges_by_spark(plan: logical.Join) -> bool:
@@ -141,11 +153,11 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
     """
     assert plan.condition is not None
     of_left, of_right, left_key = len(left.visible), len(right.visible), len(left.key)
-    (left, left_again), (right, right_again) = builder.shared(left), builder.shared(right)
+    (left, left_again), (right, right_again) = builder.share_stream(left), builder.share_stream(right)
     with_keys = [replace(side, visible=(*side.visible, *side.key)) for side in (left, right)]
     moved = [*range(of_left), *(of_left + left_key + i for i in range(of_right))]
-    inner = msgspec.structs.replace(plan, kind=JoinKind.INNER, condition=renumbered(plan.condition, moved))
-    pairs = _joined(builder, inner, *with_keys)
+    inner = msgspec.structs.replace(plan, kind=JoinKind.INNER, condition=renumber_columns(plan.condition, moved))
+    pairs = _plan_join(builder, inner, *with_keys)
     row_of_left, rest = pairs.visible[:of_left], pairs.visible[of_left:]
     key_of_left, row_of_right, key_of_right = (
         rest[:left_key],
@@ -160,13 +172,13 @@ def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: 
     if plan.kind is not JoinKind.FULL:
         others = row_of_right if plan.kind.emits_pairs else ()
         return _by_partners(builder, plan, plan.kind, left_again, replace(pairs, visible=(*key_of_left, *others)))
-    pairs, pairs_again = builder.shared(pairs)
+    pairs, pairs_again = builder.share_stream(pairs)
     all_left = _by_partners(
         builder, plan, JoinKind.LEFT, left_again, replace(pairs, visible=(*key_of_left, *row_of_right))
     )
     alone = _by_partners(builder, plan, JoinKind.ANTI, right_again, replace(pairs_again, visible=key_of_right))
     nothing = [logical.Literal(None, field.type) for field in plan.left.fields]
-    padded = builder.project(
+    padded = builder.project_columns(
         alone, [*nothing, *(logical.Column(i, field.type) for i, field in enumerate(plan.right.fields))]
     )
     return union_all(builder, [all_left, padded], [field.type for field in plan.fields])
@@ -177,24 +189,24 @@ def _by_partners(builder: Builder, plan: logical.Join, kind: JoinKind, rows: Str
 
     Visible in the pairs: that key, then their output columns.
     """
-    partners = builder.project(pairs, [logical.Column(i, pairs.types[c]) for i, c in enumerate(pairs.visible)])
+    partners = builder.project_columns(pairs, [logical.Column(i, pairs.types[c]) for i, c in enumerate(pairs.visible)])
     width = len(rows.key)
     keys, of_partners = rows.key, partners.visible[:width]
     if not keys:  # the only row
-        rows, keys = builder.keyed(rows, [logical.Literal(0, "int")])
-        partners, of_partners = builder.keyed(partners, [logical.Literal(0, "int")])
+        rows, keys = builder.add_key_columns(rows, [logical.Literal(0, "int")])
+        partners, of_partners = builder.add_key_columns(partners, [logical.Literal(0, "int")])
     join = msgspec.structs.replace(plan, kind=kind, null_safe=(True,) * len(keys), condition=None)
     return _hash_join(builder, join, rows, keys, replace(partners, visible=partners.visible[width:]), of_partners)
 
 
-def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) -> tuple[Stream, tuple[int, ...]]:
+def _spread_side(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) -> tuple[Stream, tuple[int, ...]]:
     """A side of a join without an equality. Its join key is the places in which its rows meet the other side's.
 
     The stream keys stay valid: a pair meets in one place, which the keys of its two rows determine. A row whose output
     depends on a match has exactly one place.
     """
     node = spread_of(kind, stream.key, stream.types, is_left)
-    ref = builder.operator(stream.draft, node, (stream.ref,))
+    ref = builder.add_operator(stream.draft, node, (stream.ref,))
     return replace(stream, ref=ref, types=node.types, distribution=ANYWHERE), (len(stream.types),)
 
 
@@ -217,30 +229,30 @@ def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream,
     one, many = (right, left) if row_is_right else (left, right)
     if many.distribution is ANYWHERE or any(i.dispatch is Dispatch.FORWARD for i in many.draft.inputs):
         # A forward input is read on its producer's level, which may come before the row's level.
-        many = builder.exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)
+        many = builder.add_exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)
     assert many.distribution is not None
     row = msgspec.structs.replace(
-        builder.input(one, ()), dispatch=Dispatch.BROADCAST if many.distribution else Dispatch.SINGLETON
+        builder.close_as_input(one, ()), dispatch=Dispatch.BROADCAST if many.distribution else Dispatch.SINGLETON
     )
     of_row, of_many = tuple(len(many.types) + c for c in one.visible), many.visible
     visible = (*of_many, *of_row) if row_is_right else (*of_row, *of_many)
-    condition = None if plan.condition is None else renumbered(plan.condition, visible)
-    condition, behind = _behind(plan.kind, condition)
+    condition = None if plan.condition is None else renumber_columns(plan.condition, visible)
+    condition, behind = _split_condition(plan.kind, condition)
     types = (*many.types, *one.types) if emits_row else many.types
     node = RowJoin(many.types, one.types, many.key, many.distribution, condition, emits_row, types)
     many.draft.inputs.append(row)
-    ref = builder.operator(many.draft, node, (many.ref, input_ref(len(many.draft.inputs) - 1)))
+    ref = builder.add_operator(many.draft, node, (many.ref, input_ref(len(many.draft.inputs) - 1)))
     stream = replace(many, ref=ref, types=types, visible=visible if emits_row else of_many, append_only=False)
-    return stream if behind is None else builder.filtered(stream, behind)
+    return stream if behind is None else builder.filter_rows(stream, behind)
 
 
 def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:
     """A scalar subquery's row at one actor. A single row needs no key."""
-    below, types = builder.stream(plan.input), tuple(f.type for f in plan.fields)
-    ref = builder.projection(below, [logical.Column(c, below.types[c]) for c in below.visible], types)
+    below, types = builder.plan_stream(plan.input), tuple(f.type for f in plan.fields)
+    ref = builder.add_projection(below, [logical.Column(c, below.types[c]) for c in below.visible], types)
     only = replace(below, ref=ref, types=types, visible=tuple(range(len(types))), key=(), distribution=ANYWHERE)
-    there = builder.exchange(only, ())
-    ref = builder.operator(there.draft, SingleRowNode(types), (there.ref,))
+    there = builder.add_exchange(only, ())
+    ref = builder.add_operator(there.draft, SingleRowNode(types), (there.ref,))
     return replace(there, ref=ref, append_only=False)
 
 
@@ -250,16 +262,16 @@ def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Inpu
     (kind,) = (stream.types[key],)
     calls = (Agg(AggFunction.COUNT, None, None, "bigint"), Agg(AggFunction.COUNT, 0, kind, "bigint"))
     raw = (logical.Column(key, kind),)
-    ref = builder.projection(stream, raw, (kind,))
+    ref = builder.add_projection(stream, raw, (kind,))
     sender = PartialAgg((kind,), (), calls, stream.append_only, ())
     sender = msgspec.structs.replace(sender, types=partial_types(sender))
-    ref = builder.operator(stream.draft, sender, (ref,))
-    counted = builder.exchange(Stream(stream.draft, ref, sender.types, (), (), ANYWHERE, False), ())
+    ref = builder.add_operator(stream.draft, sender, (ref,))
+    counted = builder.add_exchange(Stream(stream.draft, ref, sender.types, (), (), ANYWHERE, False), ())
     types = ("bigint", "bigint")
-    ref = builder.operator(
+    ref = builder.add_operator(
         counted.draft, HashAgg((kind,), (), calls, (), stream.append_only, True, types), (counted.ref,), ()
     )
-    number = builder.close(replace(counted, ref=ref, types=types))
+    number = builder.close_fragment(replace(counted, ref=ref, types=types))
     return Input(None, number, (0, 1), types, Dispatch.BROADCAST)
 
 
@@ -280,23 +292,23 @@ def _joined_key(
     match kind:
         case JoinKind.INNER | JoinKind.LEFT | JoinKind.SINGLE:
             partner = {width + r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
-            return _distinct(*left_keys, *left.key, *(partner.get(c, c) for c in from_right)), left_keys
+            return _distinct_columns(*left_keys, *left.key, *(partner.get(c, c) for c in from_right)), left_keys
         case JoinKind.RIGHT:
             distribution = tuple(width + c for c in right_keys)
             partner = {c: distribution[i] for i, c in reversed(list(enumerate(left_keys)))}
-            return _distinct(*distribution, *from_right, *(partner.get(c, c) for c in left.key)), distribution
+            return _distinct_columns(*distribution, *from_right, *(partner.get(c, c) for c in left.key)), distribution
         case JoinKind.FULL:
             behind = width + len(right.types)
             distribution = tuple(range(behind, behind + len(left_keys)))
             partner = {width + r: distribution[i] for i, r in reversed(list(enumerate(right_keys)))}
             partner |= {c: distribution[i] for i, c in reversed(list(enumerate(left_keys)))}
             own = (partner.get(c, c) for c in (*left.key, *from_right))
-            return _distinct(*distribution, *own, behind + len(left_keys)), distribution
+            return _distinct_columns(*distribution, *own, behind + len(left_keys)), distribution
         case JoinKind.SEMI | JoinKind.ANTI | JoinKind.NULL_AWARE_ANTI | JoinKind.EXISTENCE:
-            return _distinct(*left_keys, *left.key), left_keys
+            return _distinct_columns(*left_keys, *left.key), left_keys
         case _:
             assert_never(kind)
 
 
-def _distinct(*columns: int) -> tuple[int, ...]:
+def _distinct_columns(*columns: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(columns))

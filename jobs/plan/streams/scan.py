@@ -21,7 +21,7 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
         stream = Stream(
             draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only
         )
-        return stream if key else _numbered(builder, stream)
+        return stream if key else _add_digest_key(builder, stream)
     out = source.output
     columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
     types = tuple(out.types[c] for c in columns)
@@ -33,12 +33,12 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
     return Stream(draft, input_ref(0), types, visible, key, distribution, out.append_only)
 
 
-def _numbered(builder: Builder, rows: Stream) -> Stream:
+def _add_digest_key(builder: Builder, rows: Stream) -> Stream:
     """The rows of a source without a key, keyed by a digest of their values and the number of the copy."""
     node = row_digest_of(rows.types)
     digest = (len(rows.types), len(rows.types) + 1)
-    digested = replace(rows, ref=builder.operator(rows.draft, node, (rows.ref,)), types=node.types)
-    together = builder.exchange(digested, digest)
+    digested = replace(rows, ref=builder.add_operator(rows.draft, node, (rows.ref,)), types=node.types)
+    together = builder.add_exchange(digested, digest)
     numbered = NumberCopies((*node.types, "bigint"))
-    ref = builder.operator(together.draft, numbered, (together.ref,))
+    ref = builder.add_operator(together.draft, numbered, (together.ref,))
     return replace(together, ref=ref, types=numbered.types, key=(*digest, len(node.types)))

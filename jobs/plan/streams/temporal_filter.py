@@ -13,12 +13,12 @@ from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream
 
 
 def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stream:
-    below, (value,) = builder.keyed(builder.stream(plan.input), (plan.value,))
+    below, (value,) = builder.add_key_columns(builder.plan_stream(plan.input), (plan.value,))
     distribution = below.key if below.distribution is ANYWHERE else below.distribution
     node = TemporalFilterNode(value, plan.comparison, plan.bound, plan.forgets, below.key, distribution, below.types)
     if below.distribution is ANYWHERE:
         if node.forgets and not node.comparison.lets_in:  # expired rows need not move
-            below = builder.add(below, Unexpired(node))
-        below = builder.exchange(below, distribution)
+            below = builder.append_node(below, Unexpired(node))
+        below = builder.add_exchange(below, distribution)
     only_grows = below.append_only and plan.forgets and plan.comparison.lets_in
-    return replace(builder.add(below, node), append_only=only_grows)
+    return replace(builder.append_node(below, node), append_only=only_grows)

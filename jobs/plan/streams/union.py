@@ -10,7 +10,7 @@ from tussock.jobs.plan.streams.builder import Builder, FragmentDraft, Stream
 
 
 def plan_union(builder: Builder, plan: logical.Union) -> Stream:
-    return union_all(builder, [builder.stream(below) for below in plan.inputs], [f.type for f in plan.fields])
+    return union_all(builder, [builder.plan_stream(below) for below in plan.inputs], [f.type for f in plan.fields])
 
 
 def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Sequence[str]) -> Stream:
@@ -22,7 +22,7 @@ def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Seque
     Branches share hidden key columns of equal types; a branch with fewer has NULL in the others.
     """
     slots: list[str] = []
-    taken = [_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
+    taken = [_assign_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
     width = len(visible_types)
     key = (width, *(width + 1 + i for i in range(len(slots))))
     types = (*visible_types, "int", *slots)
@@ -31,14 +31,14 @@ def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Seque
         own = {slot: logical.Column(c, branch.types[c]) for slot, c in zip(places, branch.key, strict=True)}
         visible = (logical.Column(c, branch.types[c]) for c in branch.visible)
         padded = (own.get(i, logical.Literal(None, t)) for i, t in enumerate(slots))
-        ref = builder.projection(branch, (*visible, logical.Literal(number, "int"), *padded), types)
-        inputs.append(builder.input(replace(branch, ref=ref, types=types), key))
+        ref = builder.add_projection(branch, (*visible, logical.Literal(number, "int"), *padded), types)
+        inputs.append(builder.close_as_input(replace(branch, ref=ref, types=types), key))
     draft = FragmentDraft(inputs)
-    ref = builder.operator(draft, UnionAll(types), tuple(input_ref(i) for i in range(len(inputs))))
+    ref = builder.add_operator(draft, UnionAll(types), tuple(input_ref(i) for i in range(len(inputs))))
     return Stream(draft, ref, types, tuple(range(width)), key, key, all(b.append_only for b in branches))
 
 
-def _slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
+def _assign_slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
     """A slot of the same type for each column. Existing slots are used first, new ones are appended."""
     found: list[int] = []
     for kind in types:

@@ -15,7 +15,7 @@ from tussock.jobs.executors.order import Order
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.logical import nodes as logical
-from tussock.jobs.logical.expression_tree import conjunction, conjuncts, renumbered
+from tussock.jobs.logical.expression_tree import join_by_and, renumber_columns, split_conjuncts
 from tussock.jobs.logical.nodes import AggFunction, FrameEdge
 from tussock.jobs.plan.streams.builder import Builder, Stream
 
@@ -29,31 +29,31 @@ class _Ordered:
     partition: tuple[int, ...]
     order: tuple[Order, ...]
 
-    def out(self, builder: Builder, node: OverWindow | GroupTopN, width: int) -> Stream:
+    def add_results(self, builder: Builder, node: OverWindow | GroupTopN, width: int) -> Stream:
         """The node's output: the first `width` columns of the input, then its results."""
         below = self.below
         assert below.distribution is not None
-        ref = builder.operator(below.draft, node, (below.ref,))
+        ref = builder.add_operator(below.draft, node, (below.ref,))
         visible = (*below.visible[:width], *range(len(below.types), len(node.types)))
         key = tuple(dict.fromkeys((*below.key, *below.distribution)))
         return replace(below, ref=ref, types=node.types, visible=visible, key=key, append_only=False)
 
 
 def plan_window(builder: Builder, plan: logical.Window) -> Stream:
-    given = _ordered(builder, plan)
+    given = _order_stream(builder, plan)
     below = given.below
     apart = any(
         o.column not in given.partition for o in given.order
     )  # otherwise all rows of a partition are peers at any distance
-    calls = tuple(_over(call, given.places, apart) for call in plan.calls)
+    calls = tuple(_plan_call(call, given.places, apart) for call in plan.calls)
     types = (*below.types, *(c.type for c in calls))
     node = OverWindow(given.partition, given.order, below.key, below.distribution or (), calls, below.types, types)
-    return given.out(builder, node, len(plan.input.fields))
+    return given.add_results(builder, node, len(plan.input.fields))
 
 
 def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: logical.Expr | None) -> Stream:
     """A window whose only call is a row number that a filter limits. `rest` is the remaining condition."""
-    given = _ordered(builder, plan)
+    given = _order_stream(builder, plan)
     below = given.below
     (call,) = plan.calls
     types = (*below.types, call.type)
@@ -68,8 +68,12 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
         types,
         below.append_only,
     )
-    stream = given.out(builder, node, len(plan.input.fields))
-    return stream if rest is None else builder.add(stream, FilterNode(renumbered(rest, stream.visible), stream.types))
+    stream = given.add_results(builder, node, len(plan.input.fields))
+    return (
+        stream
+        if rest is None
+        else builder.append_node(stream, FilterNode(renumber_columns(rest, stream.visible), stream.types))
+    )
 
 
 def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr | None] | None:
@@ -79,19 +83,19 @@ def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr
     """
     window = plan.input
     assert isinstance(window, logical.Window)
-    if len(window.calls) != 1 or not window.calls[0].function.numbers:
+    if len(window.calls) != 1 or not window.calls[0].function.numbers_rows:
         return None
     number, rest, limits = logical.Column(len(window.input.fields), window.calls[0].type), [], []
-    for condition in conjuncts(plan.condition):
-        limit, exact = _limit(condition, number)
+    for condition in split_conjuncts(plan.condition):
+        limit, exact = _row_limit(condition, number)
         limits += [] if limit is None else [limit]
         rest += [] if limit is not None and not exact else [condition]
     if not limits or min(limits) < 1:
         return None
-    return window, min(limits), conjunction(rest) if rest else None
+    return window, min(limits), join_by_and(rest) if rest else None
 
 
-def _limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None, bool]:
+def _row_limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None, bool]:
     """The greatest row number that passes the condition, and whether the condition excludes other rows as well.
 
     None if the condition is not such a limit.
@@ -117,29 +121,29 @@ def _limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None,
 _TURNED = {"GreaterThanOrEqual": "LessThanOrEqual", "GreaterThan": "LessThan", "EqualTo": "EqualTo"}
 
 
-def _ordered(builder: Builder, plan: logical.Window) -> _Ordered:
-    below = builder.stream(plan.input)
+def _order_stream(builder: Builder, plan: logical.Window) -> _Ordered:
+    below = builder.plan_stream(plan.input)
     fields: list[logical.Expr] = [logical.Column(i, f.type) for i, f in enumerate(plan.input.fields)]
     computed = [e for e in dict.fromkeys(plan.expressions) if e not in fields]
-    below = builder.project(below, (*fields, *computed))
+    below = builder.project_columns(below, (*fields, *computed))
     places = {e: below.visible[i] for i, e in reversed(list(enumerate((*fields, *computed))))}
     partition = tuple(places[e] for e in plan.partition)
     if below.distribution is None or not set(below.distribution) <= set(partition):
-        below = builder.exchange(below, partition)
+        below = builder.add_exchange(below, partition)
     return _Ordered(
         below, places, partition, tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
     )
 
 
-def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
-    def edge(bound: logical.FrameBound) -> FrameEnd:
+def _plan_call(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
+    def frame_end(bound: logical.FrameBound) -> FrameEnd:
         if bound.value is None:
             return FrameEnd(bound.edge, bound.rows)
         return FrameEnd(FrameEdge.OFFSET, 0, places[bound.value]) if apart else FrameEnd(FrameEdge.CURRENT)
 
     frame, kind = call.frame, call.args[0].type if call.args else None
     args = tuple(places[a] for a in call.args)
-    lower, upper = edge(frame.lower), edge(frame.upper)
+    lower, upper = frame_end(frame.lower), frame_end(frame.upper)
     more = tuple(a.type for a in call.args[1:]) if call.function.value in list(AggFunction) else ()
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in call.order)
     kept = None if call.filter is None else places[call.filter]

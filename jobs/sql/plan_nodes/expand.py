@@ -4,16 +4,16 @@ from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Expand
 from tussock.jobs.spark.type_names import name_of_type
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
-@binds("Expand")
+@binds_nodes("Expand")
 def bind_expand(walk: PlanWalk, node: JavaObject) -> Bound:
     below = walk.bind(node.child())
     scope = below.scope()
     output = list(items(node.output()))
-    fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    fields = tuple(walk.output_field(node, a.name(), name_of_type(a.dataType())) for a in output)
     projections = tuple(
         tuple(walk.expressions.expression(e, scope) for e in items(projection))
         for projection in items(node.projections())

@@ -28,7 +28,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.spark.type_names import name_of_type
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 from tussock.jobs.sql.spark_text import JSON_TUPLE
 
@@ -43,7 +43,7 @@ _PARTS_OF_VARIANT = (
 )
 
 
-@binds("Generate")
+@binds_nodes("Generate")
 def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
     plan: Plan
     below, generator = walk.bind(node.child()), node.generator()
@@ -53,13 +53,13 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
     columns = tuple(Column(i, below.plan.fields[i].type) for i in kept)
     output = list(items(node.generatorOutput()))
     ids = (*(below.ids[i] for i in kept), *(a.exprId().id() for a in output))
-    made = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    made = tuple(walk.output_field(node, a.name(), name_of_type(a.dataType())) for a in output)
     fields = (*(below.plan.fields[i] for i in kept), *made)
     args = [walk.expressions.expression(child, below.scope()) for child in items(generator.children())]
     if name == "ReplicateRows":
         copies = Generate(below.plan, Generator.REPLICATE, args[0], False, ())
         return Bound(Project(copies, (*columns, *args[1:]), fields), ids)
-    if (listed := _listed(name, args, made)) is not None:
+    if (listed := _listed_rows(name, args, made)) is not None:
         return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
     if name in ("VariantExplode", "JsonTuple") and walk.expressions.has_kernel is not None:
         plan, args = _after_spark(below.plan, args)
@@ -70,7 +70,7 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
         parts = Call(BY_SPARK, kind, tuple(args), params=(("sql", _PARTS_OF_VARIANT),), place=place)
         return Bound(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
     if name not in _GENERATORS:
-        raise walk.refuse(node, name.lower(), _NO_GENERATOR if args else _OF_THIS_SPARK)
+        raise walk.refusal_of(node, name.lower(), _NO_GENERATOR if args else _OF_THIS_SPARK)
     return Bound(Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids)
 
 
@@ -104,7 +104,7 @@ def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> l
     return [Call("GetStructField", "string", (whole,), params=(("ordinal", str(i)),)) for i in range(fields)]
 
 
-def _listed(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
+def _listed_rows(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
     """The rows that a generator makes of each row, if the query lists at least one."""
     match name, args:
         case "Stack", (Literal(value=int(rows)), *values):

@@ -6,10 +6,10 @@ from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.expression_tree import (
     columns_of,
-    conjunction,
-    conjuncts,
-    disjunction,
-    renumbered,
+    join_by_and,
+    join_by_or,
+    renumber_columns,
+    split_conjuncts,
     without_places,
 )
 from tussock.jobs.logical.nodes import (
@@ -29,8 +29,8 @@ from tussock.jobs.logical.nodes import (
     Union,
 )
 from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
-from tussock.jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.temporal_filter import split_by_moment, with_moment_compared
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -45,29 +45,31 @@ _JOINS = {
 }
 
 
-@binds("Join")
+@binds_nodes("Join")
 def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
     name = node.joinType().toString().split("(")[0]
     if name not in _JOINS:
-        raise walk.refuse(node, f"a {name} join", "it has no executor")
+        raise walk.refusal_of(node, f"a {name} join", "it has no executor")
     kind = _JOINS[name]
     left, right = walk.bind(node.left()), walk.bind(node.right())
     own, conditions, temporal = left, list[Expr](), list[JavaObject]()
     if node.condition().isDefined():
         asked, temporal = (
-            apart(walk, node.condition().get()) if kind is JoinKind.INNER else ([node.condition().get()], [])
+            split_by_moment(walk, node.condition().get()) if kind is JoinKind.INNER else ([node.condition().get()], [])
         )
         left = with_subqueries(walk, left, asked)
         scope = {**right.scope(len(left.plan.fields)), **left.scope()}
-        conditions = [c for whole in asked for c in conjuncts(walk.expressions.condition(whole, scope, joins=True))]
-    found = joined(left, right, kind, conditions, walk.expressions.place_of(node))
+        conditions = [
+            c for whole in asked for c in split_conjuncts(walk.expressions.bind_condition(whole, scope, joins=True))
+        ]
+    found = join_plans(left, right, kind, conditions, walk.expressions.place_of(node))
     found = with_moment_compared(walk, found, temporal)
     if kind is JoinKind.EXISTENCE:
         found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))
     return without_subqueries(found, own, left)
 
 
-def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
+def join_plans(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
     """The join of two plans by conditions over left columns, then right ones.
 
     Equalities between the sides become its keys.
@@ -88,16 +90,16 @@ def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr]
         elif len(unknown) == len(rest) == 1:
             return _answers_of_not_in(left, right, unknown[0], place)
         elif len(unknown) == len(rest) and kind is JoinKind.ANTI:
-            return _not_in_several(left, right, unknown, conjunction(rest), place)
+            return _not_in_several(left, right, unknown, join_by_and(rest), place)
     to_right = {width + i: i for i in range(len(right.plan.fields))}
     plan = Join(
         left.plan,
         right.plan,
         kind,
         tuple(a for a, _, _ in pairs),
-        tuple(renumbered(b, to_right) for _, b, _ in pairs),
+        tuple(renumber_columns(b, to_right) for _, b, _ in pairs),
         tuple(null_safe for _, _, null_safe in pairs),
-        conjunction(rest) if rest else None,
+        join_by_and(rest) if rest else None,
         place,
     )
     return Bound(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
@@ -110,7 +112,7 @@ def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool],
     right row. The last two are facts about all right rows: one row, which rarely changes.
     """
     width, (key, other, _) = len(left.plan.fields), pair
-    other = renumbered(other, {width + i: i for i in range(len(right.plan.fields))})
+    other = renumber_columns(other, {width + i: i for i in range(len(right.plan.fields))})
     matched = Join(left.plan, right.plan, JoinKind.EXISTENCE, (key,), (other,), (False,), None, place)
     counts = (AggCall(AggFunction.COUNT, "bigint", ()), AggCall(AggFunction.COUNT, "bigint", (other,)))
     counted = Aggregate(right.plan, (), counts, (Field("rows", "bigint"), Field("known", "bigint")))
@@ -137,7 +139,7 @@ def _not_in_several(
     width = len(left.plan.fields)
     keys, others = tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs)
     to_right = {width + i: i for i in range(len(right.plan.fields))}
-    others = tuple(renumbered(b, to_right) for b in others)
+    others = tuple(renumber_columns(b, to_right) for b in others)
     equal = Join(left.plan, right.plan, JoinKind.ANTI, keys, others, (False,) * len(pairs), None, place)
     vague = Filter(right.plan, _any_null(others))
     rest = Join(equal, vague, JoinKind.ANTI, (), (), (), condition, place)
@@ -147,7 +149,7 @@ def _not_in_several(
 
 
 def _any_null(exprs: Sequence[Expr]) -> Expr:
-    return disjunction([Call("IsNull", "boolean", (e,)) for e in exprs])
+    return join_by_or([Call("IsNull", "boolean", (e,)) for e in exprs])
 
 
 def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Literal, Sort, SortKey, TopN
-from tussock.jobs.sql.plan_nodes.project import projected
+from tussock.jobs.sql.plan_nodes.project import project_plan
 from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 _NO_ORDER = (
@@ -23,14 +23,14 @@ _BY_KEY = (
 )
 
 
-@binds("Sort")
+@binds_nodes("Sort")
 def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
     """A Sort without a limit: the view's order, or no effect."""
     if walk.order is None or not node.equals(walk.order):
-        walk.note(_NO_ORDER)
+        walk.add_note(_NO_ORDER)
         return walk.bind(node.child())
     own = walk.bind(node.child())
-    below, order = _sorted(walk, own, node)
+    below, order = _sort_input(walk, own, node)
     return without_subqueries(Bound(Sort(below.plan, order), below.ids), own, below)
 
 
@@ -42,7 +42,7 @@ def order_of(root: JavaObject) -> JavaObject | None:
     return node if node.productPrefix() == "Sort" and getattr(node, "global")() else None
 
 
-@binds("GlobalLimit", "LocalLimit", "Offset")
+@binds_nodes("GlobalLimit", "LocalLimit", "Offset")
 def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     """Limits and offsets over Project* [Sort]: a top-n below the projections.
 
@@ -56,7 +56,7 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     while child.productPrefix() in ("GlobalLimit", "LocalLimit", "Offset"):
         above.append(child)
         child = child.child()
-    offset, limit = _window(walk, [n for n in reversed(above) if n.productPrefix() != "LocalLimit"])
+    offset, limit = _offset_and_limit(walk, [n for n in reversed(above) if n.productPrefix() != "LocalLimit"])
     if limit is None and offset == 0:
         return walk.bind(child)
     projects: list[JavaObject] = []
@@ -66,38 +66,38 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     order: tuple[SortKey, ...] = ()
     if child.productPrefix() == "Sort":
         own = walk.bind(child.child())
-        below, order = _sorted(walk, own, child)
+        below, order = _sort_input(walk, own, child)
     else:
-        walk.note(_BY_KEY)
+        walk.add_note(_BY_KEY)
         own = below = walk.bind(child)
     bound = without_subqueries(Bound(TopN(below.plan, order, limit, offset), below.ids), own, below)
     for project in reversed(projects):
-        bound = projected(walk, project, bound)
+        bound = project_plan(walk, project, bound)
     return bound
 
 
-def _sorted(walk: PlanWalk, own: Bound, node: JavaObject) -> tuple[Bound, tuple[SortKey, ...]]:
+def _sort_input(walk: PlanWalk, own: Bound, node: JavaObject) -> tuple[Bound, tuple[SortKey, ...]]:
     """The input of a Sort, with a column for each scalar subquery in its order, and that order."""
     below = with_subqueries(walk, own, items(node.order()))
     return below, tuple(walk.expressions.sort_key(key, below.scope()) for key in items(node.order()))
 
 
-def _window(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int, int | None]:
+def _offset_and_limit(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int, int | None]:
     """The (offset, limit) of nested limits and offsets, innermost first. A limit of None means all rows."""
     offset = 0
     limit: int | None = None
     for node in nodes:
         if node.productPrefix() == "Offset":
-            skipped = _constant(walk, node, node.offsetExpr())
+            skipped = _constant_of(walk, node, node.offsetExpr())
             offset, limit = offset + skipped, None if limit is None else max(0, limit - skipped)
         else:
-            rows = _constant(walk, node, node.limitExpr())
+            rows = _constant_of(walk, node, node.limitExpr())
             limit = rows if limit is None else min(limit, rows)
     return offset, limit
 
 
-def _constant(walk: PlanWalk, node: JavaObject, expr: JavaObject) -> int:
+def _constant_of(walk: PlanWalk, node: JavaObject, expr: JavaObject) -> int:
     found = walk.expressions.expression(expr, {})
     if isinstance(found, Literal) and isinstance(found.value, int):
         return found.value
-    raise walk.refuse(node, "a LIMIT or OFFSET that is not constant", "write a number")
+    raise walk.refusal_of(node, "a LIMIT or OFFSET that is not constant", "write a number")

@@ -47,7 +47,7 @@ def difference_of(node: JavaObject) -> Subtraction | None:
     return Subtraction(first, second, "")
 
 
-def counted(node: JavaObject, value: Expr, time_zone: str) -> Expr:
+def count_in_unit(node: JavaObject, value: Expr, time_zone: str) -> Expr:
     """An operand of the difference `node` as a bigint, in the unit of the difference."""
     match node.productPrefix():
         case "DateDiff":

@@ -34,7 +34,7 @@ def element_of_pivot(node: JavaObject) -> tuple[JavaObject, int] | None:
 def pivot_calls(walk: ExpressionWalk, pivot: JavaObject, scope: Scope) -> tuple[AggCall, ...]:
     """One call per element of the array. Raises UnsupportedQueryError."""
     key, value = walk.expression(pivot.pivotColumn(), scope), walk.expression(pivot.valueColumn(), scope)
-    keys = (walk.constant(pivot, k, pivot.pivotColumn().dataType()) for k in items(pivot.pivotColumnValues()))
+    keys = (walk.bind_constant(pivot, k, pivot.pivotColumn().dataType()) for k in items(pivot.pivotColumnValues()))
     return tuple(
         AggCall(
             AggFunction.MAX,

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from tussock.jobs.logical.expression_tree import columns_of, conjunction, conjuncts
+from tussock.jobs.logical.expression_tree import columns_of, join_by_and, split_conjuncts
 from tussock.jobs.logical.nodes import Column, Expr, Filter, JoinKind, Literal, Project
-from tussock.jobs.sql.plan_nodes.join import joined
+from tussock.jobs.sql.plan_nodes.join import join_plans
 from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
-from tussock.jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.temporal_filter import split_by_moment, with_moment_compared
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
-@binds("Project")
+@binds_nodes("Project")
 def bind_project(walk: PlanWalk, node: JavaObject) -> Bound:
-    return projected(walk, node, walk.bind(node.child()))
+    return project_plan(walk, node, walk.bind(node.child()))
 
 
-def projected(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[int] = ()) -> Bound:
+def project_plan(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[int] = ()) -> Bound:
     """The Project `node` over `below`. Columns with the ids `carried` are appended after the node's own."""
     below = with_subqueries(walk, below, items(node.projectList()))
     scope = below.scope()
@@ -27,7 +27,7 @@ def projected(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[
         expr = walk.expressions.expression(named, scope)
         ids.append(named.exprId().id())
         exprs.append(expr)
-        fields.append(walk.field(named, named.name(), expr.type))
+        fields.append(walk.output_field(named, named.name(), expr.type))
     for number in carried:
         place = below.ids.index(number)
         ids.append(number)
@@ -38,14 +38,14 @@ def projected(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[
     return Bound(Project(below.plan, tuple(exprs), tuple(fields)), tuple(ids))
 
 
-@binds("Filter")
+@binds_nodes("Filter")
 def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
     below = walk.bind(node.child())
-    plain, temporal = apart(walk, node.condition())
+    plain, temporal = split_by_moment(walk, node.condition())
     if (row := subquery_row(walk, plain)) is not None:
         below = _filtered_by_row(walk, node, plain, below, row)
     elif plain:
-        below = _filtered(below, [conjunction([walk.expressions.condition(c, below.scope()) for c in plain])])
+        below = _filter_plan(below, [join_by_and([walk.expressions.bind_condition(c, below.scope()) for c in plain])])
     return with_moment_compared(walk, below, temporal)
 
 
@@ -55,13 +55,13 @@ def _filtered_by_row(
     """A filter with scalar subqueries: keeps the rows that have a match in the subqueries' single row."""
     width = len(below.plan.fields)
     scope = {**row.scope(width), **below.scope()}
-    condition = conjunction([walk.expressions.condition(c, scope) for c in conditions])
-    own = [c for c in conjuncts(condition) if all(i < width for i in columns_of(c))]
-    others = [c for c in conjuncts(condition) if c not in own]
-    return joined(_filtered(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))
+    condition = join_by_and([walk.expressions.bind_condition(c, scope) for c in conditions])
+    own = [c for c in split_conjuncts(condition) if all(i < width for i in columns_of(c))]
+    others = [c for c in split_conjuncts(condition) if c not in own]
+    return join_plans(_filter_plan(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))
 
 
-def _filtered(below: Bound, conditions: list[Expr]) -> Bound:
+def _filter_plan(below: Bound, conditions: list[Expr]) -> Bound:
     if not conditions or conditions == [Literal(True, "boolean")]:
         return below
-    return Bound(Filter(below.plan, conjunction(conditions)), below.ids, below.made)
+    return Bound(Filter(below.plan, join_by_and(conditions)), below.ids, below.made)

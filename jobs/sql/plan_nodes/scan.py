@@ -3,15 +3,15 @@
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
-@binds("LogicalRDD")
+@binds_nodes("LogicalRDD")
 def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
     relation = walk.expressions.sandbox.relation_of(node)
     if relation is None:
-        raise walk.refuse(
+        raise walk.refusal_of(
             node, "a relation that is not in the catalog", "declare it with CREATE SOURCE or CREATE TABLE"
         )
     hidden = walk.expressions.sandbox.hidden_of(node)

@@ -51,7 +51,7 @@ class Sessions:
     start: Column
     end: AggCall
 
-    def value(self, start: Column, end: Column) -> Expr:
+    def session_struct(self, start: Column, end: Column) -> Expr:
         """The struct that the SELECT reads, over the columns of the key and the call."""
         fields = (Literal("start", "string"), start, Literal("end", "string"), end)
         return Call("CreateNamedStruct", f"struct<start:{start.type},end:{end.type}>", fields)
@@ -68,12 +68,12 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | No
         return None
     session, scope = marked[0], below.scope()
     if session.nullable() and not _is_there(below, session):
-        raise walk.refuse(node, "session_window within ROLLUP, CUBE or GROUPING SETS", _NO_SESSION)
-    others = _distinct(
+        raise walk.refusal_of(node, "session_window within ROLLUP, CUBE or GROUPING SETS", _NO_SESSION)
+    others = _distinct_keys(
         [walk.expressions.expression(k, scope) for k in keys if k.exprId().id() != session.exprId().id()]
     )
     width, place = len(below.ids), walk.expressions.place_of(node)
-    bounds = [_bound(scope, session, i) for i in (0, 1)]
+    bounds = [_session_bound(scope, session, i) for i in (0, 1)]
     columns = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
     apart = Project(
         below.plan,
@@ -99,12 +99,12 @@ def _is_there(below: Bound, session: JavaObject) -> bool:
     return isinstance(below.plan, Expand) and not any(isinstance(row[place], Literal) for row in below.plan.projections)
 
 
-def _distinct(keys: Sequence[Expr]) -> tuple[Expr, ...]:
+def _distinct_keys(keys: Sequence[Expr]) -> tuple[Expr, ...]:
     """Each key once. Constants are omitted, since they do not divide rows."""
     return tuple({without_places(k): k for k in keys if not isinstance(k, Literal)}.values())
 
 
-def _bound(scope: Scope, session: JavaObject, field: int) -> Expr:
+def _session_bound(scope: Scope, session: JavaObject, field: int) -> Expr:
     """The start or the end of a row's own session."""
     struct = session.dataType().fields()[field]
     value = scope[session.exprId().id()]

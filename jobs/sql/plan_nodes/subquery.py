@@ -43,7 +43,7 @@ def without_subqueries(found: Bound, own: Bound, below: Bound) -> Bound:
     """A plan over `below` without the columns that `with_subqueries` added to `own`."""
     if own is below:
         return found
-    return found.only([i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)])
+    return found.with_columns([i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)])
 
 
 def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
@@ -53,7 +53,7 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
     """
     found: dict[int, JavaObject] = {}
     for expression in with_scalars(walk, expressions):
-        found |= {node.exprId().id(): node for node in _subqueries(walk, expression, outside)}
+        found |= {node.exprId().id(): node for node in _scalar_subqueries(walk, expression, outside)}
     row: Bound | None = None
     for number, node in found.items():
         one = Bound(_one_row(walk, node.plan()), (number,))
@@ -67,16 +67,16 @@ def with_scalars(walk: PlanWalk, expressions: Iterable[JavaObject]) -> list[Java
     return [expression for expression in expressions if expression.containsPattern(pattern)]
 
 
-def _subqueries(walk: PlanWalk, node: JavaObject, outside: str) -> Iterator[JavaObject]:
+def _scalar_subqueries(walk: PlanWalk, node: JavaObject, outside: str) -> Iterator[JavaObject]:
     """The scalar subqueries of an expression, without nested ones."""
     name = node.productPrefix()
     if walk.expressions.sandbox.is_moment(node):
-        raise walk.refuse(node, None, ELSEWHERE)
+        raise walk.refusal_of(node, None, ELSEWHERE)
     if name == "ScalarSubquery":
         yield node
     elif name != outside:
         for child in items(node.children()):
-            yield from _subqueries(walk, child, outside)
+            yield from _scalar_subqueries(walk, child, outside)
 
 
 def _one_row(walk: PlanWalk, node: JavaObject) -> Plan:

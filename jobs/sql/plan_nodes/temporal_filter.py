@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 
-from tussock.jobs.logical.expression_tree import conjunction, disjunction, needs_spark
+from tussock.jobs.logical.expression_tree import join_by_and, join_by_or, needs_spark
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Expr, Literal, TemporalFilter
 from tussock.jobs.sql.now import ELSEWHERE
-from tussock.jobs.sql.plan_nodes.moment_alone import counted, difference_of, length_of, moved_over
+from tussock.jobs.sql.plan_nodes.moment_alone import count_in_unit, difference_of, length_of, moved_over
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
 from tussock.jobs.sql.sandbox import items
 from tussock.statestore.zones import name_of
@@ -43,13 +43,13 @@ _ENDS: dict[str, tuple[int, int]] = {
 _Part = tuple[Expr, Comparison, Expr]
 
 
-def apart(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObject], list[JavaObject]]:
+def split_by_moment(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObject], list[JavaObject]]:
     """The conjuncts of a condition (Catalyst's) without the moment, and those with it."""
-    if not _moments(walk, condition):
+    if not _moment_subqueries(walk, condition):
         return [condition], []
     if condition.productPrefix() != "And":
         return [], [condition]
-    sides = [apart(walk, side) for side in (condition.left(), condition.right())]
+    sides = [split_by_moment(walk, side) for side in (condition.left(), condition.right())]
     return sides[0][0] + sides[1][0], sides[0][1] + sides[1][1]
 
 
@@ -58,14 +58,14 @@ def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[Java
 
     Comparisons that let rows in come first, so that the filters after them store no row before it appears.
     """
-    filters = [part for condition in conditions for part in _compared(walk, below, condition)]
+    filters = [part for condition in conditions for part in _comparisons_of(walk, below, condition)]
     plan = below.plan
     for value, comparison, bound in sorted(filters, key=lambda part: not part[1].lets_in):
         plan = TemporalFilter(plan, value, comparison, bound, _never_goes_back(bound, _is_fixed(walk)))
     return Bound(plan, below.ids, below.made)
 
 
-def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
+def _comparisons_of(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
     """A condition as comparisons of a value of the row with a bound. An equality becomes two."""
     name = condition.productPrefix()
     if name == "IsNotNull" and condition.references().isEmpty():  # added by the optimizer; the moment is never NULL
@@ -73,7 +73,7 @@ def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part
     if name == "Or":
         return _with_others(walk, below, condition)
     if name != "EqualTo" and name not in list(Comparison):
-        raise walk.refuse(condition, None, f"{_NO_ORDER}{ELSEWHERE}" if name in _OTHER_COMPARISONS else ELSEWHERE)
+        raise walk.refusal_of(condition, None, f"{_NO_ORDER}{ELSEWHERE}" if name in _OTHER_COMPARISONS else ELSEWHERE)
     if name == "EqualTo":
         both = (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)
         return [_of_comparison(walk, below, condition, comparison) for comparison in both]
@@ -83,17 +83,17 @@ def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part
 def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparison: Comparison) -> _Part:
     """`left comparison right`, if one of them contains the moment."""
     left, right = condition.left(), condition.right()
-    if _moments(walk, left):  # move it to the right
-        left, right, comparison = right, left, comparison.turned
-    if _moments(walk, left):
-        raise walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
+    if _moment_subqueries(walk, left):  # move it to the right
+        left, right, comparison = right, left, comparison.mirrored_comparison
+    if _moment_subqueries(walk, left):
+        raise walk.refusal_of(condition, None, f"{_NO_ORDER}{_ALONE}")
     if not right.references().isEmpty():
-        return _of_difference(walk, below, condition, right, left, comparison.turned)
-    bound = _bound(walk, right)
+        return _of_difference(walk, below, condition, right, left, comparison.mirrored_comparison)
+    bound = _bind_moment(walk, right)
     value = walk.expressions.expression(left, below.scope())
     _check_bound(walk, right, bound)
     if value.type not in _KEPT_TYPES:
-        raise walk.refuse(
+        raise walk.refusal_of(
             left, None, f"rows cannot be ordered by a {value.type}; cast it to a timestamp, a date or a number"
         )
     return value, comparison, bound
@@ -104,10 +104,10 @@ def _of_difference(
 ) -> _Part:
     """`node comparison other`, if `node` is a difference between the moment and the row, and `other` has no moment."""
     found, zone = difference_of(node), walk.expressions.sandbox.time_zone
-    refusal = walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
+    refusal = walk.refusal_of(condition, None, f"{_NO_ORDER}{_ALONE}")
     if found is None:
         raise refusal
-    of_moment = [bool(_moments(walk, end)) for end in (found.minuend, found.subtrahend)]
+    of_moment = [bool(_moment_subqueries(walk, end)) for end in (found.minuend, found.subtrahend)]
     moment, end = (found.minuend, found.subtrahend) if of_moment[0] else (found.subtrahend, found.minuend)
     if all(of_moment) or not moment.references().isEmpty():
         raise refusal
@@ -115,72 +115,76 @@ def _of_difference(
     if length is None:
         raise refusal
     comparison, by = length
-    of_row = _bound(walk, moment), walk.expressions.expression(end, below.scope())
-    bound, value = (counted(node, of, zone) for of in of_row)
+    of_row = _bind_moment(walk, moment), walk.expressions.expression(end, below.scope())
+    bound, value = (count_in_unit(node, of, zone) for of in of_row)
     _check_bound(walk, moment, bound)
     # moment - row < by: row + by > moment;  row - moment < by: row - by < moment
-    return moved_over(value, by, adds=of_moment[0]), comparison.turned if of_moment[0] else comparison, bound
+    return (
+        moved_over(value, by, adds=of_moment[0]),
+        comparison.mirrored_comparison if of_moment[0] else comparison,
+        bound,
+    )
 
 
 def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
     """`others OR (own AND comparison AND …)`: rows that satisfy others get a value that passes at every moment."""
-    disjuncts = _disjuncts(condition)
-    temporal = [d for d in disjuncts if _moments(walk, d)]
+    disjuncts = _split_disjuncts(condition)
+    temporal = [d for d in disjuncts if _moment_subqueries(walk, d)]
     if len(temporal) > 1:
-        raise walk.refuse(condition, None, f"under OR only one side may contain the moment; {ELSEWHERE}")
+        raise walk.refusal_of(condition, None, f"under OR only one side may contain the moment; {ELSEWHERE}")
     scope = below.scope()
-    others = [walk.expressions.expression(d, scope) for d in disjuncts if not _moments(walk, d)]
-    plain, compared = apart(walk, temporal[0])
+    others = [walk.expressions.expression(d, scope) for d in disjuncts if not _moment_subqueries(walk, d)]
+    plain, compared = split_by_moment(walk, temporal[0])
     own = [walk.expressions.expression(c, scope) for c in plain]
     found: list[_Part] = []
-    for value, comparison, bound in (part for c in compared for part in _compared(walk, below, c)):
+    for value, comparison, bound in (part for c in compared for part in _comparisons_of(walk, below, c)):
         if value.type not in _ENDS:
-            raise walk.refuse(
+            raise walk.refusal_of(
                 condition, None, f"under OR a {value.type} cannot be compared with the moment; {ELSEWHERE}"
             )
         passes = Literal(_ENDS[value.type][0 if comparison.lets_in else 1], value.type)
-        chosen: Expr = Call("If", value.type, (conjunction(own), value, Literal(None, value.type))) if own else value
-        chosen = Call("If", value.type, (disjunction(others), passes, chosen))
+        chosen: Expr = Call("If", value.type, (join_by_and(own), value, Literal(None, value.type))) if own else value
+        chosen = Call("If", value.type, (join_by_or(others), passes, chosen))
         if needs_spark(chosen):
-            raise walk.refuse(
+            raise walk.refusal_of(
                 condition, None, "it has no kernel; compute the part that depends only on the row in a subquery"
             )
         found.append((chosen, comparison, bound))
     if not found:
-        raise walk.refuse(condition, None, ELSEWHERE)
+        raise walk.refusal_of(condition, None, ELSEWHERE)
     return found
 
 
-def _disjuncts(condition: JavaObject) -> list[JavaObject]:
+def _split_disjuncts(condition: JavaObject) -> list[JavaObject]:
     if condition.productPrefix() != "Or":
         return [condition]
-    return [*_disjuncts(condition.left()), *_disjuncts(condition.right())]
+    return [*_split_disjuncts(condition.left()), *_split_disjuncts(condition.right())]
 
 
-def _bound(walk: PlanWalk, moment: JavaObject) -> Expr:
+def _bind_moment(walk: PlanWalk, moment: JavaObject) -> Expr:
     """An expression of the moment, over one column."""
-    return walk.expressions.tree(
-        moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)}
+    return walk.expressions.bind_tree(
+        moment, {node.exprId().id(): Column(0, "timestamp") for node in _moment_subqueries(walk, moment)}
     )
 
 
 def _check_bound(walk: PlanWalk, moment: JavaObject, bound: Expr) -> None:
     has_kernel = walk.expressions.has_kernel
     if not _is_known(bound) or (has_kernel is not None and not has_kernel(bound)):
-        raise walk.refuse(moment, None, _BOUND)
+        raise walk.refusal_of(moment, None, _BOUND)
 
 
 _OTHER_COMPARISONS = frozenset({"EqualNullSafe", "Not", "In", "InSet"})
 
 
-def _moments(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
+def _moment_subqueries(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
     """The scalar subqueries of an expression that represent the moment, without nested ones."""
     sandbox = walk.expressions.sandbox
     if not sandbox.knows_moment or not node.containsPattern(sandbox.tree_pattern("SCALAR_SUBQUERY")):
         return []
     if sandbox.is_moment(node):
         return [node]
-    return [found for child in items(node.children()) for found in _moments(walk, child)]
+    return [found for child in items(node.children()) for found in _moment_subqueries(walk, child)]
 
 
 def _is_known(bound: Expr) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.errors import UnsupportedQueryError
-from tussock.jobs.logical.expression_tree import renumbered
+from tussock.jobs.logical.expression_tree import renumber_columns
 from tussock.jobs.logical.nodes import Column, Expr, Field, Plan, Project
 from tussock.jobs.spark.release import column_name
 from tussock.jobs.sql.expressions import ExpressionWalk
@@ -31,9 +31,9 @@ class Bound:
             i: Column(shift + k, f.type)
             for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
         }
-        return columns | {i: renumbered(e, range(shift, shift + len(self.ids))) for i, e in self.made}
+        return columns | {i: renumber_columns(e, range(shift, shift + len(self.ids))) for i, e in self.made}
 
-    def only(self, places: Sequence[int]) -> "Bound":
+    def with_columns(self, places: Sequence[int]) -> "Bound":
         """Only the output columns at these positions."""
         fields = tuple(self.plan.fields[i] for i in places)
         columns = tuple(Column(i, f.type) for i, f in zip(places, fields, strict=True))
@@ -45,7 +45,7 @@ BindNode = Callable[["PlanWalk", JavaObject], Bound]
 _BINDERS: dict[str, BindNode] = {}
 
 
-def binds(*names: str) -> Callable[[BindNode], BindNode]:
+def binds_nodes(*names: str) -> Callable[[BindNode], BindNode]:
     """Register a function for the Catalyst nodes with these class names."""
 
     def register(bind: BindNode) -> BindNode:
@@ -66,7 +66,7 @@ class PlanWalk:
     notes: list[str] = field(default_factory=list)  # notes for the user, which EXPLAIN and CREATE show
     order: JavaObject | None = None  # the Sort that orders the plan's rows
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
@@ -76,18 +76,18 @@ class PlanWalk:
         name = node.productPrefix()
         if (bind := _BINDERS.get(name)) is not None:
             return bind(self, node)
-        raise self.refuse(node, *REASONS.get(name, (f"the operator {name}", "it has no executor")))
+        raise self.refusal_of(node, *REASONS.get(name, (f"the operator {name}", "it has no executor")))
 
-    def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
+    def refusal_of(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
         """The error for an unsupported node, with its place. If `construct` is None, it is named by the user's text."""
-        return self.expressions.refuse(node, construct, reason)
+        return self.expressions.refusal_of(node, construct, reason)
 
-    def field(self, node: JavaObject, name: str, kind: str) -> Field:
+    def output_field(self, node: JavaObject, name: str, kind: str) -> Field:
         """An output column. Raises UnsupportedQueryError for a type that no state table can store."""
         try:
             arrow_type(kind)
         except UnsupportedTypeError as err:
-            raise self.refuse(
+            raise self.refusal_of(
                 node, f"column {name!r} of type {kind}", "its rows cannot be stored; " + str(err)
             ) from err
         return Field(column_name(name), kind)

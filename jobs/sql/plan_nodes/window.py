@@ -24,8 +24,8 @@ from tussock.jobs.logical.nodes import (
     WindowCall,
     WindowFunction,
 )
-from tussock.jobs.sql.plan_nodes.project import projected
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.project import project_plan
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 from tussock.statestore.decimals import MAX_DIGITS
 from tussock.statestore.types import MONTH_INTERVALS, arrow_type
@@ -40,7 +40,7 @@ _DAY_MICROS = 86_400_000_000
 _FAR_YEARS = 250_000  # kernels compute times up to 290,000 years from 1970; a store's dates are within 10,000
 
 
-@binds("Window")
+@binds_nodes("Window")
 def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
     """Constants are omitted from partition and order, since they neither divide nor order rows."""
     functions, constants = list[JavaObject](), list[JavaObject]()
@@ -52,7 +52,7 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         of_rows = named.child().productPrefix() == "WindowExpression"
         (functions if of_rows else constants).append(named)  # the optimizer turns count(NULL) OVER (…) into 0
     sorted_by = [] if list(items(node.orderSpec())) else _sort_below(node.child())
-    child, order = _sorted(walk, sorted_by) if sorted_by else (walk.bind(node.child()), [])
+    child, order = _sort_input(walk, sorted_by) if sorted_by else (walk.bind(node.child()), [])
     below = _with_columns(walk, child, constants)
     if not functions:
         return below
@@ -66,12 +66,12 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
     calls, ids, fields = [], [], []
     for named in functions:
         are_peers = all(without_places(key.expr) in partition for key in order)
-        calls.append(_Call(walk, named.child(), scope, tuple(order), are_peers).bound())
+        calls.append(_Call(walk, named.child(), scope, tuple(order), are_peers).bind_call())
         ids.append(named.exprId().id())
-        fields.append(walk.field(named, named.name(), calls[-1].type))
+        fields.append(walk.output_field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
     bound = Bound(plan, (*below.ids, *ids))
-    return bound.only([i for i, number in enumerate(bound.ids) if number >= 0]) if sorted_by else bound
+    return bound.with_columns([i for i, number in enumerate(bound.ids) if number >= 0]) if sorted_by else bound
 
 
 def _sort_keys(walk: PlanWalk, keys: JavaObject, scope: dict[int, Expr]) -> list[SortKey]:
@@ -90,7 +90,7 @@ def _sort_below(node: JavaObject) -> list[JavaObject]:
     return chain if chain[-1].productPrefix() == "Sort" else []
 
 
-def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKey]]:
+def _sort_input(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKey]]:
     """The input of a window without its own order, and the order of its rows.
 
     The sort keys are carried to the window in columns with negative ids.
@@ -103,7 +103,7 @@ def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKe
     carried = [-1 - i for i in range(len(keys))]
     below = Bound(Project(below.plan, (*own, *(key.expr for key in keys)), fields), (*below.ids, *carried))
     for project in reversed(projects):
-        below = projected(walk, project, below, carried)
+        below = project_plan(walk, project, below, carried)
     places = [below.ids.index(number) for number in carried]
     return below, [
         msgspec.structs.replace(key, expr=Column(place, key.expr.type)) for key, place in zip(keys, places, strict=True)
@@ -117,7 +117,8 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
     exprs: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
     exprs += [walk.expressions.expression(one, below.scope()) for one in named]
     fields = [
-        walk.field(one, one.name(), expr.type) for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)
+        walk.output_field(one, one.name(), expr.type)
+        for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)
     ]
     ids = (*below.ids, *(one.exprId().id() for one in named))
     return Bound(Project(below.plan, tuple(exprs), (*below.plan.fields, *fields)), ids, below.made)
@@ -132,42 +133,44 @@ class _Call:
         """`are_peers`: all rows of a partition are peers, because the order is by partition columns or empty."""
         self._walk, self._node, self._scope, self._order, self._are_peers = walk, node, scope, order, are_peers
 
-    def bound(self) -> WindowCall:
+    def bind_call(self) -> WindowCall:
         function = self._node.windowFunction()
         if function.productPrefix() == "AggregateExpression":
-            return self._aggregate(function)
+            return self._bind_aggregate(function)
         name = function.productPrefix()
         if name not in list(WindowFunction):
-            raise self._walk.expressions.refuse(self._node, None, f"the functions supported OVER a window are {_KEPT}")
+            raise self._walk.expressions.refusal_of(
+                self._node, None, f"the functions supported OVER a window are {_KEPT}"
+            )
         kind = WindowFunction(name)
-        args = tuple(self._argument(child) for child in items(function.children()))
+        args = tuple(self._bind_argument(child) for child in items(function.children()))
         ignore_nulls, number = False, 0
-        if kind.shifts:
+        if kind.shifts_rows:
             ignore_nulls, number, args = (
                 function.ignoreNulls(),
-                self._constant(args[1]),
+                self._constant_of(args[1]),
                 tuple(a for a in (args[0], args[2]) if not (isinstance(a, Literal) and a.value is None)),
             )
         elif kind is WindowFunction.NTH:
-            ignore_nulls, number, args = function.ignoreNulls(), self._constant(args[1]), args[:1]
+            ignore_nulls, number, args = function.ignoreNulls(), self._constant_of(args[1]), args[:1]
         elif kind is WindowFunction.NTILE:
-            number, args = self._constant(args[0]), ()
+            number, args = self._constant_of(args[0]), ()
         elif kind in (WindowFunction.RANK, WindowFunction.DENSE_RANK, WindowFunction.PERCENT_RANK):
             args = ()  # Spark's arguments are the order's columns
         place = self._walk.expressions.place_of(self._node)
         mode = self._walk.expressions.mode_of(function)
         return WindowCall(
-            kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place
+            kind, function.dataType().catalogString(), args, self._bind_frame(), number, ignore_nulls, mode, place
         )
 
-    def _aggregate(self, node: JavaObject) -> WindowCall:
+    def _bind_aggregate(self, node: JavaObject) -> WindowCall:
         """An AggregateExpression, bound like one over groups."""
         expressions = self._walk.expressions
         if node.isDistinct():
-            raise expressions.refuse(self._node, None, "a DISTINCT aggregate OVER a window is not supported")
-        call = expressions.aggregate(node, self._scope)
+            raise expressions.refusal_of(self._node, None, "a DISTINCT aggregate OVER a window is not supported")
+        call = expressions.bind_aggregate_call(node, self._scope)
         kind, args, params, where = WindowFunction(call.function.value), call.args, call.params, call.filter
-        if where is not None and (carrier := _carrier(call)) is not None:
+        if where is not None and (carrier := _null_carrier(call)) is not None:
             arg = args[carrier] if args else Literal(1, "int")
             kept = Call("If", arg.type, (where, arg, Literal(None, arg.type)))
             args, where = (*args[:carrier], kept, *args[carrier + 1 :]), None
@@ -176,41 +179,47 @@ class _Call:
             ignore_nulls, params = dict(params)["ignoreNulls"] == "true", ()
         place = expressions.place_of(self._node)
         return WindowCall(
-            kind, call.type, args, self._frame(), 0, ignore_nulls, call.mode, place, params, call.order, where
+            kind, call.type, args, self._bind_frame(), 0, ignore_nulls, call.mode, place, params, call.order, where
         )
 
-    def _argument(self, node: JavaObject) -> Expr:
+    def _bind_argument(self, node: JavaObject) -> Expr:
         """An argument or a frame bound. Constants of any type are allowed, including intervals and untyped NULLs."""
         expressions = self._walk.expressions
         if node.productPrefix() == "Literal":
-            return expressions.constant(node, node.value(), node.dataType())
+            return expressions.bind_constant(node, node.value(), node.dataType())
         return expressions.expression(node, self._scope)
 
-    def _frame(self) -> Frame:
+    def _bind_frame(self) -> Frame:
         frame = self._node.windowSpec().frameSpecification()
         by_rows = frame.frameType().productPrefix() == "RowFrame"
-        if self._are_peers and not by_rows and (self._sign(frame.lower()) > 0 or self._sign(frame.upper()) < 0):
-            raise self._walk.refuse(
+        if (
+            self._are_peers
+            and not by_rows
+            and (self._offset_sign(frame.lower()) > 0 or self._offset_sign(frame.upper()) < 0)
+        ):
+            raise self._walk.refusal_of(
                 self._node,
                 "a RANGE frame without its own row, in an order by partition columns",
                 "order by another column",
             )
-        return Frame(by_rows, self._bound(frame.lower(), by_rows, -1), self._bound(frame.upper(), by_rows, 1))
+        return Frame(
+            by_rows, self._frame_bound(frame.lower(), by_rows, -1), self._frame_bound(frame.upper(), by_rows, 1)
+        )
 
-    def _sign(self, edge: JavaObject) -> float:
+    def _offset_sign(self, edge: JavaObject) -> float:
         """The sign of a bound's offset; 0 if it has none."""
-        offset = None if edge.productPrefix() in _EDGES else self._argument(edge)
+        offset = None if edge.productPrefix() in _EDGES else self._bind_argument(edge)
         return (
             float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
         )
 
-    def _bound(self, edge: JavaObject, by_rows: bool, outward: int) -> FrameBound:
+    def _frame_bound(self, edge: JavaObject, by_rows: bool, outward: int) -> FrameBound:
         """The bound at an end of the frame. `outward`: the sign of offsets that move it away from the row."""
         if (known := _EDGES.get(edge.productPrefix())) is not None:
             return known
-        offset = self._argument(edge)
+        offset = self._bind_argument(edge)
         if not isinstance(offset, Literal) or offset.value is None:
-            raise self._walk.refuse(
+            raise self._walk.refusal_of(
                 self._node, "a frame whose bounds are not constant", "write a number or an interval"
             )
         if by_rows:
@@ -219,22 +228,24 @@ class _Call:
         if not self._order:  # ordered by a constant: all rows are peers
             return FrameBound(FrameEdge.CURRENT)
         (key,) = self._order
-        end = self._moved(key.expr, _negated(offset) if key.descending else offset)
+        end = self._move_value(key.expr, _negate_offset(offset) if key.descending else offset)
         if isinstance(end, Call) and end.node == "Add" and _may_overflow(end.type):
             end = _within_the_type(end, Decimal(str(offset.value)) * outward > 0)
         return FrameBound(FrameEdge.OFFSET, value=end)
 
-    def _moved(self, value: Expr, offset: Literal) -> Expr:
+    def _move_value(self, value: Expr, offset: Literal) -> Expr:
         """The order's value at the end of the frame. Dates move by days or months, instants by the zone's calendar."""
         zone = (("timeZoneId", self._walk.expressions.sandbox.time_zone),)
         assert isinstance(offset.value, int | str)
-        if value.type in ("date", "timestamp", "timestamp_ntz") and abs(float(offset.value)) > _far(offset.type):
-            raise self._walk.refuse(
+        if value.type in ("date", "timestamp", "timestamp_ntz") and abs(float(offset.value)) > _farthest_distance(
+            offset.type
+        ):
+            raise self._walk.refusal_of(
                 self._node, "a RANGE frame over more than 250,000 years", "write UNBOUNDED PRECEDING or FOLLOWING"
             )
         if value.type.startswith("interval"):
             start = "DATE" if value.type in MONTH_INTERVALS else "TIMESTAMP_NTZ"
-            raise self._walk.refuse(
+            raise self._walk.refusal_of(
                 self._node,
                 f"RANGE with an offset over {value.type}",
                 f"no kernel adds intervals; order by {start} '1970-01-01' + the interval, which has the same order",
@@ -253,22 +264,22 @@ class _Call:
             case kind, other if kind == other:
                 return Call("Add", kind, (value, offset), "ANSI")
         reason = "RANGE with an offset is supported over numbers, dates and timestamps"
-        raise self._walk.refuse(self._node, f"RANGE over {value.type} by {offset.type}", reason)
+        raise self._walk.refusal_of(self._node, f"RANGE over {value.type} by {offset.type}", reason)
 
-    def _constant(self, expr: Expr) -> int:
+    def _constant_of(self, expr: Expr) -> int:
         if isinstance(expr, Literal) and isinstance(expr.value, int):
             return expr.value
-        raise self._walk.refuse(self._node, "an offset that is not constant", "write a number")
+        raise self._walk.refusal_of(self._node, "an offset that is not constant", "write a number")
 
 
-def _carrier(call: AggCall) -> int | None:
+def _null_carrier(call: AggCall) -> int | None:
     """The argument in which NULL excludes a row. None if NULLs count."""
     if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
         return 1
     return None if dict(call.params).get("ignoreNulls") == "false" else 0
 
 
-def _far(offset: str) -> int:
+def _farthest_distance(offset: str) -> int:
     """The longest distance in time that kernels compute, in the unit of an offset's type."""
     days = _FAR_YEARS * 365
     return _FAR_YEARS * 12 if offset in MONTH_INTERVALS else days if offset == "int" else days * _DAY_MICROS
@@ -296,11 +307,11 @@ def _within_the_type(end: Call, outward: bool) -> Expr:
     if not outward:
         return moved
     known = Call("IsNotNull", "boolean", (value,))
-    extreme = _extreme(end.type, Decimal(str(offset.value)) < 0)
+    extreme = _extreme_literal(end.type, Decimal(str(offset.value)) < 0)
     return Call("Coalesce", end.type, (moved, Call("If", end.type, (known, extreme, Literal(None, end.type)))))
 
 
-def _extreme(type_name: str, least: bool) -> Literal:
+def _extreme_literal(type_name: str, least: bool) -> Literal:
     """The least or the greatest value of an integer or decimal type."""
     kind = arrow_type(type_name)
     if pa.types.is_integer(kind):
@@ -310,7 +321,7 @@ def _extreme(type_name: str, least: bool) -> Literal:
     return Literal(f"{'-' if least else ''}{'9' * whole or '0'}.{'9' * scale}".rstrip("."), type_name)
 
 
-def _negated(offset: Literal) -> Literal:
+def _negate_offset(offset: Literal) -> Literal:
     if isinstance(offset.value, str):  # a double's or a decimal's text
         text = repr(-float(offset.value)) if offset.type in ("float", "double") else format(-Decimal(offset.value), "f")
         return Literal(text, offset.type)

@@ -70,7 +70,7 @@ def test_a_mistyped_argument_of_operators_keeps_only_its_pipeline_from_its_dags(
 ) -> None:
     pipeline_of(tmp_path, "[airflow.default_args]\ndepend_on_past = true\n")
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
-    found = tussock_steps.definitions()
+    found = tussock_steps.read_definitions()
     assert found.pipelines == ()
     assert str(found.errors[0]).endswith(
         ".depend_on_past: found an unknown argument, expected 'depends_on_past', the nearest argument."

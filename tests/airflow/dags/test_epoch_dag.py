@@ -337,14 +337,14 @@ def test_runs_pass_over_intervals_only_if_the_scheduler_left_them_out_or_a_user_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, catchup: bool
 ) -> None:
     from tussock_operators import _wish
-    from tussock_steps import opened
+    from tussock_steps import open_pipeline_store
 
     from tussock.jobs.settings.process import create_store
 
     text = (SHOP + DAILY).replace("s3://bucket/shop", f"{tmp_path}/store").replace("true", str(catchup).lower())
     write(tmp_path / "pipelines", monkeypatch, shop=text)
     create_store(f"{tmp_path}/store", vnode_count=4, units=1, time_zone="Europe/Berlin")
-    at, first = opened("shop"), datetime(2012, 12, 31, 23, tzinfo=UTC).timestamp() * 1_000_000
+    at, first = open_pipeline_store("shop"), datetime(2012, 12, 31, 23, tzinfo=UTC).timestamp() * 1_000_000
     for run_type in ("scheduled", "backfill", "manual"):
         run = context(run_type)
         run["dag_run"].dag_id, run["dag_run"].run_id = "epoch_shop", "r"

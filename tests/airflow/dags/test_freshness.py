@@ -17,7 +17,7 @@ from tests.support.jobs.plan.catalogs import view
 from tests.support.plugins import by_name as steps
 from tests.support.release import needs_airflow
 from tussock.jobs import cli
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
@@ -70,8 +70,8 @@ def arrives(folder: Path, name: str, age_s: float) -> None:
 
 
 def publish(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
-    meta.publish(meta.latest().epoch)
+    advance_store(LocalRunner(), meta)
+    meta.publish(meta.read_latest().epoch)
 
 
 def alerts(folder: Path) -> list[str]:
@@ -101,12 +101,12 @@ def test_a_view_that_remains_stale_while_epochs_continue_is_reported_once(
 ) -> None:
     (broken := tmp_path / "data/two.parquet").write_bytes(b"no rows")
     os.utime(broken, (time.time() - 3 * HOUR,) * 2)
-    before = meta.latest().published
+    before = meta.read_latest().published
     for _ in range(2):
         assert steps.say_if_stale("shop", "v").wait_s is None
         publish(meta)  # its source is held; that is an epoch
         steps.let_go_of_alerts("shop")
-    assert meta.latest().published > before
+    assert meta.read_latest().published > before
     assert "already reported" in steps.say_if_stale("shop", "v").said
     assert len(told) == 1
 
@@ -176,9 +176,9 @@ def test_a_scheduled_run_has_a_deadline_for_each_view_and_survives_the_way_to_th
     from airflow.serialization.decoders import decode_deadline_alert
     from airflow.serialization.encoders import encode_deadline_alert
     from tussock_deadline import IntervalEnd
-    from tussock_freshness import deadlines
+    from tussock_freshness import view_deadlines
 
-    (alert,) = deadlines(load_pipeline(tmp_path / "pipelines/shop"))
+    (alert,) = view_deadlines(load_pipeline(tmp_path / "pipelines/shop"))
     assert alert.interval.total_seconds() == 2 * HOUR
     encoded = encode_deadline_alert(alert)
     assert encoded["reference"]["__class_path"] == "tussock_deadline.IntervalEnd"

@@ -87,14 +87,14 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
     assert [share["vnodes"] for share in task["measure"]("shop")] == [128, 128]
     decided = task["decide"]("shop", params={"units": 3, "target": 1.25})
     assert "85 of 256 vnodes move, to 3 units" in decided["text"]
-    assert meta.latest().mapping.id == 0
+    assert meta.read_latest().mapping.id == 0
     ti = Pulled(**decided)
     with pytest.raises(AirflowFailException, match="mapping 1 was planned, but mapping 0 is in force"):
         task["verify"]("shop", ti=ti)
     moved = task["move"]("shop", ti=ti)
     assert task["move"]("shop", ti=ti) == moved, "a task that is tried again does nothing twice"
     assert [share["vnodes"] for share in task["verify"]("shop", ti=ti)] == [86, 85, 85]
-    assert meta.latest().mapping.unit_count == 3
+    assert meta.read_latest().mapping.unit_count == 3
     with pytest.raises(AirflowSkipException, match="the vnodes are already distributed as requested"):
         task["decide"]("shop", params={"units": 3})
     with pytest.raises(AirflowSkipException, match="the target is 9"):
@@ -113,12 +113,12 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
     with pytest.raises(AirflowFailException, match="sets units = 5"):
         task["move"]("shop", ti=other)
     toml.write_text(text)
-    assert meta.latest().mapping.unit_count == 3
+    assert meta.read_latest().mapping.unit_count == 3
     late = Pulled(**task["decide"]("shop", params={"units": 2}))
     meta.rescale(5)
     with pytest.raises(AirflowFailException, match=r"mapping 2 lost: mapping 2.*Trigger the DAG again"):
         task["move"]("shop", ti=late)
-    assert meta.latest().mapping.unit_count == 5
+    assert meta.read_latest().mapping.unit_count == 5
 
 
 @pytest.mark.deep
@@ -134,6 +134,6 @@ def test_a_run_makes_the_moves_of_the_form(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     assert "170 of 256 vnodes move, to 6 units" in run('{"units": 6}')
-    assert meta.latest().mapping.unit_count == 6
+    assert meta.read_latest().mapping.unit_count == 6
     assert "nothing moves: the vnodes are already distributed as requested" in run('{"units": 6}')
-    assert meta.latest().mapping.id == 1
+    assert meta.read_latest().mapping.id == 1

@@ -107,7 +107,7 @@ def test_compact_starts_spark_only_if_something_is_due(
     submitted: list[list[str]] = []
     task = dags_of(tmp_path, monkeypatch, shop=SHOP).upkeep_shop.get_task("compact")
     monkeypatch.setattr("tussock_upkeep.opened", lambda name: None)
-    monkeypatch.setattr(compaction, "due", lambda at: tuple(SimpleNamespace(reason=reason) for reason in due))
+    monkeypatch.setattr(compaction, "due_picks", lambda at: tuple(SimpleNamespace(reason=reason) for reason in due))
     monkeypatch.setattr(type(task), "submit", lambda self, context, given: submitted.append(given))
     context: dict[str, Any] = {"params": {"full": full}}
     task.execute(context)
@@ -127,7 +127,7 @@ def test_a_run_expires_old_epochs_merges_ssts_and_removes_objects(tmp_path: Path
     command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "upkeep_shop"]
     run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-5000:]
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     assert len(version.epochs) == 2
     assert version.levels[0] == ()
     assert store.data() == named_by(version)

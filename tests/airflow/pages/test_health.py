@@ -8,7 +8,7 @@ from tussock_pages.page import _templates
 
 from tests.support.jobs.facts.conditions import conditions, healthy
 from tests.unit.jobs.facts.test_status import files, shop
-from tussock.jobs.facts.health import HealthVerdict, verdict
+from tussock.jobs.facts.health import HealthVerdict, health_verdict
 from tussock.statestore.meta.store import MetaStore
 
 __all__ = ["files", "shop"]
@@ -29,7 +29,7 @@ def test_each_condition_has_a_badge_and_a_note_with_its_whole_text(shop: MetaSto
         page = template.render(troubles=found)
         text = " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
         (trouble,) = found
-        assert text.startswith(BADGES[verdict(found)]), kind
-        assert f'<div class="{NOTES[verdict(found)]}">' in page, f"{kind}: the note has the colour of the badge"
+        assert text.startswith(BADGES[health_verdict(found)]), kind
+        assert f'<div class="{NOTES[health_verdict(found)]}">' in page, f"{kind}: the note has the colour of the badge"
         for part in (trouble.about, trouble.what, trouble.do):
             assert " ".join(part.replace("`", " ").split()) in text, f"{kind}: whole, and commands are marked as code"

@@ -16,8 +16,8 @@ from tests.airflow.pages.test_pages import HERE, read
 from tests.support.jobs.driver.embedded import append, new_store
 from tests.support.jobs.plan.catalogs import counted, view
 from tests.support.pages.serving import HOME, Shop, Visitor
-from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
@@ -48,8 +48,8 @@ class Counted:
             columns = {f.name: pa.array([chance.randrange(12) for _ in range(rows)], pa.int32()) for f in FIELDS}
             pq.write_table(pa.table(columns), file)
             if number < EPOCHS:
-                (done,) = advance(LocalRunner(), meta)
-                publish(meta, done.epoch)
+                (done,) = advance_store(LocalRunner(), meta)
+                publish_epoch(meta, done.epoch)
                 self.epochs.append(done.epoch)
 
     def per_g(self, files: int) -> str:

@@ -20,7 +20,7 @@ from tests.support.pages.serving import FAILED, Shop, Visitor
 from tests.support.waiting import eventually
 from tests.unit.jobs.facts.test_status import FIELDS, write
 from tussock.jobs.barriers.moment import Wish
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.run_record import record_end
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.facts.history import epoch_page, epochs_of_run, one_epoch, taken_by
@@ -54,7 +54,7 @@ def test_the_overview_lists_pipelines_with_their_problems_and_the_error_of_a_bro
     assert re.search(r"absent needs attention store \S+ does not exist", text)
     assert re.search(r"damaged 1 problem store \S+ cannot be read: DamagedDocumentError", text)
     assert re.search(r"typing 1 problem pipeline.toml cannot be loaded: .*colour", text), "it does not vanish"
-    stored = sum(s.size for level in shop.meta.latest().levels for s in level)
+    stored = sum(s.size for level in shop.meta.read_latest().levels for s in level)
     assert f"{stored / 1000:.3g} kB" in text
 
 
@@ -62,7 +62,7 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
     answer = admin.get(DAG).text
     assert answer.count('class="spark"') == 1 + 2, "seconds of epochs, and rows changed of a view and a table"
     text = read(admin, DAG)
-    sealed = shop.meta.sealed(shop.epochs[-1])
+    sealed = shop.meta.read_manifest(shop.epochs[-1])
     assert sealed is not None
     assert sealed.rows is not None
     shown = re.search(
@@ -96,7 +96,7 @@ def test_an_epoch_shows_rows_seconds_and_failing_rows(admin: Visitor, shop: Shop
     first, _, last = shop.epochs
     text = read(admin, f"{DAG}/epochs/{first}")
     assert "t table 0 3" in text
-    sealed = shop.meta.sealed(first)
+    sealed = shop.meta.read_manifest(first)
     assert sealed is not None
     assert sealed.rows is not None
     assert f"per_g view {sealed.rows['per_g'].rows_in} 2" in text
@@ -323,9 +323,9 @@ def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_p
     meta = new_store(tmp_path / "store")
     append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}))
     mine, other = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
-    advance(LocalRunner(), meta, Wish(run=mine))
+    advance_store(LocalRunner(), meta, Wish(run=mine))
     write(tmp_path / "files/2.parquet", range(3))
-    advance(LocalRunner(), meta, Wish(run=other))
+    advance_store(LocalRunner(), meta, Wish(run=other))
     files = {path.name: path.stat().st_size for path in (tmp_path / "files").iterdir()}
     for run, name in ((mine, "1.parquet"), (other, "2.parquet")):
         (file,) = taken_by(meta, epochs_of_run(meta, run, None, 10))
@@ -333,11 +333,11 @@ def test_the_tab_of_a_run_shows_the_files_of_its_epochs_and_its_open_epoch(tmp_p
 
 
 def test_the_preview_of_upkeep_changes_nothing(admin: Visitor, shop: Shop) -> None:
-    before = shop.meta.latest()
+    before = shop.meta.read_latest()
     text = read(admin, "/tussock/dags/upkeep_shop/actions/upkeep")
     assert "Vacuum can remove 0 objects" in text
     assert "Retention expires" in text
-    assert shop.meta.latest() == before
+    assert shop.meta.read_latest() == before
 
 
 def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
@@ -345,7 +345,7 @@ def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
 ) -> None:
     from tussock_pages import actions, stores
 
-    page, known, look = "/tussock/dags/upkeep_shop/actions/upkeep", Event(), actions.upkeep
+    page, known, look = "/tussock/dags/upkeep_shop/actions/upkeep", Event(), actions.find_due_work
     admin.get(page)
     stores._stores["shop"][1]._looks.clear()
     monkeypatch.setattr(actions, "upkeep", lambda *asked: known.wait(60) and look(*asked))
@@ -394,10 +394,10 @@ def test_looks_at_silent_stores_keep_no_look_at_another_store(admin: Visitor, mo
 
 def test_a_rebalance_shows_the_load_of_the_units_and_the_vnodes_that_would_move(admin: Visitor, shop: Shop) -> None:
     page = "/tussock/dags/rebalance_shop/actions/rebalance"
-    before = shop.meta.latest()
+    before = shop.meta.read_latest()
     answer = read(admin, page)
     assert "unit vnodes rows bytes load" in answer
-    assert shop.meta.latest() == before
+    assert shop.meta.read_latest() == before
     three = read(admin, f"{page}?units=3")
     assert "move, to 3 units" in three
     digest = three.partition("digest ")[2][:64]
@@ -484,7 +484,7 @@ def busy_shop(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event
     monkeypatch.setattr(stores, "ANSWER_S", 0.2)
     for page in (DAG, "/tussock/pipelines"):
         read(admin, page)
-    answers, latest = Event(), stores.PagesMeta.latest
+    answers, latest = Event(), stores.PagesMeta.read_latest
     found = stores._stores["shop"][1]
 
     def slow(meta: stores.PagesMeta) -> HummockVersion:
@@ -492,7 +492,7 @@ def busy_shop(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event
             answers.wait(60)
         return latest(meta)
 
-    monkeypatch.setattr(stores.PagesMeta, "latest", slow)
+    monkeypatch.setattr(stores.PagesMeta, "read_latest", slow)
     monkeypatch.setattr(stores, "OLD_S", -1.0)  # its facts are old at once
     yield answers
     answers.set()

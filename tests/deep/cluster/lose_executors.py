@@ -12,7 +12,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.spark.session import build_spark
@@ -61,10 +61,10 @@ def main(store: str, out: str, epochs: str) -> None:
     meta = MetaStore(open_object_store(store), "the same", lambda: NOW)
     for epoch in range(int(epochs)):
         killing.begin(epoch)
-        barrier = inject(meta)
+        barrier = inject_barrier(meta)
         assert barrier is not None
         run_epoch(runner, meta, barrier)
-    sealed = meta.sealed(meta.latest().epoch)
+    sealed = meta.read_manifest(meta.read_latest().epoch)
     print(json.dumps({"ran": "" if sealed is None else sealed.ran}))
     spark.stop()
 

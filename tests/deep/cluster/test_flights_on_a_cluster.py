@@ -15,7 +15,7 @@ from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
 from tests.support.truth.compare import assert_same_answer
 from tussock.jobs.barriers.moment import Wish
-from tussock.jobs.driver.epoch import advance, interval_of
+from tussock.jobs.driver.epoch import advance_store, interval_of
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import load_pipeline
@@ -93,7 +93,7 @@ def publish_newest(store: str, cluster: Cluster) -> None:
         for name, value in cluster.environment().items():
             patch.setenv(name, value)
         meta = open_meta(store)
-        meta.publish(meta.latest().epoch)
+        meta.publish(meta.read_latest().epoch)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -158,11 +158,11 @@ def on_local_spark(spark: SparkSession, data: Path, tmp_path_factory: pytest.Tem
         pipeline = load_pipeline(FOLDER)
         MetaStore.init(open_object_store(store), vnode_count=pipeline.epoch.vnodes, units=pipeline.epoch.units)
         with Session(store, spark, create=False) as session:
-            for path, script in pipeline.scripts():
+            for path, script in pipeline.read_scripts():
                 session.execute(script, base=path.parent)
             for interval in (interval_of(*FIRST_DAY, pipeline.time_zone), None):
-                advance(SparkRunner(spark), session.meta, Wish(interval))
-            session.meta.publish(session.meta.latest().epoch)
+                advance_store(SparkRunner(spark), session.meta, Wish(interval))
+            session.meta.publish(session.meta.read_latest().epoch)
             return answers_of(session, list(VIEWS))
 
 

@@ -47,4 +47,4 @@ def test_an_epoch_survives_the_loss_of_an_executor(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     assert (markers / "0").exists(), "no executor was killed"
     assert json.loads(done.stdout.splitlines()[-1])["ran"] == "on Spark, in one stage"
-    assert MetaStore(open_object_store(str(there)), "reader", lambda: NOW).latest() == expected
+    assert MetaStore(open_object_store(str(there)), "reader", lambda: NOW).read_latest() == expected

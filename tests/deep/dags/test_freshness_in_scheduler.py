@@ -11,7 +11,7 @@ from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.support.dags.waiting import PATIENCE_S, wait_for
 from tests.support.jobs.driver.embedded import append
 from tests.support.jobs.plan.catalogs import view
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource
@@ -53,7 +53,7 @@ def test_runs_that_miss_their_deadlines_say_once_that_a_view_is_too_old(tmp_path
     meta = open_meta(f"{tmp_path}/store")
     fields = (Field("k", "int"),)
     append(meta, CreateSource("s", "parquet", fields, {"path": f"{tmp_path}/data"}), view("v", Scan("s", (0,), fields)))
-    (done,) = advance(LocalRunner(), meta)
+    (done,) = advance_store(LocalRunner(), meta)
     meta.publish(done.epoch)
     (tmp_path / "data/two.parquet").write_bytes(
         b"no rows"

@@ -69,10 +69,10 @@ def test_only_approved_moves_run_and_the_later_of_two_rebalancings_fails(tmp_pat
         run = home.asks(3)
         assert "85 of 256 vnodes move, to 3 units" in home.read_before_answering(run)
         assert home.answer(run, "Reject") == {**done, "move": "skipped", "verify": "skipped"}
-        assert meta.latest().mapping.id == 0
+        assert meta.read_latest().mapping.id == 0
         assert home.answer(home.asks(3), "Approve") == {**done, "move": "success", "verify": "success"}
-        assert meta.latest().mapping.unit_count == 3
+        assert meta.read_latest().mapping.unit_count == 3
         run = home.asks(8)
         meta.rescale(2)
         assert home.answer(run, "Approve") == {**done, "move": "failed", "verify": "upstream_failed"}
-        assert meta.latest().mapping.unit_count == 2
+        assert meta.read_latest().mapping.unit_count == 2

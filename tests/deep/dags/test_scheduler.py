@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pipelines.flights import load
 from scripts.airflow_home import AirflowHome
 from tests.support.dags.waiting import PATIENCE_S, wait_for
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
@@ -42,16 +42,16 @@ class Home(AirflowHome):
     def taken_days(self) -> list[str]:
         """The days whose flights are committed."""
         meta = self.meta()
-        version = meta.latest()
-        (table,) = find(version.catalog, "flights").state_tables
+        version = meta.read_latest()
+        (table,) = find_relation(version.catalog, "flights").state_tables
         return sorted(Path(file.path).stem for file in taken_files(open_table(meta.objects, version, table)))
 
     def story(self) -> list[str]:
         """The events of the store's epochs in order (injected, committed, published), by the times of its files."""
         meta, store = self.meta(), self.folder / "store/meta"
         happened = [(file.stat().st_mtime_ns, "injected") for file in store.glob("barrier/*/*.json")]
-        for number in range(1, meta.latest().id + 1):
-            before, after = meta.version(number - 1), meta.version(number)
+        for number in range(1, meta.read_latest().id + 1):
+            before, after = meta.read_version(number - 1), meta.read_version(number)
             what = (
                 "committed"
                 if after.epoch > before.epoch
@@ -93,7 +93,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     wait_for("three runs of a backfill", lambda: _ended(home, backfilled))
     assert home.runs() == backfilled
     assert home.taken_days() == ["2013-01-01", "2013-01-02", "2013-01-03"]
-    version = home.meta().latest()
+    version = home.meta().read_latest()
     assert version.published == version.epoch
     assert home.story() == ["injected", "committed", "published"] * 3, (
         "each run has published before the next one begins"
@@ -106,7 +106,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     home.airflow("tasks", "clear", DAG, "--start-date", "2013-01-02", "--end-date", "2013-01-02", "--yes")
     wait_for("the cleared run starts", lambda: home.runs()["backfill 2013-01-02"] != "success")
     wait_for("the cleared run", lambda: _ended(home, backfilled))
-    assert home.meta().latest() == version
+    assert home.meta().read_latest() == version
 
     # The schedule continues from the end of the backfill, and ends at the DAG's end date.
     home.set_pipeline("catchup = false", "catchup = true")
@@ -116,14 +116,14 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.taken_days()[-1] == "2013-01-04"
 
     # By hand, over a data interval from the form, with a suite that these rows fail: committed, not published.
-    before = home.meta().latest()
+    before = home.meta().read_latest()
     home.set_pipeline('"min_value": 1}', '"min_value": 100000}', "quality/manufacturer_delays.json")
     start, end = "2013-01-05T00:00:00Z", "2013-01-06T00:00:00Z"
     home.trigger(
         DAG, {"logical_date": start, "data_interval_start": start, "data_interval_end": end}
     )  # no date: Airflow drops the interval
     wait_for("the run by hand", lambda: _ended(home, {**scheduled, "manual": "failed"}))
-    held = home.meta().latest()
+    held = home.meta().read_latest()
     assert home.taken_days()[-1] == "2013-01-05"
     assert held.epoch > before.epoch
     assert held.published == before.epoch
@@ -139,8 +139,8 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     home.set_pipeline('"min_value": 100000}', '"min_value": 1}', "quality/manufacturer_delays.json")
     home.airflow("tasks", "clear", DAG, "--task-regex", "validate_views", "--downstream", "--only-failed", "--yes")
     wait_for("the held run", lambda: _ended(home, {**scheduled, "manual": "success"}))
-    assert home.meta().latest().published == held.epoch
-    assert home.meta().latest().epoch == held.epoch
+    assert home.meta().read_latest().published == held.epoch
+    assert home.meta().read_latest().epoch == held.epoch
 
     # Every view is an asset, and its events describe the published rows.
     names = {name for (name,) in home.query("SELECT name FROM asset")}

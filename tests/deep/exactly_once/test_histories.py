@@ -33,7 +33,7 @@ def bound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(autouse=True)
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_info", without_inode_times)
+    monkeypatch.setattr(local, "_info_of_stat", without_inode_times)
     monkeypatch.setattr(runner, "WORTH_WORKERS_BYTES", 0)
 
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.pages.serving import Shop, Visitor
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.manifest import RowCounts, StepSeconds, manifest_of
@@ -56,7 +56,7 @@ def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
             meta.objects,
             QualityRecord(epochs[-1], tuple(ViewQuality(n, 2, 2, f) for n, f in zip(names, failed, strict=True))),
         )
-        publish(meta, epochs[-1])
+        publish_epoch(meta, epochs[-1])
     return "epoch_wide", epochs
 
 
@@ -84,13 +84,13 @@ def long(app: FastAPI, shop: Shop) -> Iterator[tuple[str, list[int]]]:
 
 def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
     """Write one more epoch with the store's types, as a driver does after an epoch of three rows."""
-    version = meta.latest()
+    version = meta.read_latest()
     plan = BarrierPlan(
         mapping=version.mapping, log_end=version.log_end, run={"dag": "epoch_long", "run": f"run {number}"}
     )
     barrier = meta.inject_barrier(version.epoch, plan)
     rows = {"t": RowCounts(3, 3, 3), **{name: RowCounts(3, 2, 1) for name in names}}
-    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), rows, StepSeconds(0.01, 0.1, 0.02))))
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (), rows, StepSeconds(0.01, 0.1, 0.02))))
     meta.publish(barrier.epoch)
     failed = FAILED if number % 50 == 0 else ()
     write_record(meta.objects, QualityRecord(barrier.epoch, tuple(ViewQuality(name, 3, 1, failed) for name in names)))

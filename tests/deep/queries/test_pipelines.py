@@ -37,7 +37,7 @@ def test_an_example_pipeline_equals_spark_after_each_part_of_its_files(
     for view in (yaml.safe_load(REFUSED.read_text()) or {}).get(name, {}):
         del views[view]
     with Session(pipeline.store, spark) as session:
-        for path, script in pipeline.scripts():
+        for path, script in pipeline.read_scripts():
             for statement in split_script(script):
                 if path.name != "views.sql" or any(f"EXISTS {view} AS" in statement.text for view in views):
                     session.execute(statement.text, base=path.parent)

@@ -21,8 +21,8 @@ from tests.support.truth.model import TABLES, History
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.session import Session
-from tussock.statestore.hummock.scrub import scrub
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.scrub import scrub_store
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.names import DATA
 
 SECONDS = int(os.environ.get("TUSSOCK_TOGETHER_SECONDS", "600"))
@@ -89,10 +89,10 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
                 assert codes == [None] * 3, (
                     f"exit codes {codes}: {[log.read_text()[-2000:] for log in sorted(tmp_path.glob('*.log'))]}"
                 )
-            train.drain()
+            train.drain_epochs()
         assert len(train.done) == number
         _compare(session, spark, data, history)
-        version = session.meta.latest()
+        version = session.meta.read_latest()
         assert version.next_task_id > 1, "nothing was compacted meanwhile"
         removed = [
             int(line.split()[0])
@@ -103,11 +103,11 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
         session.meta.publish(version.epoch)
         for task in version.tasks:  # of the compactors that were killed
             session.meta.close_compaction(task.id, "its compactor was killed by the test")
-        session.meta.retain(keep_epochs=1)
-        vacuum(session.meta)
-        named = {sst.name for level in session.meta.latest().levels for sst in level}
+        session.meta.apply_retention(keep_epochs=1)
+        vacuum_store(session.meta)
+        named = {sst.name for level in session.meta.read_latest().levels for sst in level}
         assert {found.name for found in session.meta.objects.list(DATA)} == named
-        assert scrub(session.meta.objects).whole
+        assert scrub_store(session.meta.objects).is_whole
         _compare(session, spark, data, history)
 
 

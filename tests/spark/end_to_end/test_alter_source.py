@@ -122,7 +122,7 @@ def test_options_of_new_files_and_of_earlier_ones_in_views_and_restatements(
             f"CREATE MATERIALIZED VIEW v AS SELECT * FROM s;\n{more}"
         )
         with Session(str(store), spark, create=True) as session:
-            found = deployment_text(session.apply(pipeline.scripts()), "shop")
+            found = deployment_text(session.apply(pipeline.read_scripts()), "shop")
             session.flush()
         return found
 
@@ -179,7 +179,7 @@ def test_renamed_and_wider_columns_in_sessions_and_pipelines(spark: SparkSession
             f"CREATE MATERIALIZED VIEW total AS SELECT sum({amount}) AS total FROM s;\n"
         )
         with Session(str(store), spark, create=True) as session:
-            found = deployment_text(session.apply(load_pipeline(folder).scripts()), "shop")
+            found = deployment_text(session.apply(load_pipeline(folder).read_scripts()), "shop")
             session.flush()
         return found
 

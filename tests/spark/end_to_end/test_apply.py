@@ -269,7 +269,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
     apply()
     with Session(store, spark, create=False, runner=here(spark)) as session:
         session.flush(max_epoch_bytes=1)
-        (state,) = session.meta.latest().catalog.builds
+        (state,) = session.meta.read_latest().catalog.builds
         before = session.read("names")
     assert cli.main(["plan", "town"]) == 0, "everything matches the files, or is being built"
     assert f"being built since epoch {state.began}" in capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_
     assert apply()[0] == "~ view names"
     with Session(store, spark, create=False, runner=here(spark)) as session:
         session.flush()
-        assert not session.meta.latest().catalog.builds
+        assert not session.meta.read_latest().catalog.builds
         assert session.read("names").equals(before)
 
 

@@ -51,7 +51,7 @@ class Shop:
     def apply(self, approved: "str | Approval | None" = None, **more: object) -> Deployment:
         return apply(
             load_pipeline(self.folder),
-            approved=approved or self.approved.approval.json(),
+            approved=approved or self.approved.approval.to_json(),
             **more,  # type: ignore[arg-type]
         )
 

@@ -22,7 +22,7 @@ from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import HeldSourceWarning
 from tussock.jobs.catalog.apply import RelationExistsError, RelationInUseError
 from tussock.jobs.catalog.definition import UnknownRelationError
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.logical.errors import NoRelationError, SqlError, UnsupportedQueryError
 from tussock.jobs.logical.key_columns import NullKeyError
@@ -36,7 +36,7 @@ from tussock.jobs.sources.errors import (
 )
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sql.change import TwoRowsOfOneKeyError
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import DamagedError, InputError, TussockError
 from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
 from tussock.statestore.meta.errors import DamagedDocumentError
@@ -334,7 +334,7 @@ def test_a_bad_file_holds_its_source_by_name_and_the_documented_command_skips_it
         "and nothing of that source was taken, of its good files neither"
     )
     (bad,) = data.glob("2.*")
-    abandon(session.meta, Detour(skip_files=(str(bad),)))
+    abandon_barrier(session.meta, Detour(skip_files=(str(bad),)))
     works(session)
     (row,) = session.query("SELECT n, s FROM total").to_pylist()
     assert row == ({"n": 2, "s": 4.0} if file_format == "csv" else {"n": 3, "s": 7.5})
@@ -441,7 +441,7 @@ def test_a_source_whose_path_is_missing_can_be_dropped(session: Session, tmp_pat
 
 def test_a_source_whose_path_is_missing_can_be_dropped_by_abandoning(session: Session, tmp_path: Path) -> None:
     _whose_files_went(session, tmp_path / "in")
-    abandon(session.meta, Detour(drop=("sales",)))
+    abandon_barrier(session.meta, Detour(drop=("sales",)))
     works(session)
 
 
@@ -529,19 +529,19 @@ def test_a_file_without_readable_columns_is_named_when_its_source_is_created(
         match=rf"columns of .*sales\.bin cannot be read.*a file of format {format}; check the file",
     ):
         session.execute(f"CREATE SOURCE sales USING {format} OPTIONS (path '{tmp_path}/sales.bin')")
-    assert session.meta.log_end() == session.meta.latest().log_end
+    assert session.meta.log_end() == session.meta.read_latest().log_end
 
 
 def test_a_row_whose_expression_raises_stops_the_epoch_by_view_and_expression(session: Session) -> None:
     session.execute("CREATE MATERIALIZED VIEW ratio AS SELECT id, 100 div (shop - 9) AS x FROM orders")
     session.flush()
-    version = session.meta.latest()
+    version = session.meta.read_latest()
     session.execute("INSERT INTO orders VALUES (5, 9, 'zero', NULL)")
     with pytest.raises(InputError, match=r"(?i)division by zero") as caught:
         session.flush()
     assert "'ratio'" in str(caught.value)
-    assert session.meta.latest() == version
-    abandon(session.meta, Detour(drop=("ratio",)))
+    assert session.meta.read_latest() == version
+    abandon_barrier(session.meta, Detour(drop=("ratio",)))
     works(session)
 
 
@@ -557,7 +557,7 @@ def ssts(store: Path) -> list[Path]:
 def test_a_truncated_sst_is_named_by_queries_and_epochs_and_nothing_is_made_of_it(
     session: Session, store: Path
 ) -> None:
-    before = session.meta.latest()
+    before = session.meta.read_latest()
     intact = {path: path.read_bytes() for path in ssts(store)}
     for path, data in intact.items():
         path.write_bytes(data[: len(data) // 2])
@@ -567,7 +567,7 @@ def test_a_truncated_sst_is_named_by_queries_and_epochs_and_nothing_is_made_of_i
     session.execute("INSERT INTO orders VALUES (6, 8, 'x', NULL)")
     with pytest.raises(DamagedSstError, match=names):
         session.flush()
-    assert session.meta.latest() == before
+    assert session.meta.read_latest() == before
     for path, data in intact.items():
         path.write_bytes(data)
     works(session)
@@ -618,6 +618,6 @@ def test_a_damaged_store_is_left_as_it_is_by_a_job_that_meets_it(store: Path, sp
     intact = newest.read_bytes()
     newest.write_bytes(intact[:-10])
     with pytest.raises(DamagedDocumentError):
-        advance(SparkRunner(spark), Session(str(store), spark, create=False, runner=here(spark)).meta)
+        advance_store(SparkRunner(spark), Session(str(store), spark, create=False, runner=here(spark)).meta)
     newest.write_bytes(intact)
     assert session.meta.open_barrier() is None

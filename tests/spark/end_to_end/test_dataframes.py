@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.support.runners import here
 from tests.support.truth.compare import assert_same_answer
-from tussock.jobs.catalog.definition import UnknownRelationError, definition_of, find
+from tussock.jobs.catalog.definition import UnknownRelationError, definition_of, find_relation
 from tussock.jobs.catalog.definition import ViewDefinition as Definition
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
 from tussock.jobs.reading.frames import FrameOfAnEpochError, OutdatedFrameError
@@ -160,7 +160,7 @@ def judged(spark: SparkSession, chapter: int) -> Tables:
 
 
 def plan_of(session: Session, name: str) -> str:
-    definition = definition_of(find(session.meta.latest().catalog, name))
+    definition = definition_of(find_relation(session.meta.read_latest().catalog, name))
     assert isinstance(definition, Definition)
     return show_plan(definition.plan)  # equal plans print equal text
 
@@ -168,7 +168,7 @@ def plan_of(session: Session, name: str) -> str:
 def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(
     session: Session, spark: SparkSession
 ) -> None:
-    first = session.meta.latest().published
+    first = session.meta.read_latest().published
     old, truth = session.table("orders"), judged(spark, 1)
     assert_same_answer(old.toArrow(), truth("orders").toArrow(), "the rows")
     assert_same_answer(session.table("COUNTED").toArrow(), truth("counted").toArrow(), "a view's rows")
@@ -179,7 +179,7 @@ def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(
     session.execute("UPDATE orders SET shop = 9, amount = 2.5 WHERE id = 2; DELETE FROM orders WHERE id = 3")
     session.execute("INSERT INTO orders VALUES (5, 8, NULL, DATE '2026-01-09', '')")
     session.flush()
-    for chapter, epoch in ((1, session.meta.latest().epochs[-2]), (2, None)):
+    for chapter, epoch in ((1, session.meta.read_latest().epochs[-2]), (2, None)):
         truth = judged(spark, chapter)
         for name, (build, sql) in VIEWS.items():
             found = session.read(name, epoch=epoch)
@@ -234,10 +234,10 @@ def test_a_view_of_a_dataframe_is_read_by_other_sessions(session: Session) -> No
 
 def test_frames_pin_their_epoch_until_the_session_is_closed(session: Session) -> None:
     with Session(session.meta.objects.uri, session.spark, create=False, runner=here(session.spark)) as other:
-        before = len(session.meta.pins())
+        before = len(session.meta.all_pins())
         other.table("orders"), other.table("shops"), other.table("orders")
-        assert len(session.meta.pins()) == before + 1
-    assert len(session.meta.pins()) == before
+        assert len(session.meta.all_pins()) == before + 1
+    assert len(session.meta.all_pins()) == before
 
 
 def test_an_unmaintainable_query_is_refused_with_the_reason(
@@ -269,7 +269,7 @@ def test_an_unmaintainable_query_is_refused_with_the_reason(
         (orders.sample(0.5), UnsupportedQueryError, "selects other rows on every run"),
         (orders.where("day = current_date()"), UnsupportedQueryError, "create the view by SQL"),
         (cached.distinct(), UnsupportedQueryError, "a cached DataFrame .*unpersist"),
-        (session.table("orders", session.meta.latest().published), FrameOfAnEpochError, "without an epoch"),
+        (session.table("orders", session.meta.read_latest().published), FrameOfAnEpochError, "without an epoch"),
         (orders.select("id", F.col("shop").alias("ID")), SqlError, "columns 1 and 2 .* are both named 'ID'"),
     ]
     end = session.meta.log_end()

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.statement_log import WaitingStatementsError
 from tussock.jobs.reading.pending_rows import WaitingStatementFailsError
 from tussock.jobs.reading.read import WaitingChangesWarning
 from tussock.jobs.session import Session
-from tussock.jobs.trouble.supersede import ReadEntryError, abandon
+from tussock.jobs.trouble.supersede import ReadEntryError, abandon_barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 
 pytestmark = pytest.mark.spark
@@ -86,7 +86,7 @@ def test_a_view_is_read_as_of_the_committed_epoch_and_a_note_names_what_will_cha
     session.execute("INSERT INTO orders VALUES (4, 7)")
     last = session.meta.log_end() - 1
     (answer,) = session.execute("INSERT INTO taken SELECT shop, n FROM busy")
-    assert f"note: view busy is read as of epoch {session.meta.latest().epoch}" in answer.message
+    assert f"note: view busy is read as of epoch {session.meta.read_latest().epoch}" in answer.message
     assert f"will change it: {last} (insert orders, 1 rows)" in answer.message
     assert _rows(session.read("taken", pending=True)) == [(7, 2)]
     (quiet,) = session.execute("INSERT INTO shops SELECT id + 100, name FROM shops")
@@ -119,8 +119,8 @@ def test_a_table_is_read_in_the_form_that_waiting_statements_give_it(session: Se
 
 def test_entries_of_an_open_barrier_count_and_skipped_ones_do_not(session: Session) -> None:
     session.execute("INSERT INTO orders VALUES (4, 7); INSERT INTO orders VALUES (5, 7)")
-    assert inject(session.meta) is not None
-    abandon(session.meta, Detour(skip_entries=(session.meta.log_end() - 1,)))
+    assert inject_barrier(session.meta) is not None
+    abandon_barrier(session.meta, Detour(skip_entries=(session.meta.log_end() - 1,)))
     session.execute("INSERT INTO taken SELECT id, 1 FROM orders WHERE id > 2")
     session.flush()
     session.flush()
@@ -131,11 +131,11 @@ def test_an_entry_is_not_skipped_without_those_that_have_read_it(session: Sessio
     session.execute(
         "INSERT INTO orders VALUES (4, 7); INSERT INTO taken SELECT id, 1 FROM orders; INSERT INTO shops VALUES (1, '')"
     )
-    assert inject(session.meta) is not None
+    assert inject_barrier(session.meta) is not None
     first = session.meta.log_end() - 3
     with pytest.raises(ReadEntryError, match=f"--skip-entry {first} --skip-entry {first + 1}"):
-        abandon(session.meta, Detour(skip_entries=(first,)))
-    abandon(session.meta, Detour(skip_entries=(first, first + 1)))
+        abandon_barrier(session.meta, Detour(skip_entries=(first,)))
+    abandon_barrier(session.meta, Detour(skip_entries=(first, first + 1)))
     session.flush()
     assert _rows(session.read("taken")) == []
     assert _rows(session.read("shops")) == [(1, ""), (7, "seven")]
@@ -179,7 +179,7 @@ def test_a_waiting_statement_that_raises_is_named(session: Session) -> None:
         session.execute(copy)
     position = re.search(r"`tussock barrier abandon --skip-entry (\d+)`", str(err.value))
     assert position is not None
-    abandon(session.meta, Detour(skip_entries=(int(position[1]),)))
+    abandon_barrier(session.meta, Detour(skip_entries=(int(position[1]),)))
     session.execute(copy)
     with pytest.raises(WaitingStatementFailsError, match="Correct that statement of the transaction"):
         session.execute("BEGIN; UPDATE orders SET shop = shop WHERE 1 / (id - 3) > 0")

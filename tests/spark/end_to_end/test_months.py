@@ -16,7 +16,7 @@ from tests.support.truth.compare import assert_same_answer
 from tussock.jobs.chunks.failure import ViewFailedError
 from tussock.jobs.reading.written_rows import NoFormError, write_csv, write_json, write_parquet
 from tussock.jobs.session import Session
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 from tussock.jobs.statements.insert import UnfitRowsError
 from tussock.jobs.texts.table import text_table
 from tussock.jobs.trouble.row_names import ViewRowError
@@ -89,7 +89,7 @@ def _row(number: int, x: str, y: str, z: str) -> str:
 
 def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
     """Spark's answer, in the form that users receive."""
-    return given_rows(collected(spark.sql(query)))
+    return given_rows(collect_rows(spark.sql(query)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tussock.jobs import cli
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.reading import ordered_query
 from tussock.jobs.reading.reader import ViewPart, key_of, scan_ordered
 from tussock.jobs.session import Session
@@ -24,7 +24,7 @@ from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.outline import outline_of
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.statements import statement_maker
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.meta.catalog import Relation
 
 pytestmark = pytest.mark.spark
@@ -202,8 +202,8 @@ def test_reads_of_a_part_equal_spark_and_read_only_their_rows(
     frame.createOrReplaceTempView("v")
     frame.createOrReplaceTempView("named")
     with Session(store, spark, create=False) as session:
-        version = session.meta.latest()
-        view = find(version.catalog, "v")
+        version = session.meta.read_latest()
+        view = find_relation(version.catalog, "v")
         for sql, most in QUERIES.items():
             found = texts([tuple(row.values()) for row in session.query(sql).to_pylist()])
             expected = collected(beside, sql if sql != "SELECT * FROM v" else f"{sql} ORDER BY a DESC, b, id")
@@ -313,7 +313,7 @@ def test_an_ordered_view_lives_as_any_other(
             (1, 11, "insert"),
             (4, 7, "insert"),
         ]
-        compact(session.meta)
+        compact_store(session.meta)
         (files / "1.csv").write_text("k,v\n1,5\n2,1\n3,20\n")
         session.restate("s", Restated(str(files / "1.csv")))
         assert read(session, "o") == ["(3, 20)", "(1, 11)", "(4, 7)", "(2, 1)"]
@@ -324,7 +324,7 @@ def test_an_ordered_view_lives_as_any_other(
             (2, 9),
         ]
         assert {v.verdict for v in session.verify().views} == {"equal"}
-        relation: Relation = find(session.meta.latest().catalog, "o")
+        relation: Relation = find_relation(session.meta.read_latest().catalog, "o")
         assert key_of(relation) == (0,)
         explained = session.execute("EXPLAIN CREATE MATERIALIZED VIEW p AS SELECT k, v FROM o ORDER BY v DESC, k")[
             0
@@ -370,5 +370,5 @@ def test_the_order_is_not_part_of_the_views_key_elsewhere(spark: SparkSession, t
         )
         session.execute("INSERT INTO t VALUES (1, 3)")
         session.flush()
-        relation = find(session.meta.latest().catalog, "o")
+        relation = find_relation(session.meta.read_latest().catalog, "o")
         assert outline_of(relation, Home("here", "there", "mark")).key == ("k",)

@@ -24,7 +24,7 @@ from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
 from tussock.jobs.reading.query import FunctionInQueryError
 from tussock.jobs.session import Session
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 
 pytestmark = pytest.mark.spark
 
@@ -307,7 +307,7 @@ def test_a_result_of_another_type_ends_the_epoch_and_can_be_skipped(
             ActorError, match=r"view 'v': function 'f' .*gave 1 values for \d+ rows, expected one value for each row"
         ):
             session.flush()
-        abandon(session.meta, Detour(drop=("v",)))
+        abandon_barrier(session.meta, Detour(drop=("v",)))
         session.flush()
         assert sorted(session.read("t")["x"].to_pylist()) == list(range(20))
 
@@ -334,7 +334,7 @@ def test_a_row_on_which_a_function_raises_is_named_and_can_be_skipped(
         assert "x=-4" in raised.value.row
         assert "k=57" in raised.value.row
         assert session.read("v").num_rows == 100
-        abandon(session.meta, Detour(drop=("v",)))
+        abandon_barrier(session.meta, Detour(drop=("v",)))
         session.flush()
         assert [r["y"] for r in session.read("w").to_pylist() if r["k"] == 57] == [None]
 

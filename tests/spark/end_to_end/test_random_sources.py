@@ -21,15 +21,15 @@ import pytest
 
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance, next_epoch
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.epoch import advance_store, next_epoch
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.session import Session
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restating
-from tussock.jobs.upkeep.vacuum import sweep
+from tussock.jobs.upkeep.vacuum import sweep_store
 
 EPOCHS = 30
 DAYS = [
@@ -183,7 +183,7 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
     with make(folder / "store", world.root) as session:
         meta, views = session.meta, dict(SELECTS)
         world.file(1, "a").write_bytes(world.new_bytes())
-        advance(LocalRunner(), meta, Wish(DAYS[0]))
+        advance_store(LocalRunner(), meta, Wish(DAYS[0]))
         world.run(1)
         epochs = 0
         for step in range(EPOCHS):
@@ -194,17 +194,17 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                 ["run", "run", "run", "restate a day", "restate a file", "take back", "view", "vacuum"]
             ):
                 case "run":
-                    done = advance(LocalRunner(), meta, Wish(DAYS[day - 1]))
+                    done = advance_store(LocalRunner(), meta, Wish(DAYS[day - 1]))
                     world.run(day)
                     epochs += len(done)
                 case "restate a day":
-                    if Restating(meta, "files", Restated(interval=DAYS[day - 1])).begin() is not None:
+                    if Restating(meta, "files", Restated(interval=DAYS[day - 1])).inject_barrier() is not None:
                         epochs += next_epoch(LocalRunner(), meta) is not None
                     world.restate_day(day)
                 case "restate a file" | "take back" as kind if world.taken:
                     path, gone = chance.choice(sorted(world.taken)), kind == "take back"
                     if gone or path.exists():
-                        if Restating(meta, "files", Restated(str(path), gone=gone)).begin() is not None:
+                        if Restating(meta, "files", Restated(str(path), gone=gone)).inject_barrier() is not None:
                             epochs += next_epoch(LocalRunner(), meta) is not None
                         world.restate_file(path, gone)
                     else:
@@ -212,14 +212,14 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                             Restating(meta, "files", Restated(str(path)))
                 case "view" if "later" not in views:
                     session.execute(f"CREATE MATERIALIZED VIEW later AS {SELECTS['by_group']}")
-                    advance(LocalRunner(), meta, Wish(DAYS[day - 1]))
+                    advance_store(LocalRunner(), meta, Wish(DAYS[day - 1]))
                     world.run(day)
                     views["later"] = SELECTS["by_group"]
                     epochs += 1
                 case "vacuum":
-                    sweep(meta)
+                    sweep_store(meta)
             if (version := meta.latest()).epoch > version.published:
-                publish(meta, version.epoch)
+                publish_epoch(meta, version.epoch)
             check(session, world, spark if step % 10 == 9 else None, views)
             held = held_sources(meta.latest().catalog)
             assert set(held) <= {"files"}

@@ -108,9 +108,9 @@ def kept(spark: SparkSession, prepared: Path, tmp_path: Path) -> Iterator[Kept]:
 
 
 def test_readers_of_a_view_that_filters_otherwise_are_fed_the_difference(kept: Kept) -> None:
-    tables = {r.name: r.state_tables for r in kept.session.meta.latest().catalog.live()}
+    tables = {r.name: r.state_tables for r in kept.session.meta.read_latest().catalog.live_relations()}
     before = kept.session.read("dear").num_rows
-    epoch = kept.session.meta.latest().epoch
+    epoch = kept.session.meta.read_latest().epoch
     message = kept.replace("dear", "SELECT id, shop, price FROM orders WHERE price > 24")
     assert "replace view dear" in message
     kept.session.execute(
@@ -118,7 +118,7 @@ def test_readers_of_a_view_that_filters_otherwise_are_fed_the_difference(kept: K
     )
     assert kept.session.read("dear").num_rows == before, "readers see the old view until the new one is whole"
     summary = kept.flush()
-    after = {r.name: r.state_tables for r in kept.session.meta.latest().catalog.live()}
+    after = {r.name: r.state_tables for r in kept.session.meta.read_latest().catalog.live_relations()}
     assert {name for name in after if after[name] != tables[name]} == {"dear"}, "the views over it keep their state"
     changed = len(
         {tuple(r.values()) for r in kept.session.read("dear").to_pylist()}
@@ -162,7 +162,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
     old = dict(kept.views)
     kept.replace("dear", select)
     new, steps = kept.views, 0
-    while not steps or kept.session.meta.latest().catalog.builds:
+    while not steps or kept.session.meta.read_latest().catalog.builds:
         k = 40 * steps
         kept.session.execute(
             f"INSERT INTO orders VALUES ({k}, 2, 49, 'n'), (500 + {k}, 3, 41, 'x'); "
@@ -171,7 +171,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
             f"UPDATE shops SET city = 'Hof' WHERE shop = {steps}"
         )
         kept.session.flush(max_epoch_bytes=1200)
-        kept.views = old if kept.session.meta.latest().catalog.builds else new
+        kept.views = old if kept.session.meta.read_latest().catalog.builds else new
         kept.compare()
         steps += 1
     assert steps > 2
@@ -284,13 +284,13 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
 
 def test_if_the_new_view_cannot_process_a_row_the_old_one_remains_and_the_entry_can_be_skipped(kept: Kept) -> None:
     from tussock.jobs.barriers.detour import Detour
-    from tussock.jobs.trouble.supersede import abandon
+    from tussock.jobs.trouble.supersede import abandon_barrier
 
     entry, before = kept.session.meta.log_end(), kept.views["dear"]
     kept.replace("dear", "SELECT id, shop, 100 div (price - 21) AS price FROM orders")
     with pytest.raises(ViewRowError, match=rf"To keep the old view.*--skip-entry {entry}`"):
         kept.session.flush()
-    abandon(kept.session.meta, Detour(skip_entries=(entry,)))
+    abandon_barrier(kept.session.meta, Detour(skip_entries=(entry,)))
     kept.session.flush()
     kept.views["dear"] = before
     kept.session.execute("DELETE FROM orders WHERE id = 3")
@@ -300,7 +300,7 @@ def test_if_the_new_view_cannot_process_a_row_the_old_one_remains_and_the_entry_
 @pytest.mark.deep
 def test_a_paused_view_continues_when_it_is_replaced_by_the_same_query(kept: Kept) -> None:
     from tussock.jobs.barriers.detour import Detour
-    from tussock.jobs.trouble.supersede import abandon
+    from tussock.jobs.trouble.supersede import abandon_barrier
 
     kept.create("risky", "SELECT id, 100 / (price - 21) AS x FROM dear")
     kept.create("over_it", "SELECT max(x) AS x FROM risky")
@@ -309,12 +309,12 @@ def test_a_paused_view_continues_when_it_is_replaced_by_the_same_query(kept: Kep
     kept.session.execute("UPDATE orders SET price = 21 WHERE id = 5")
     with pytest.raises(Exception, match="risky"):
         kept.session.flush()
-    abandon(kept.session.meta, Detour(pause=("risky",)))
+    abandon_barrier(kept.session.meta, Detour(pause=("risky",)))
     kept.session.flush()
     kept.session.execute("UPDATE orders SET price = 33 WHERE id = 5")
     assert not kept.replace("risky", kept.views["risky"]).startswith("nothing")
     kept.flush()
-    assert all(r.paused is None for r in kept.session.meta.latest().catalog.live())
+    assert all(r.paused is None for r in kept.session.meta.read_latest().catalog.live_relations())
 
 
 @pytest.mark.deep
@@ -322,7 +322,7 @@ def test_earlier_epochs_keep_the_names_and_the_query_that_they_had(kept: Kept) -
     kept.session.execute("CREATE VIEW cheap AS SELECT id FROM orders WHERE price < 3")
     kept.create("swapped", "SELECT id AS a, price AS b FROM orders")
     kept.flush()
-    epoch, few = kept.session.meta.latest().epoch, kept.session.query("SELECT * FROM cheap").num_rows
+    epoch, few = kept.session.meta.read_latest().epoch, kept.session.query("SELECT * FROM cheap").num_rows
     before = kept.session.query("SELECT max(a) AS a, max(b) AS b FROM swapped").to_pylist()
     kept.replace("swapped", "SELECT id AS b, price AS a FROM orders")
     kept.session.execute("CREATE OR REPLACE VIEW cheap AS SELECT id FROM orders WHERE price < 30")

@@ -59,8 +59,8 @@ def test_rows_and_rejects_of_a_text_file_follow_its_correction(spark: Any, tmp_p
 
         def restate(name: str, rows: tuple[int, int], **how: bool) -> None:
             restating = Restating(session.meta, "s", Restated(str(files / name), **how))
-            assert restating.rows(lambda: spark) == rows
-            restating.begin()
+            assert restating.count_rows(lambda: spark) == rows
+            restating.inject_barrier()
             next_epoch(SparkRunner(spark), session.meta)
 
         check()

@@ -63,7 +63,9 @@ def test_a_sequence_has_spark_s_rows_or_raises_spark_s_error(
         session.flush()
         session.execute(f"INSERT INTO q SELECT {casts} FROM VALUES ({row}) AS v({names})")
         session.flush()
-        paused = {r.name: r.paused_for for r in session.meta.latest().catalog.live() if r.paused is not None}
+        paused = {
+            r.name: r.paused_for for r in session.meta.read_latest().catalog.live_relations() if r.paused is not None
+        }
         for n, select in enumerate(selects):
             try:
                 expected = sorted(map(str, (tuple(r) for r in beside.sql(select).collect())))

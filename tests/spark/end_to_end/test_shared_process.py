@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.runners import here
-from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.functions import declare_function
 from tussock.jobs.kernels.registry import renders_any
 from tussock.jobs.logical.nodes import Call
 from tussock.jobs.session import Session
@@ -81,7 +81,7 @@ FAILING: Mapping[str, tuple[str, str]] = {
 
 @renders_any("RefusedByDuckDBHere")
 def _refused(call: Call, args: list[str]) -> str:
-    return f"{declare('refused_here', ('int', 'int'), 'int', lambda one: one)}(1, 2)"
+    return f"{declare_function('refused_here', ('int', 'int'), 'int', lambda one: one)}(1, 2)"
 
 
 def shared_by_python() -> dict[str, object]:
@@ -217,7 +217,7 @@ def test_a_kernel_that_duckdb_refuses_is_refused_by_create(
         with pytest.raises(TussockError, match="is refused by DuckDB"):
             session.execute("CREATE MATERIALIZED VIEW v AS SELECT reverse(w) AS r FROM t")
         session.flush()
-        assert [r.name for r in session.meta.latest().catalog.live()] == ["t"], "nothing was created"
+        assert [r.name for r in session.meta.read_latest().catalog.live_relations()] == ["t"], "nothing was created"
     monkeypatch.undo()
     with Others(spark, tmp_path).new() as other:
         compute(other, 1)

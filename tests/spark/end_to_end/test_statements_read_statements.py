@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.logical.statements import Delete
 from tussock.jobs.reading.stored_rows import rows_at
 from tussock.jobs.session import Session
@@ -118,7 +118,7 @@ def session(shared: Session) -> Iterator[Session]:
     yield shared
     with suppress(TransactionError):  # none is open
         shared.execute("ROLLBACK")
-    if shared.meta.log_end() > shared.meta.latest().log_end:
+    if shared.meta.log_end() > shared.meta.read_latest().log_end:
         shared.flush()
 
 
@@ -129,7 +129,7 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
     random_ = random.Random(seed)
     judge = Judge()
     for name, columns in TABLES.items():
-        session._writer.log(f"TRUNCATE TABLE {name}", Delete(name, None))
+        session._writer.log_and_answer(f"TRUNCATE TABLE {name}", Delete(name, None))
         names = [column.split()[0] for column in columns.split(", ")]
         rows = pa.table(dict(zip(names, map(list, zip(*_START[name], strict=True)), strict=True)))
         session.insert(name, rows)
@@ -145,7 +145,7 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
             left = random_.randrange(1, 4)
             _both(session, judge, ran, "BEGIN")
         elif left == 0 and random_.random() < 0.1:
-            inject(session.meta)  # an epoch has begun and is not committed
+            inject_barrier(session.meta)  # an epoch has begun and is not committed
         ran.append(sql)
         if judge.run(sql):
             session.execute(sql)
@@ -164,7 +164,7 @@ def test_a_script_that_reads_what_it_wrote_leaves_the_rows_of_duckdb(seed: int, 
     if left:
         _both(session, judge, ran, "COMMIT")
     session.flush()
-    if session.meta.log_end() > session.meta.latest().log_end:
+    if session.meta.log_end() > session.meta.read_latest().log_end:
         session.flush()  # the first one finished the epoch that had begun
     _require_equal(session, judge, ran, pending=False)
     for name, select in VIEWS.items():
@@ -180,9 +180,9 @@ def _both(session: Session, judge: Judge, ran: list[str], word: str) -> None:
 
 def _require_equal(session: Session, judge: Judge, ran: list[str], *, pending: bool) -> None:
     if pending:  # as Session.read(…, pending=True), for all tables at once
-        waiting = session._statement_runner._waiting()
-        with session._statements.reading(waiting, [*TABLES]) as seen:
-            live = {r.name: r for r in seen.version.catalog.live()}
+        waiting = session._statement_runner._waiting_log()
+        with session._statements.read_pending_rows(waiting, [*TABLES]) as seen:
+            live = {r.name: r for r in seen.version.catalog.live_relations()}
             at = seen.version, seen.sight.epoch, seen.rows
             found = {t: rows_at(session.meta.objects, at[0], live[t], at[1], None, at[2]).read_all() for t in TABLES}
     else:

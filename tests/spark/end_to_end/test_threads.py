@@ -154,7 +154,7 @@ class Worker:
                 Event().wait(self.random.random() / 20)  # so that the sessions do not collide again at once
 
     def _paused(self, session: Session) -> list[str]:
-        return [r.name for r in session.meta.latest().catalog.live() if r.paused is not None]
+        return [r.name for r in session.meta.read_latest().catalog.live_relations() if r.paused is not None]
 
 
 def run_all(workers: list[Worker]) -> None:
@@ -235,7 +235,7 @@ def test_a_thread_has_one_kernel_which_ends_with_it() -> None:
 
     def look() -> None:
         kernel = thread_kernel()
-        folder = kernel.compute("current_setting('temp_directory') AS f", pa.table({"a": [1]}))["f"][0].as_py()
+        folder = kernel.compute_columns("current_setting('temp_directory') AS f", pa.table({"a": [1]}))["f"][0].as_py()
         found.append((kernel, kernel is thread_kernel(), folder))
 
     threads = [threading.Thread(target=look) for _ in range(2)]
@@ -251,4 +251,4 @@ def test_a_thread_has_one_kernel_which_ends_with_it() -> None:
     for kernel, _, spilled in found:
         assert not Path(spilled).exists()
         with pytest.raises(KernelError, match="closed"):
-            kernel.compute("a", pa.table({"a": [1]}))
+            kernel.compute_columns("a", pa.table({"a": [1]}))

@@ -18,7 +18,7 @@ from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 
@@ -316,7 +316,7 @@ def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(
         first = session.flush().epoch
         session.execute("INSERT INTO t VALUES (2)")
         second = session.flush().epoch
-        session.meta.retain(1)
+        session.meta.apply_retention(1)
         for sql in (f"SELECT * FROM t VERSION AS OF {first}", f"SELECT * FROM table_changes('t', {first})"):
             with pytest.raises(
                 EpochExpiredError, match=f"epoch {first} is no longer kept; the oldest readable epoch is {second}"
@@ -341,12 +341,12 @@ def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
         for a in range(4, 7):
             session.execute(f"INSERT INTO t VALUES ({a}, 0)")
             session.flush()
-        compact(session.meta, full=True)
+        compact_store(session.meta, full=True)
         session.execute("DROP TABLE t; CREATE TABLE t AS SELECT 7 AS other")
         session.flush()
         for _ in range(2):
             assert cli.main(["vacuum", "--store", store, "--keep", "0s", "--keep-epochs", "1"]) == 0
-        assert first < session.meta.latest().min_readable_epoch
+        assert first < session.meta.read_latest().min_readable_epoch
         then = [(1, 10), (2, 20)]
 
         def found(rows: pa.Table) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ def _compare(spark: "SparkSession", names: list[str]) -> list[str]:
     for name, times in asked.items():
         mine = answers.filter(pa.compute.equal(answers["zone"], name))
         sides = mine["to_local"].to_pylist(), mine["to_instant"].to_pylist()
-        found += wrong_conversions(name, times, *sides, rules_of_jvm(spark, name).ruled)
+        found += wrong_conversions(name, times, *sides, rules_of_jvm(spark, name).ruled_zone)
     return found
 
 

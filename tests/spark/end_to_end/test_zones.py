@@ -258,7 +258,7 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
         assert session.execute("SELECT CAST(at AS STRING) AS s FROM t WHERE k = 3")[0].table.to_pylist() == [
             {"s": NIGHTS[3]}
         ]  # type: ignore[union-attr]
-        first = session.meta.latest().epoch
+        first = session.meta.read_latest().epoch
     for k in (2, 4):  # dates and local times of now() depend on the zone; both nights
         at = instant(NIGHTS[k], zone)
         command(moment=at + (timedelta(hours=1) if k == 4 else timedelta(0)))
@@ -293,7 +293,7 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
         assert session.execute(f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{wall}'")[0].table.to_pylist()[0][
             "n"
         ] == len(left)  # type: ignore[union-attr]
-        assert epoch_at(session.meta.latest(), datetime.fromisoformat(wall), zone, 2 << 42) >= first
+        assert epoch_at(session.meta.read_latest(), datetime.fromisoformat(wall), zone, 2 << 42) >= first
         rows = session.read("t", ["k", "at"])
         out = BytesIO()
         write_csv(rows.to_reader(), out)

@@ -29,7 +29,7 @@ def waiting_payload(session: Session, before: set[str]) -> str:
 @pytest.mark.spark
 def test_a_flipped_bit_of_an_insert_is_named_and_commits_nothing(session: Session) -> None:
     objects = session.meta.objects
-    before, version = {found.name for found in objects.list("meta/payload/")}, session.meta.latest()
+    before, version = {found.name for found in objects.list("meta/payload/")}, session.meta.read_latest()
     session.execute("INSERT INTO t VALUES (2, 16909060)")
     name = waiting_payload(session, before)
     whole = objects.get(name)
@@ -39,7 +39,7 @@ def test_a_flipped_bit_of_an_insert_is_named_and_commits_nothing(session: Sessio
         session.flush()
     assert isinstance(raised.value, DamagedDocumentError)
     assert raised.value.name == name
-    assert session.meta.latest() == version
+    assert session.meta.read_latest() == version
     objects.put(name, whole)  # restored from a copy, as the message advises
     session.flush()
     assert sorted(read(session.meta, "t").to_pylist(), key=lambda row: int(row["k"])) == [
@@ -51,7 +51,7 @@ def test_a_flipped_bit_of_an_insert_is_named_and_commits_nothing(session: Sessio
 @pytest.mark.spark
 def test_a_missing_payload_is_damage_and_named(session: Session) -> None:
     objects = session.meta.objects
-    before, version = {found.name for found in objects.list("meta/payload/")}, session.meta.latest()
+    before, version = {found.name for found in objects.list("meta/payload/")}, session.meta.read_latest()
     session.execute("INSERT INTO t VALUES (2, 20)")
     name = waiting_payload(session, before)
     objects.delete([name])
@@ -59,4 +59,4 @@ def test_a_missing_payload_is_damage_and_named(session: Session) -> None:
         session.flush()
     assert isinstance(raised.value, DamagedDocumentError)
     assert (raised.value.name, "missing" in str(raised.value)) == (name, True)
-    assert session.meta.latest() == version
+    assert session.meta.read_latest() == version

@@ -16,8 +16,8 @@ from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.support.truth.compare import assert_same_answer
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance
-from tussock.jobs.facts.sources import sources
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.statestore.errors import RetryableError
@@ -34,13 +34,13 @@ DAMAGED = "2-1.parquet"  # of `sales`: an epoch before it takes 2-0, one after i
 
 def run(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
-    advance(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
+    advance_store(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
     return meta
 
 
 def taken(meta: MetaStore, data: Path, folder: str) -> list[str]:
     """The files of a source that its newest version has taken: all files except the waiting ones."""
-    (source,) = [s for s in sources(meta) if Path(s.path).name == folder]
+    (source,) = [s for s in list_sources(meta) if Path(s.path).name == folder]
     files = sorted(str(f) for f in (data / folder).iterdir())
     return files[: source.taken_files]  # files are taken in the order of their paths
 
@@ -92,7 +92,7 @@ def test_a_train_with_a_held_source_killed_at_any_creation_ends_with_the_rows_of
     file.write_bytes(cut)
     watched = FaultyObjectStore(open_object_store(str(copied(-1))))
     undisturbed = run(copied(-1), watched)
-    assert list(held_sources(undisturbed.latest().catalog)) == ["sales"]
+    assert list(held_sources(undisturbed.read_latest().catalog)) == ["sales"]
     require_truth(undisturbed, data, spark, "held")
     attempts = [
         name for operation, name in watched.calls if operation == "put_if_absent" and name.startswith("meta/barrier")
@@ -107,7 +107,9 @@ def test_a_train_with_a_held_source_killed_at_any_creation_ends_with_the_rows_of
             run(copied(number), objects)
         meta = run(copied(number), writer="another")
         assert meta.open_barrier() is None
-        assert held_sources(meta.latest().catalog) == held_sources(undisturbed.latest().catalog), watched.calls[number]
+        assert held_sources(meta.read_latest().catalog) == held_sources(undisturbed.read_latest().catalog), (
+            watched.calls[number]
+        )
         for name in VIEWS:
             assert_same_answer(
                 workload.read(meta, name),
@@ -117,7 +119,7 @@ def test_a_train_with_a_held_source_killed_at_any_creation_ends_with_the_rows_of
     file.write_bytes(whole)
     for last in (-1, number):  # the undisturbed one, and the last that was killed
         meta = run(copied(last), writer="later")
-        assert held_sources(meta.latest().catalog) == {}
+        assert held_sources(meta.read_latest().catalog) == {}
         assert len(taken(meta, data, "sales")) == 4
         require_truth(meta, data, spark, "repaired")
 

@@ -42,7 +42,7 @@ class Prepared:
 def advance(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
     """Run the part of the epoch job between opening the store and exit."""
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
-    epoch.advance(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
+    epoch.advance_store(UnkindShuffle(3), meta, settings=EpochSettings(max_bytes=workload.MAX_EPOCH_BYTES))
     return meta
 
 
@@ -67,7 +67,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     shutil.copytree(template, undisturbed)
     watched = FaultyObjectStore(open_object_store(str(undisturbed)))
     meta = advance(undisturbed, watched)
-    return Prepared(template, tuple(watched.calls), meta.latest())
+    return Prepared(template, tuple(watched.calls), meta.read_latest())
 
 
 @pytest.mark.spark
@@ -93,7 +93,7 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
         with suppress(Killed, RetryableError):
             advance(store, objects)
         meta = advance(store, writer="another")
-        assert meta.latest() == prepared.undisturbed, what
+        assert meta.read_latest() == prepared.undisturbed, what
         assert meta.open_barrier() is None, what
 
 
@@ -116,7 +116,7 @@ def test_a_driver_whose_epoch_another_committed_meanwhile_reports_that_it_lost(
         except LostRaceError:
             lost += 1
         advance(store, writer="a third")  # the leftovers of both, after each lost to the other
-        assert workload.open_meta(store).latest() == prepared.undisturbed, (
+        assert workload.open_meta(store).read_latest() == prepared.undisturbed, (
             f"overtaken before request {number}, {prepared.calls[number]}"
         )
     assert lost > 0
@@ -155,7 +155,7 @@ def test_a_writer_recognises_its_own_commit_after_a_lost_answer(
                 proxy.lose = lambda method, path: False
                 assert summary.rows["t"] == (0, 1, 1)
                 assert workload.read(session.meta, "n")["n"].to_pylist() == [k + 1]
-            assert session.meta.latest().epochs[-1] == summary.epoch
-            assert len(session.meta.latest().epochs) == 4  # 0 and the three
+            assert session.meta.read_latest().epochs[-1] == summary.epoch
+            assert len(session.meta.read_latest().epochs) == 4  # 0 and the three
     for kind in ("barrier", "manifest", "version"):
         assert sum(f"/meta/{kind}/" in path for path in lost) >= 3

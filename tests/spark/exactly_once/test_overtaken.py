@@ -9,15 +9,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.exactly_once.workload import open_meta, read
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun
 from tussock.jobs.session import Session
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.cache import process_cache
 from tussock.statestore.hummock.errors import MissingSstError
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.errors import LostRaceError
 
 
@@ -49,16 +49,16 @@ def session(spark: SparkSession, tmp_path: Path) -> Session:
 def test_a_driver_whose_ssts_were_compacted_away_behind_its_back_has_lost(session: Session, tmp_path: Path) -> None:
     session.execute("UPDATE t SET v = v + 1")
     slow = open_meta(tmp_path / "store", "slow")
-    barrier = inject(slow)
+    barrier = inject_barrier(slow)
     assert barrier is not None
 
     def others_at_work() -> None:
         session.flush()  # the same barrier
-        compact(session.meta, full=True)
+        compact_store(session.meta, full=True)
         session.execute("INSERT INTO t VALUES (3, 30)")
         session.flush()
-        session.meta.retain(keep_epochs=1)
-        assert vacuum(session.meta).garbage
+        session.meta.apply_retention(keep_epochs=1)
+        assert vacuum_store(session.meta).garbage
 
     with pytest.raises(LostRaceError) as raised:
         run_epoch(_Slow(others_at_work), slow, barrier)
@@ -71,7 +71,7 @@ def test_a_driver_whose_ssts_were_compacted_away_behind_its_back_has_lost(sessio
 def test_a_missing_sst_is_damage_unless_another_driver_committed(session: Session, tmp_path: Path) -> None:
     session.execute("UPDATE t SET v = v + 1")
     meta = open_meta(tmp_path / "store", "alone")
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
 
     def lose_an_sst() -> None:

@@ -14,7 +14,7 @@ from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.exactly_once.workload import read
 from tussock.jobs import cli
 from tussock.jobs.catalog.create import PausedViewError
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.reading.read import PausedViewWarning
 from tussock.jobs.session import Session
 from tussock.jobs.trouble.row_names import ViewRowError
@@ -82,7 +82,7 @@ def test_a_paused_view_and_its_readers_keep_their_rows_while_the_others_continue
     summary = session.flush()
     assert set(summary.rows) == {"orders", "total"}, "no fragment of a paused view ran"
     session.execute("INSERT INTO orders VALUES (4, 100, 10); DELETE FROM orders WHERE id = 1")
-    (later,) = advance(UnkindShuffle(11), session.meta)
+    (later,) = advance_store(UnkindShuffle(11), session.meta)
     session.meta.publish(later.epoch)
     assert set(later.rows) == {"orders", "total"}
     assert {name: rows(session, name) for name in still} == still
@@ -95,7 +95,7 @@ def test_a_paused_view_and_its_readers_keep_their_rows_while_the_others_continue
 
 
 def test_only_readers_of_a_paused_view_at_a_later_epoch_are_warned(session: Session, tussock: Tussock) -> None:
-    before = session.meta.latest().epoch
+    before = session.meta.read_latest().epoch
     stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
     tussock("barrier", "abandon", "--pause", "ratio")
     since = session.flush().epoch
@@ -151,7 +151,7 @@ def test_a_later_abandon_keeps_paused_views_and_a_drop_removes_them(session: Ses
     code, said, _ = tussock("barrier", "abandon", "--pause", "other", "--pause", "OTHER", "--drop", "ratios")
     assert (code, "dropped ratios, paused other, paused OTHER" in said) == (0, True)
     epoch = session.flush().epoch
-    live = {r.name: r.paused for r in session.meta.latest().catalog.live()}
+    live = {r.name: r.paused for r in session.meta.read_latest().catalog.live_relations()}
     assert live == {"orders": None, "total": None, "ratio": epoch, "other": epoch}
     assert rows(session, "ratio") == still
     assert rows(session, "total") == [(4, 29)]

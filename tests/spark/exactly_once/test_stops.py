@@ -64,10 +64,10 @@ def rows(session: Session, name: str) -> list[tuple[object, ...]]:
 
 def stopped_by(session: Session, kind: type[InputError]) -> str:
     """Flush, expect an error and an unchanged version; return the message."""
-    before = session.meta.latest()
+    before = session.meta.read_latest()
     with pytest.raises(kind) as raised:
         session.flush()
-    assert session.meta.latest() == before
+    assert session.meta.read_latest() == before
     return str(raised.value)
 
 
@@ -154,7 +154,7 @@ def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(
     )
     session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
     session.flush()
-    version, v = session.meta.latest(), rows(session, "v")
+    version, v = session.meta.read_latest(), rows(session, "v")
     session.execute(insert)
     session.execute("INSERT INTO orders VALUES (100, 'other', 8, 9)")
     message = stopped_by(session, kind)
@@ -169,10 +169,10 @@ def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(
     else:
         assert "dropped v" in abandon("--drop", "v")
         session.flush()
-        assert "v" not in {r.name for r in session.meta.latest().catalog.live()}
+        assert "v" not in {r.name for r in session.meta.read_latest().catalog.live_relations()}
         assert len(rows(session, "orders")) == 3 + ("INTO orders" in insert) * insert.count("(")
     assert (100, 8) in rows(session, "every")
-    assert session.meta.latest().log_end == version.log_end + 2
+    assert session.meta.read_latest().log_end == version.log_end + 2
 
 
 @pytest.mark.spark
@@ -291,13 +291,13 @@ def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_can_be_acce
     session: Session, files: Path, abandon: Callable[..., str]
 ) -> None:
     write(files / "a.parquet", [1, 2, 99])
-    before = session.meta.latest()
+    before = session.meta.read_latest()
     assert str(files / "a.parquet") in held_by(session)
     abandon("--skip-file", str(files / "a.parquet"))
     session.flush()
     session.flush()
     assert seen(session) == [1, 2, 3, 4, 5, 6]
-    assert session.meta.latest().epoch > before.epoch
+    assert session.meta.read_latest().epoch > before.epoch
 
 
 @pytest.mark.spark
@@ -357,7 +357,7 @@ def test_a_second_abandon_keeps_the_decisions_of_the_first(
     stopped_by(session, ViewRowError)
     abandon("--drop", "w")
     session.flush()
-    assert {r.name for r in session.meta.latest().catalog.live()} == {"s", "n", "t"}
+    assert {r.name for r in session.meta.read_latest().catalog.live_relations()} == {"s", "n", "t"}
     assert rows(session, "n") == [(6,)]
     assert rows(session, "t") == [(1, 1), (2, 0)]
 
@@ -377,7 +377,7 @@ def test_skipping_the_creation_of_one_source_does_not_hand_its_files_to_the_next
     stopped_by(session, ViewRowError)
     abandon("--skip-entry", "0", "--drop", "bad")
     session.flush()
-    assert {r.name for r in session.meta.latest().catalog.live()} == {"two", "v"}
+    assert {r.name for r in session.meta.read_latest().catalog.live_relations()} == {"two", "v"}
     assert rows(session, "v") == [(7,)]
 
 
@@ -391,7 +391,7 @@ def test_a_source_dropped_with_its_files_pinned_takes_nothing_else_along(
     stopped_by(session, ViewRowError)
     abandon("--drop", "s")
     session.flush()
-    assert {r.name for r in session.meta.latest().catalog.live()} == {"t"}
+    assert {r.name for r in session.meta.read_latest().catalog.live_relations()} == {"t"}
     assert rows(session, "t") == [(5,)]
 
 

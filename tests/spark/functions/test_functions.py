@@ -18,13 +18,13 @@ from tests.support.truth.compare import assert_same_answer
 from tests.support.truth.judge import judge_session
 from tussock.jobs.kernels.render import has_kernel
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
-from tussock.jobs.logical.expression_tree import needs_spark, substituted
+from tussock.jobs.logical.expression_tree import needs_spark, substitute_columns
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expr, Filter, Plan, Project, Scan
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.session import Session
 from tussock.jobs.sql.catalyst import bind_view, relation_of_ddl
 from tussock.jobs.sql.sandbox import Sandbox
-from tussock.jobs.sql.spark_text import filled
+from tussock.jobs.sql.spark_text import fill_columns
 
 ZONE = "America/New_York"
 BATCH = 15  # bound in one SELECT
@@ -88,7 +88,7 @@ def over_columns(plan: Plan) -> list[Expr]:
         return over_columns(plan.input)
     assert isinstance(plan, Project), plan
     below = over_columns(plan.input)
-    return [substituted(e, below) for e in plan.exprs]
+    return [substitute_columns(e, below) for e in plan.exprs]
 
 
 def judged(sandbox: Sandbox, one: Function) -> Function:
@@ -201,7 +201,7 @@ def test_expressions_passed_to_spark_keep_the_users_meaning(bound: dict[str, Exp
         call = bound[one.name]
         assert isinstance(call, Call), one
         assert call.node == BY_SPARK, one
-        kept = filled(call, [f"`{rows.column_names[a.index]}`" for a in call.args if isinstance(a, Column)])
+        kept = fill_columns(call, [f"`{rows.column_names[a.index]}`" for a in call.args if isinstance(a, Column)])
         same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(
             tried(session, one.call), tried(session, kept)
         )

@@ -45,7 +45,7 @@ def test_small_epochs_run_in_this_process_and_others_on_spark_without_loss(
         for day in (1, 2, 2):  # the second one again: nothing waits
             moments = datetime(2013, 1, day, tzinfo=UTC), datetime(2013, 1, day + 1, tzinfo=UTC)
             steps.advance("shop", *moments, {"run": "a"}, said.append)
-        before = meta.latest()
+        before = meta.read_latest()
         assert session.read("n", epoch=before.epoch).to_pylist() == [{"n": 6}]
         assert sum("sealed" in line for line in said) == 2
 
@@ -57,7 +57,7 @@ def test_small_epochs_run_in_this_process_and_others_on_spark_without_loss(
             )
         (folder / "pipeline.toml").write_text(text + 'runner = "auto"\nmax_bytes = 1\n')
         assert steps.advance("shop", None, None, {"run": "b"}, said.append).needs_spark
-        assert session.read("n", epoch=meta.latest().epoch).to_pylist() == [{"n": 9}]
+        assert session.read("n", epoch=meta.read_latest().epoch).to_pylist() == [{"n": 9}]
         barrier = steps.inject("shop", None, None, {"run": "b"})  # the job's first step
         assert barrier is not None
         open_barrier = meta.open_barrier()

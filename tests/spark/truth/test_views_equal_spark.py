@@ -26,7 +26,7 @@ from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.session import Session
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 from tussock.statestore.types import arrow_type
 
 EPOCHS = int(os.environ.get("TUSSOCK_TRUTH_EPOCHS", "20"))
@@ -43,9 +43,9 @@ def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
 
     At the newest epoch, their number must equal the version's.
     """
-    version = session.meta.latest()
+    version = session.meta.read_latest()
     at = version.epoch if epoch is None else epoch
-    (relation,) = [r for r in version.catalog.at(at) if r.name == name]
+    (relation,) = [r for r in version.catalog.relations_at(at) if r.name == name]
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
     rows = pa.concat_tables([schema.empty_table(), *scan_relation(session.meta.objects, version, relation, at)])
     assert at < version.epoch or version.rows[relation.id] == rows.num_rows, f"{name}: rows that its version counts"
@@ -118,7 +118,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
                         (barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES})
                     )
         assert [summary.epoch for summary in train.done] == [epoch for epoch, *_ in ran]
-        assert session.meta.pins() == ()
+        assert session.meta.all_pins() == ()
         for epoch, moment, statements, rows in ran[:: 1 if seed > 20 else 3] + ran[-1:]:
             _compare_all(session, judge, rows, moment, f"seed {seed}, epoch {epoch} of a train: {statements}", epoch)
 
@@ -165,8 +165,8 @@ def _compare_all(
     for table in TABLES:
         judge.createDataFrame(rows[table]).createOrReplaceTempView(table)
         assert_same_answer(read(session, table, epoch), rows[table], f"table {table} at {when}")
-    catalog = session.meta.latest().catalog
-    live = {r.name for r in (catalog.live() if epoch is None else catalog.at(epoch))}
+    catalog = session.meta.read_latest().catalog
+    live = {r.name for r in (catalog.live_relations() if epoch is None else catalog.relations_at(epoch))}
     doubles = [abs(d) for d in rows["t"]["d"].to_pylist() if d is not None and abs(d) < float("inf")]
     scale = max(1.0, sum(doubles))
     for name in (compared := [name for name in EVERYTHING if name in live]):
@@ -175,5 +175,5 @@ def _compare_all(
         expected.createOrReplaceTempView(name)
         only = TOP_N[name][1] if name in TOP_N else None
         own = scale if "double" in name else 1.0
-        assert_same_answer(read(session, name, epoch), collected(expected), f"{name} ({sql}) at {when}", only, own)
+        assert_same_answer(read(session, name, epoch), collect_rows(expected), f"{name} ({sql}) at {when}", only, own)
     return len(compared)

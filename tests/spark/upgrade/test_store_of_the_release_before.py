@@ -75,9 +75,9 @@ def answers_of_spark(spark: SparkSession, moment: story.Moment) -> dict[str, pa.
 
 def assert_stored(session: Session, expected: dict[str, pa.Table], what: str, epoch: int | None = None) -> None:
     """Check the rows stored at an epoch (None: the published one) against Spark's answers."""
-    version = session.meta.latest()
+    version = session.meta.read_latest()
     epoch = version.published if epoch is None else epoch
-    relations = {r.name: r for r in version.catalog.at(epoch)}
+    relations = {r.name: r for r in version.catalog.relations_at(epoch)}
     for name, rows in expected.items():
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in relations[name].columns])
         found = scan_relation(session.meta.objects, version, relations[name], epoch)
@@ -89,7 +89,7 @@ def assert_stored(session: Session, expected: dict[str, pa.Table], what: str, ep
 def test_a_store_of_the_release_before_opens_continues_and_reads_equal(store: Path, spark: SparkSession) -> None:
     answers = {name: answers_of_spark(spark, moment) for name, moment in story.MOMENTS.items()}
     with Session(str(store), spark, create=False) as session:
-        version = session.meta.latest()
+        version = session.meta.read_latest()
         held = session.meta.open_barrier()
         assert held is not None
         assert version.published < version.epoch == held.prev_epoch

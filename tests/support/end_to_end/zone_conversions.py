@@ -9,7 +9,7 @@ import pyarrow as pa
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import Call, Column
 from tussock.jobs.settings.java_zones import java_zones
-from tussock.jobs.sources.plain_values import NotPlain, TextForm, typed
+from tussock.jobs.sources.plain_values import NotPlain, TextForm, parse_texts
 from tussock.statestore.types import arrow_type
 from tussock.statestore.zones import RuledZone, ZoneRules, is_utc, rules_of, table_of, tzinfo_of
 
@@ -39,7 +39,9 @@ def by_kernels(rows: Micros, source: str, target: str, zone: RuledZone) -> Micro
     kernel, kinds = Kernel(), {kind: arrow_type(kind) for kind in (source, target)}
     cast = Call("Cast", target, (Column(0, source),), "ANSI", (("timeZoneId", zone),))
     try:
-        found = kernel.project(pa.table({"c0": pa.array(rows, pa.int64()).cast(kinds[source])}), (cast,), (target,))
+        found = kernel.project_columns(
+            pa.table({"c0": pa.array(rows, pa.int64()).cast(kinds[source])}), (cast,), (target,)
+        )
         return found["c0"].cast(pa.int64()).to_pylist()
     finally:
         kernel.close()
@@ -51,12 +53,12 @@ def by_plain_files(rows: Micros, zone: RuledZone) -> list[int | None]:
 
     def one(text: pa.Array) -> int | None:
         try:
-            return int(typed(text, "timestamp", "t", TextForm(zone)).cast(pa.int64())[0].as_py())
+            return int(parse_texts(text, "timestamp", "t", TextForm(zone)).cast(pa.int64())[0].as_py())
         except NotPlain:
             return None
 
     try:
-        return typed(texts, "timestamp", "t", TextForm(zone)).cast(pa.int64()).to_pylist()
+        return parse_texts(texts, "timestamp", "t", TextForm(zone)).cast(pa.int64()).to_pylist()
     except NotPlain:
         return [one(texts.slice(i, 1)) for i in range(len(texts))]
 

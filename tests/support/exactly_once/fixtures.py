@@ -48,7 +48,7 @@ def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
         '"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'
         '"spark.python.daemon.module" = "tests.support.exactly_once.daemon"\n'
     )
-    return Case(template, data, workload.open_meta(undisturbed).latest(), workload.truth(spark, data), pipeline)
+    return Case(template, data, workload.open_meta(undisturbed).read_latest(), workload.truth(spark, data), pipeline)
 
 
 @pytest.fixture

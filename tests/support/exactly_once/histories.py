@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver.epoch import next_epoch
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.logical.statements import Insert
 from tussock.jobs.reading.reader import scan_relation
@@ -159,8 +159,8 @@ class History:
             self.write_files(epoch)
             self.change_tables()
             next_epoch(self.runner, self.meta, Wish(moment=0))
-            if (version := self.meta.latest()).epoch > version.published:
-                publish(self.meta, version.epoch)
+            if (version := self.meta.read_latest()).epoch > version.published:
+                publish_epoch(self.meta, version.epoch)
             if judge:
                 self.judge(epoch)
         return sorted(str(found.relative_to(self.store)) for found in (self.store / "data").rglob("*.sst"))
@@ -261,8 +261,8 @@ class History:
             )
 
     def read(self, name: str) -> pa.Table:
-        version = self.meta.latest()
-        (relation,) = [r for r in version.catalog.live() if r.name == name]
+        version = self.meta.read_latest()
+        (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
         schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
         return pa.concat_tables(
             [schema.empty_table(), *scan_relation(self.meta.objects, version, relation, version.epoch)]
@@ -284,6 +284,6 @@ def without_inode_times(name: str, stat: os.stat_result) -> ObjectInfo:
 
 
 if __name__ == "__main__":
-    local._info = without_inode_times
+    local._info_of_stat = without_inode_times
     bound, store, seed, epochs, units = sys.argv[1:]
     print(json.dumps(History(Path(bound), Path(store), int(seed), int(units), LocalRunner()).run(int(epochs))))

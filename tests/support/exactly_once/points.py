@@ -30,7 +30,7 @@ WAIT_S = 150.0
 class Fault(msgspec.Struct, frozen=True):
     """An action at a point, the first time that a run reaches it, or after `skip` earlier times.
 
-    Actions: `kill driver`, `kill worker`, `raise`, `meet` (wait until `others` files named meet-* exist).
+    Actions: `kill driver`, `kill worker`, `raise`, `meet_processes` (wait until `others` files named meet-* exist).
     """
 
     point: str

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import pandas_udf
 
 from tests.support.waiting import eventually
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.reading.reader import scan_relation
@@ -227,13 +227,13 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
 def resume(spark: SparkSession, store: Path) -> None:
     """Start again as the next driver does: finish the open barrier, then process the waiting input."""
     meta = open_meta(store, "resumer")
-    while (barrier := inject(meta, settings=EpochSettings(max_bytes=MAX_EPOCH_BYTES))) is not None:
+    while (barrier := inject_barrier(meta, settings=EpochSettings(max_bytes=MAX_EPOCH_BYTES))) is not None:
         run_epoch(SparkRunner(spark, POLICY), meta, barrier)
 
 
 def read(meta: MetaStore, name: str) -> pa.Table:
     """A relation's rows at the committed epoch."""
-    version = meta.latest()
-    (relation,) = [r for r in version.catalog.live() if r.name == name]
+    version = meta.read_latest()
+    (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
     return pa.concat_tables([schema.empty_table(), *scan_relation(meta.objects, version, relation, version.epoch)])

@@ -33,7 +33,7 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
 from tests.support.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
-from tussock.jobs.driver.publish import publish  # noqa: E402
+from tussock.jobs.driver.publish import publish_epoch  # noqa: E402
 from tussock.jobs.quality.record import Failure, Metric, QualityRecord, ViewQuality, write_record  # noqa: E402
 from tussock.statestore.meta.store import MetaStore  # noqa: E402
 
@@ -75,7 +75,7 @@ class Shop:
             write_record(
                 self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures, metrics=metrics),))
             )
-        publish(self.meta, self.epochs[1])
+        publish_epoch(self.meta, self.epochs[1])
         (folder / "docs/validations").mkdir(parents=True)
         (folder / "docs/index.html").write_text("<h1>Data quality</h1><script>alert(1)</script>")
         (folder / "docs/validations/one.html").write_text("one")
@@ -95,7 +95,7 @@ def app(shop: Shop) -> Iterator[FastAPI]:
     pipelines = shop.folder / "pipelines"
     calm = new_store(shop.folder / "calm")
     append(calm, table("t"))
-    publish(calm, epoch(calm).epoch)
+    publish_epoch(calm, epoch(calm).epoch)
     for name in ("absent", "calm", "damaged"):
         (pipelines / name).mkdir()
         (pipelines / name / "pipeline.toml").write_text(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from tussock_steps import opened, pipeline_of
+from tussock_steps import open_pipeline_store, pipeline_of
 
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations import alerts, compaction, epochs, news, publication, quality, restate, tables, upkeep
@@ -27,12 +27,12 @@ def _wish(at: epochs.PipelineStore, start: Moment, end: Moment, run: Run) -> Wis
 
 
 def inject(name: str, start: Moment, end: Moment, run: Run) -> Barrier | None:
-    return epochs.inject(at := opened(name), _wish(at, start, end, run))
+    return epochs.inject_barrier(at := open_pipeline_store(name), _wish(at, start, end, run))
 
 
 def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.Advanced:
     """Run the part of the task before the submission of a job."""
-    done = epochs.advance(at := opened(name), _wish(at, start, end, run), Where.SMALL_HERE, say)
+    done = epochs.advance_store(at := open_pipeline_store(name), _wish(at, start, end, run), Where.SMALL_HERE, say)
     for summary in done.summaries:
         say(show_summary(summary))
     return done
@@ -43,88 +43,88 @@ def runs_small_epochs_here(name: str) -> bool:
 
 
 def spark_must_ask(name: str) -> bool:
-    return epochs.spark_must_ask(opened(name))
+    return epochs.spark_must_ask(open_pipeline_store(name))
 
 
 def require_not_held(name: str, start: Moment, end: Moment) -> None:
-    epochs.require_interval_not_held(at := opened(name), _wish(at, start, end, {}).interval)
+    epochs.require_interval_not_held(at := open_pipeline_store(name), _wish(at, start, end, {}).interval)
 
 
 def require_none_paused(name: str, run: Run) -> None:
-    epochs.require_none_paused_by_run(opened(name), run)
+    epochs.require_none_paused_by_run(open_pipeline_store(name), run)
 
 
 def pause(name: str, views: Sequence[str], run: Run) -> None:
-    epochs.pause(opened(name), views, run)
+    epochs.pause_views(open_pipeline_store(name), views, run)
 
 
 def holder(name: str, dag: str) -> str | None:
-    return epochs.holder(opened(name), dag)
+    return epochs.holding_run(open_pipeline_store(name), dag)
 
 
 def commit(name: str) -> HummockVersion:
-    return epochs.commit(opened(name))
+    return epochs.commit_sealed(open_pipeline_store(name))
 
 
 def begin_restating(
     name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Run
 ) -> tuple[str, ...]:
-    at = opened(name)
+    at = open_pipeline_store(name)
     asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
-    return tuple(begun_lines(restate.begin(at, source, asked, run)))
+    return tuple(begun_lines(restate.begin_restatement(at, source, asked, run)))
 
 
 def publish(name: str, epoch: int) -> publication.Publication:
-    return publishing.publish(opened(name), epoch)
+    return publishing.publish_epoch(open_pipeline_store(name), epoch)
 
 
 def publish_tables(name: str, epoch: int) -> None:
-    tables.publish_tables(opened(name), epoch)
+    tables.publish_tables(open_pipeline_store(name), epoch)
 
 
 def tables_at(name: str, epoch: int) -> Mapping[str, TableState]:
-    return tables.tables_at(opened(name), epoch)
+    return tables.tables_at(open_pipeline_store(name), epoch)
 
 
 def source_news(name: str, told: news.Asked, run: Run) -> tuple[news.SourceNews, ...]:
-    return news.source_news(opened(name), told, run)
+    return news.source_news(open_pipeline_store(name), told, run)
 
 
 def view_news(name: str, told: news.Asked) -> publication.Publication:
-    return news.view_news(opened(name), told)
+    return news.view_news(open_pipeline_store(name), told)
 
 
 def verdict(name: str, epoch: int) -> GateVerdict:
-    return quality.verdict(opened(name), epoch)
+    return quality.verdict(open_pipeline_store(name), epoch)
 
 
 def judge(name: str, epoch: int) -> QualityRecord:
-    return quality.check_here(opened(name), epoch)
+    return quality.check_here(open_pipeline_store(name), epoch)
 
 
 def require_none_held_back(name: str, epoch: int) -> None:
-    quality.require_none_held_back(opened(name), epoch)
+    quality.require_none_held_back(open_pipeline_store(name), epoch)
 
 
 def gate_failure(name: str, epoch: int) -> str | None:
-    return quality.failure(opened(name), epoch)
+    return quality.failure(open_pipeline_store(name), epoch)
 
 
 def retain(name: str) -> HummockVersion:
-    return upkeep.retain(opened(name))
+    return upkeep.raise_floor(open_pipeline_store(name))
 
 
 def compaction_due(name: str) -> tuple[str, ...]:
-    return tuple(pick.reason for pick in compaction.due(opened(name)))
+    return tuple(pick.reason for pick in compaction.due_picks(open_pipeline_store(name)))
 
 
 def vacuum(name: str) -> upkeep.Cleaning:
-    return upkeep.vacuum(opened(name))
+    return upkeep.vacuum_store(open_pipeline_store(name))
 
 
 def say_if_stale(name: str, view: str) -> alerts.AgeLook:
-    return alerts.say_if_stale(opened(name), view)
+    return alerts.say_if_stale(open_pipeline_store(name), view)
 
 
 def let_go_of_alerts(name: str) -> None:
-    alerts.let_go(opened(name))
+    alerts.let_go(open_pipeline_store(name))

@@ -12,7 +12,7 @@ import pytest
 from tests.support.jobs.driver.embedded import append, insert
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.plugins import by_name as steps
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView
@@ -70,7 +70,7 @@ class Shop:
         """An epoch over more rows."""
         insert(self.meta, "t", *rows)
         self.rows = [*self.rows, *rows]
-        (*_, done) = advance(LocalRunner(), self.meta)
+        (*_, done) = advance_store(LocalRunner(), self.meta)
         self.at[done.epoch] = self.rows
         return done.epoch
 

@@ -13,7 +13,7 @@ from referencing import Registry, Resource
 from tests.support.jobs.driver.embedded import append, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, joined, view
 from tests.support.plugins import by_name as steps
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
@@ -55,7 +55,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
 
 
 def publish(meta: MetaStore) -> Publication:
-    (done,) = advance(LocalRunner(), meta)
+    (done,) = advance_store(LocalRunner(), meta)
     return steps.publish("shop", done.epoch)
 
 

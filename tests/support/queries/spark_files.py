@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.support.queries.texts import tests_jar
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.script import split_script
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import UnsupportedTypeError
 
@@ -124,7 +124,7 @@ def _word(statement: str) -> str:
 
 def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
     try:
-        return [Asked(number, sql, given_rows(collected(spark.sql(sql))))]
+        return [Asked(number, sql, given_rows(collect_rows(spark.sql(sql))))]
     except (PySparkException, Py4JJavaError, pa.ArrowException, ValueError, UnsupportedTypeError):
         return []  # the query's error, or Spark's on the way out (a NULL in a column that is declared NOT NULL)
 
@@ -135,7 +135,7 @@ def _tables(spark: SparkSession) -> dict[str, Table]:
         try:
             frame = spark.table(f"`{name}`")
             columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields)
-            found[name] = Table(columns, given_rows(collected(frame)))
+            found[name] = Table(columns, given_rows(collect_rows(frame)))
         except (PySparkException, Py4JJavaError):
             continue
     return found

@@ -365,9 +365,14 @@ class ClusterRunner(LocalRunner):
     def _run(self, levels: LevelsToRun) -> pa.Table:
         levels.measured.ran = "on the cluster"
         try:
-            return one_stage.repeated(
+            return one_stage.repeat_job(
                 partial(
-                    one_stage.run_in_one_stage, self._context, self._slots, levels.task, levels.far, levels.measured.add
+                    one_stage.run_in_one_stage,
+                    self._context,
+                    self._slots,
+                    levels.task,
+                    levels.far,
+                    levels.measured.add_measurement,
                 )
             )
         except SparkJobError as err:

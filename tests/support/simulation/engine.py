@@ -20,8 +20,8 @@ from tests.support.simulation import modules, system
 from tests.support.simulation.model import Row
 from tests.support.simulation.scheduler import Process, World, set_world, the_world
 from tussock.jobs.driver import runner
-from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.kernels import kernel
 from tussock.jobs.logical.statements import Insert, Statement
@@ -40,7 +40,7 @@ from tussock.statestore.objectstore import local, s3
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.table import recalled_table, row_cache
 
-__all__ = ["advance", "compaction", "fork_server", "pool", "publish", "runner", "scrub", "vacuum"]
+__all__ = ["advance_store", "compaction", "fork_server", "pool", "publish_epoch", "runner", "scrub", "vacuum"]
 
 STORE = "/store/s"
 #: Cached functions whose answers are memory of a process.
@@ -141,7 +141,7 @@ def prepare() -> None:
             importlib.import_module(found.name)
     for module, name in CACHED:
         modules.per_process(module, name)
-    row_cache.RowCache.share = lambda self: None  # type: ignore[method-assign]  # files in memory are not simulated
+    row_cache.RowCache.share_runs = lambda self: None  # type: ignore[method-assign]  # files in memory are not simulated
     # Tiny epochs use workers too.
     runner.LocalRunner.may_unite = lambda self, task: False  # type: ignore[method-assign]
     runner.WORTH_WORKERS_BYTES = 0
@@ -217,7 +217,7 @@ def insert(meta: MetaStore, client: str, rows: tuple[Row, ...]) -> None:
 
 def rows_of(meta: MetaStore, version: HummockVersion, name: str, epoch: int) -> list[tuple[Any, ...]]:
     """The rows of a relation at an epoch."""
-    (relation,) = [r for r in version.catalog.live() if r.name == name]
+    (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
     found: list[tuple[Any, ...]] = []
     for rows in scan_relation(meta.objects, version, relation, epoch):
         found += zip(*(column.to_pylist() for column in rows.columns), strict=True)
@@ -238,8 +238,8 @@ def make_store(epochs: int, units: int = 2) -> list[tuple[str, bytes | None]]:
         append(meta, "first/view", view("c", counted(scan("t"), 1)))
         for i in range(epochs):
             insert(meta, f"first/{i}", FIRST_ROWS[i : i + 1])
-            (done,) = advance(LocalRunner(), meta)
-            publish(meta, done.epoch)
+            (done,) = advance_store(LocalRunner(), meta)
+            publish_epoch(meta, done.epoch)
 
     world, machine = new_world(0, raises=True)
     machine.store.mkdir("/store")

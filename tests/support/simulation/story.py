@@ -238,14 +238,14 @@ class Story:
         runner = LocalRunner(workers=2) if self.cluster is None else self.cluster.runner()
 
         def work() -> list[EpochSummary]:
-            return engine.advance(runner, meta)
+            return engine.advance_store(runner, meta)
 
         for done in self._try("epoch", work) or []:
             self.epochs += 1
             self.books.committed.setdefault(done.epoch, frozenset())
-        epoch = meta.latest().epoch
+        epoch = meta.read_latest().epoch
         self.books.committed[epoch] = self.books.committed.get(epoch, frozenset()) | must
-        self._try("publish", lambda: engine.publish(meta, epoch))
+        self._try("publish", lambda: engine.publish_epoch(meta, epoch))
         self.books.published = max(self.books.published, epoch)
 
     def _try(self, what: str, work: Callable[[], Any]) -> Any:
@@ -302,9 +302,9 @@ class Story:
             kind = chance.random()
             try:
                 if kind < 0.4:
-                    engine.vacuum.clean(meta, Retention(1, 0))
+                    engine.vacuum.clean_store(meta, Retention(1, 0))
                 elif kind < 0.7:
-                    engine.compaction.compact(meta, CompactionOptions(l0_runs=2, l0_limit=2, small_bytes=0))
+                    engine.compaction.compact_store(meta, CompactionOptions(l0_runs=2, l0_limit=2, small_bytes=0))
                 else:
                     self._scrub(meta)
             except (RetryableError, LostRaceError) as err:
@@ -312,8 +312,8 @@ class Story:
             system.sleep(chance.random() ** 2)
 
     def _scrub(self, meta: MetaStore) -> None:
-        report = engine.scrub.scrub(meta.objects)
-        if not report.whole:
+        report = engine.scrub.scrub_store(meta.objects)
+        if not report.is_whole:
             self.world.problem(f"scrub found damage in a whole store: {str([*report.meta, *report.ssts])[:300]}")
 
     def _read_often(self, times: int, rest_s: float = 0.3) -> None:
@@ -327,15 +327,15 @@ class Story:
         thread = self.world.current
         assert thread is not None
         try:
-            epoch = meta.latest().published
-            pin = meta.pin(epoch)
+            epoch = meta.read_latest().published
+            pin = meta.pin_epoch(epoch)
         except (EpochExpiredError, EpochNotCommittedError, RetryableError):
             return
         began, drift = self.world.now, self.world.drift.get(HOST)
         system.sleep(rest_s)
         try:
             engine.rows_of(meta, meta.pinned_version(pin), "c", epoch)
-            there = any(one.holder == pin.holder and one.epoch == epoch for one in meta.pins())
+            there = any(one.holder == pin.holder and one.epoch == epoch for one in meta.all_pins())
         except RetryableError as err:
             self.world.trace(f"a read failed: {err!r}"[:200])
             return
@@ -351,7 +351,7 @@ class Story:
         """A server that opens the store, starts workers, forks readers, and then runs epochs."""
         world = self.world
         meta = engine.open_store()
-        meta.latest()
+        meta.read_latest()
         with suppress(RetryableError), engine.pool.worker_pool(2):
             pass
         for _ in range(2):
@@ -539,7 +539,7 @@ class Story:
         if (fault := log_fault(books, clients)) is not None:
             world.problem(fault)
             return
-        newest = meta.latest()
+        newest = meta.read_latest()
         for epoch in sorted(books.committed):
             if not meta.has_epoch(epoch):
                 world.problem(f"epoch {epoch} was reported as committed, and is not in the store")
@@ -550,7 +550,7 @@ class Story:
         for epoch in epochs or [newest.epoch]:
             must = frozenset[str]().union(*(who for at, who in books.committed.items() if at <= epoch))
             try:
-                with meta.reading(epoch) as version:
+                with meta.open_for_reading(epoch) as version:
                     table = engine.rows_of(meta, version, "t", epoch) if epoch == newest.epoch else None
                     counts = engine.rows_of(meta, version, "c", epoch)
             except TussockError as err:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.upgrade import story
 from tussock.jobs import session as sessions
-from tussock.jobs.barriers.barrier import Wish, inject
+from tussock.jobs.barriers.barrier import Wish, inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -29,8 +29,8 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.spark.session import build_spark
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.compaction_picker import full_compaction
 from tussock.statestore.meta.compaction import CompactionPlan
@@ -72,12 +72,12 @@ def fill(spark: SparkSession, store: Path) -> None:
             story.write_file(name)
         session.execute(story.creations())
         session.flush()
-        meta.move_ssts(CompactionPlan((LevelInput(0, (meta.latest().levels[0][-1].name,)),), 6))
+        meta.move_ssts(CompactionPlan((LevelInput(0, (meta.read_latest().levels[0][-1].name,)),), 6))
 
         session.execute(story.SECOND)
         session.flush()
-        compact(meta, full=True)
-        task = meta.open_compaction(full_compaction(meta.latest()).plan)
+        compact_store(meta, full=True)
+        task = meta.open_compaction(full_compaction(meta.read_latest()).plan)
         meta.renew_compactions([task], lease_ms=10**9)
         meta.close_compaction(task.id, "the story wants a closed one")
 
@@ -88,27 +88,29 @@ def fill(spark: SparkSession, store: Path) -> None:
             print("stopped as the story has it:", err)
         else:
             raise AssertionError("the third epoch has a row that view `stuck` cannot take")
-        abandon(meta, Detour(pause=(story.PAUSED,)))
+        abandon_barrier(meta, Detour(pause=(story.PAUSED,)))
         session.flush()
-        meta.retain(keep_epochs=1)
+        meta.apply_retention(keep_epochs=1)
         meta.rescale(3)
 
         for name in story.FOURTH_FILES:
             story.write_file(name)
         session.execute(story.FOURTH)
-        fourth = inject(meta, Wish(run={"interval": "the fourth"}))
+        fourth = inject_barrier(meta, Wish(run={"interval": "the fourth"}))
         assert fourth is not None
         run_epoch(LocalRunner(), meta, fourth)  # committed, not published
-        meta.pin(meta.latest().epoch)
-        meta.open_compaction(full_compaction(meta.latest()).plan)
+        meta.pin_epoch(meta.read_latest().epoch)
+        meta.open_compaction(full_compaction(meta.read_latest()).plan)
 
         for name in (story.BAD_FILE, *story.OPEN_FILES, *story.LAST_FILES):
             story.write_file(name)
         session.execute(f"{story.SKIPPED};\n{story.OPEN}")
-        first = inject(meta, Wish(run={"interval": "the open one"}), EpochSettings(max_bytes=story.MAX_EPOCH_BYTES))
+        first = inject_barrier(
+            meta, Wish(run={"interval": "the open one"}), EpochSettings(max_bytes=story.MAX_EPOCH_BYTES)
+        )
         assert first is not None
         print("pinned at first:", sorted(f.path for pinned in first.splits.values() for f in files_of(pinned)))
-        open_one = abandon(
+        open_one = abandon_barrier(
             meta, Detour(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,))
         )
         pinned = sorted(
@@ -116,7 +118,7 @@ def fill(spark: SparkSession, store: Path) -> None:
         )
         assert pinned == sorted(story.OPEN_FILES), pinned
         session.execute(story.waiting())
-        version = meta.latest()
+        version = meta.read_latest()
         assert version.published < version.epoch < open_one.epoch
         assert version.tasks
         print(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.memory import BUDGET_BYTES, RUNS, make_state, measure, scan_state
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -18,10 +18,10 @@ def test_the_state_that_is_measured_has_each_key_once_however_it_is_read(tmp_pat
     numbers = range(40)
     expected = (256 * 40, 256 * sum(numbers), 256 * sum(n % RUNS for n in numbers))
     meta = MetaStore(objects, "reader", lambda: 0)
-    assert sum(sst.rows for sst in meta.latest().levels[0]) > 256 * 40, "some rows are there twice"
+    assert sum(sst.rows for sst in meta.read_latest().levels[0]) > 256 * 40, "some rows are there twice"
     assert scan_state(objects.uri) == expected
-    compact(meta, CompactionOptions(), full=True)
-    assert sum(sst.rows for level in meta.latest().levels for sst in level) == 256 * 40
+    compact_store(meta, CompactionOptions(), full=True)
+    assert sum(sst.rows for level in meta.read_latest().levels for sst in level) == 256 * 40
     assert scan_state(objects.uri) == expected
 
 

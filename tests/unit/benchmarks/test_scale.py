@@ -18,7 +18,7 @@ def _few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_version_has_the_ssts_that_were_asked_for_on_sorted_levels(tmp_path: Path) -> None:
     meta, objects = _new_store(tmp_path, 2_000)
-    version = meta.latest()
+    version = meta.read_latest()
     assert sum(map(len, version.levels)) >= 2_000
     assert all(order_objection(level) is None for level in version.levels[1:])
     assert {sst.size for sst in chain(*version.levels)} == {SST_BYTES}

@@ -14,14 +14,14 @@ import tussock_metrics as metrics
 import tussock_operators
 from tussock_airflow import AirflowFailException
 from tussock_operators import health, owed_events, run_actors
-from tussock_steps import opened, pipeline_of
+from tussock_steps import open_pipeline_store, pipeline_of
 
 from tests.support.airflow import start_metrics
 from tests.support.jobs.driver.embedded import append, epoch
 from tests.support.jobs.plan.catalogs import counted, view
 from tests.support.plugins import by_name as steps
-from tussock.jobs.driver.run_record import recorded
-from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.driver.run_record import recorded_run
+from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.facts.runs import RunState, last_run
 from tussock.jobs.facts.status import status_of
 from tussock.jobs.logical.nodes import Field, Scan
@@ -89,7 +89,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
     (tmp_path / "files").mkdir()
     pipeline = find_pipeline(NAME, tmp_path / "pipelines")
     MetaStore.init(open_object_store(pipeline.store))
-    meta = opened(NAME).meta
+    meta = open_pipeline_store(NAME).meta
     scan = Scan("s", (0, 1), FIELDS)
     append(
         meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}), view("per_g", counted(scan, 1))
@@ -102,7 +102,7 @@ def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
 def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, tmp_path: Path) -> None:
     with metrics.sends_epochs(NAME):
         steps.advance(NAME, None, None, {}, print)
-    (done,) = epochs(meta, 1)
+    (done,) = list_epochs(meta, 1)
     found = server.received()
     assert done.requests is not None
     assert done.seconds is not None
@@ -112,10 +112,10 @@ def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, 
     assert found["requests.bytes_out"] == (float(done.requests.bytes_out), "c")
     assert found["epoch.run"] == (pytest.approx(done.seconds.run * 1000, abs=0.01), "ms")
     assert {name for name in found if name.endswith(".busy")} == {f"unit.{work.unit}.busy" for work in done.units}
-    assert found["store.bytes"] == (float(sum(sst.size for level in meta.latest().levels for sst in level)), "g")
+    assert found["store.bytes"] == (float(sum(sst.size for level in meta.read_latest().levels for sst in level)), "g")
 
     write(tmp_path / "files/2.parquet", 3)
-    steps.publish(NAME, meta.latest().epoch)
+    steps.publish(NAME, meta.read_latest().epoch)
     now = status_of(find_pipeline(NAME, tmp_path / "pipelines"), meta, datetime.now(UTC))
     metrics.send_health(NAME, now)
     found = server.received()
@@ -152,7 +152,7 @@ def test_the_task_that_runs_epochs_sends_metrics_even_if_it_fails(
 def test_a_run_without_input_ends_the_failure_of_an_earlier_attempt(meta: MetaStore) -> None:
     """Such a run is also the sign of life without which a schedule would look overdue."""
     steps.advance(NAME, None, None, {}, print)
-    with pytest.raises(InputError), recorded(meta, "epoch", {"dag": "d", "run": "r"}):
+    with pytest.raises(InputError), recorded_run(meta, "epoch", {"dag": "d", "run": "r"}):
         raise InputError("S3 does not answer")
     run = SimpleNamespace(dag_id="d", run_id="r", run_type="manual", data_interval_start=None, data_interval_end=None)
     run_actors(pipeline_of(NAME)).execute({"dag_run": run, "params": {}})
@@ -172,7 +172,7 @@ def test_a_store_that_the_last_tasks_cannot_read_is_one_message_and_a_metric(
     monkeypatch.setattr(LocalObjectStore, "get", expired)
     monkeypatch.setattr(tussock_operators, "has_announced", lambda context: False)
     monkeypatch.setattr(tussock_operators, "wait_for_those_who_speak", lambda *_: None)
-    monkeypatch.setattr(tussock_operators, "announce", lambda pipeline, *_: opened(pipeline.name))
+    monkeypatch.setattr(tussock_operators, "announce_changes", lambda pipeline, *_: open_pipeline_store(pipeline.name))
     last, owed = health(pipeline_of(NAME)), owed_events(pipeline_of(NAME))
     for failed, told in (["see run_actors"], True), ([], False):
         monkeypatch.setattr(type(last), "_failed_tasks", lambda self, context, found=failed: found)
@@ -198,7 +198,7 @@ def test_nothing_is_looked_up_if_airflow_sends_no_metrics(meta: MetaStore, monke
     def looked_up(_: str) -> MetaStore:
         raise AssertionError
 
-    monkeypatch.setattr(metrics, "_open", looked_up)
+    monkeypatch.setattr(metrics, "_open_meta", looked_up)
     with metrics.sends_epochs(NAME):
         pass
     metrics.send_upkeep(NAME)

@@ -5,7 +5,7 @@ An edit after the plan refuses the apply, and the message names it. An epoch in 
 
 import pytest
 
-from tussock.jobs.statements.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, edits
+from tussock.jobs.statements.approval import Approval, ItemKind, NoApprovalError, PlanItem, approval_of, describe_edits
 
 
 def test_an_invalid_plan_is_refused_and_each_item_of_a_plan_counts() -> None:
@@ -13,7 +13,7 @@ def test_an_invalid_plan_is_refused_and_each_item_of_a_plan_counts() -> None:
         with pytest.raises(NoApprovalError):
             approval_of(text)
     whole = Approval(tuple(PlanItem(kind, f"name of {kind}", "SELECT 1") for kind in ItemKind))
-    assert approval_of(whole.json()) == whole
+    assert approval_of(whole.to_json()) == whole
     assert approval_of(f"digest {whole.digest}\n") == whole.digest
     assert approval_of(f"      digest {'a' * 64}\ndigest {whole.digest}\n") == whole.digest, (
         "a statement cannot pose as the digest"
@@ -21,7 +21,7 @@ def test_an_invalid_plan_is_refused_and_each_item_of_a_plan_counts() -> None:
     for i, item in enumerate(whole.items):
         other = Approval((*whole.items[:i], PlanItem(item.kind, item.name, "SELECT 2"), *whole.items[i + 1 :]))
         assert (other.digest == whole.digest) == (item.kind is ItemKind.VARIABLE)
-        assert any(item.name in line for line in edits(whole, other)) or item.kind is ItemKind.VARIABLE
+        assert any(item.name in line for line in describe_edits(whole, other)) or item.kind is ItemKind.VARIABLE
         blank = Approval(
             (*whole.items[:i], PlanItem(item.kind, item.name, "SELECT /* one */\n 1"), *whole.items[i + 1 :])
         )

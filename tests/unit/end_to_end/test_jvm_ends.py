@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from pyspark import SparkConf
 
-from tussock.jobs.spark.session import _launched
+from tussock.jobs.spark.session import _launch_jvm
 
 
 def test_an_interrupt_while_the_jvm_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,5 +19,5 @@ def test_an_interrupt_while_the_jvm_starts_ends_it(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("tussock.jobs.spark.session.launch_gateway", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        _launched(SparkConf(loadDefaults=False), {})
+        _launch_jvm(SparkConf(loadDefaults=False), {})
     assert started[0].wait(timeout=60) == -signal.SIGKILL

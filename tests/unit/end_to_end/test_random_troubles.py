@@ -24,13 +24,13 @@ from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.unit.jobs.sources.test_boundary import OF_LIBRARIES
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.parquet import ParquetFiles
-from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon
+from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "int"), Field("v", "int"))
@@ -179,7 +179,7 @@ def history(seed: int, root: Path, causes: Counter[str]) -> None:
     for source in sources:
         source.grow(rng)
         append(meta, source.statement, CreateView(f"of_{source.name}", "SELECT …", Scan(source.name, (0, 1), FIELDS)))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require_equal(meta, sources, [s.rows for s in sources])
     whole: Path | None = None
     for number in range(RUNS):
@@ -192,13 +192,13 @@ def history(seed: int, root: Path, causes: Counter[str]) -> None:
             what = rng.choice([*damages, *METHODS])
             if what in damages:
                 damages[what](bad)
-                advance(LocalRunner(), meta)
+                advance_store(LocalRunner(), meta)
             else:
                 error = rng.choice(OF_LIBRARIES)
                 with raising(bad, what, error):
-                    advance(LocalRunner(), meta)
+                    advance_store(LocalRunner(), meta)
                 what = f"{what} raises {type(error).__name__}"
-            held = held_sources(meta.latest().catalog)
+            held = held_sources(meta.read_latest().catalog)
             assert set(held) <= {bad.name}
             for reason in held.values():
                 assert "java.base" not in reason
@@ -206,16 +206,21 @@ def history(seed: int, root: Path, causes: Counter[str]) -> None:
                 reason.encode()
             causes[f"{bad.format}: {what}: {'held' if held else 'taken'}"] += 1
         else:
-            advance(LocalRunner(), meta)
+            advance_store(LocalRunner(), meta)
         assert meta.open_barrier() is None
         require_equal(meta, sound, [s.rows for s in sound])
     if whole is not None:
         shutil.rmtree(bad.folder, ignore_errors=True)
         shutil.copytree(whole, bad.folder, symlinks=True)
-        held = [hold.file for relation in meta.latest().catalog.live() for hold in relation.holds if hold.file]
+        held = [
+            hold.file
+            for relation in meta.read_latest().catalog.live_relations()
+            for hold in relation.holds
+            if hold.file
+        ]
         with suppress(NothingToAbandonError):
-            abandon(meta, Detour(repin_files=tuple(held)))
-        advance(LocalRunner(), meta)
+            abandon_barrier(meta, Detour(repin_files=tuple(held)))
+        advance_store(LocalRunner(), meta)
         require_equal(meta, sound, [s.rows for s in sound])
 
 

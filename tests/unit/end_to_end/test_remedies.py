@@ -26,7 +26,7 @@ from tests.unit.jobs.driver.test_builds import replacing
 from tests.unit.jobs.driver.test_pauses import BAD, GOOD, LARGEST, sums
 from tests.unit.jobs.driver.test_pauses import write as write_rows
 from tussock.jobs import cli
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
 from tussock.jobs.logical.nodes import (
@@ -44,7 +44,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
 from tussock.jobs.settings.home import CopiedStoreError, home_of
-from tussock.jobs.settings.printed_commands import addressed, commands_in
+from tussock.jobs.settings.printed_commands import address_commands, commands_in
 from tussock.jobs.settings.row_values import without_values
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -118,7 +118,7 @@ def nothing(shop: Shop, command: Sequence[str]) -> None:
 def goes_on(shop: Shop) -> None:
     """The next epoch succeeds, and no source is held."""
     shop.epoch()
-    assert not [hold for r in shop.meta.latest().catalog.live() for hold in r.holds]
+    assert not [hold for r in shop.meta.read_latest().catalog.live_relations() for hold in r.holds]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def changed_after_it_was_taken(shop: Shop) -> str:
 def changed_before_it_was_read(shop: Shop) -> str:
     a_taken_file(shop, copy_of(FIELDS), retain="none")
     write_rows(shop.files / "it's 2.parquet", (4, 2, 4))
-    inject(shop.meta)
+    inject_barrier(shop.meta)
     (shop.files / "it's 2.parquet").unlink()
     return shop.fails()
 
@@ -216,7 +216,7 @@ def changed_before_it_was_read(shop: Shop) -> str:
 def restated_too_early(shop: Shop) -> str:
     a_taken_file(shop, copy_of(FIELDS))
     write_rows(shop.files / "2.parquet", (4, 2, 4))
-    inject(shop.meta)
+    inject_barrier(shop.meta)
     return shop.fails("restate", "s", "--file", str(shop.files / "1.parquet"), "--pipeline", "shop")
 
 
@@ -314,12 +314,12 @@ def statements_wait(shop: Shop) -> str:
     append(shop.meta, table("t"))
     shop.epoch()
     append(shop.meta, sums("t"))
-    version = shop.meta.latest()
+    version = shop.meta.read_latest()
     waiting = WaitingLog(version, apply_statement(version.catalog, sums("t"), version.epoch + 1), 2, version.epoch + 1)
     with pytest.raises(WaitingStatementsError) as raised:
         waiting.require_readable(["sums"])
     shop.raised.append(raised.value)
-    return addressed(str(raised.value), pipeline="shop")
+    return address_commands(str(raised.value), pipeline="shop")
 
 
 def a_view_that_waits(shop: Shop) -> str:
@@ -401,7 +401,7 @@ def a_damaged_store(shop: Shop) -> str:
     append(shop.meta, table("t"))
     insert(shop.meta, "t", *GOOD)
     shop.epoch()
-    (sst,) = [s for level in shop.meta.latest().levels for s in level]
+    (sst,) = [s for level in shop.meta.read_latest().levels for s in level]
     (found,) = [p for p in shop.store.rglob("*") if p.name in sst.name and p.is_file()]
     found.rename(shop.home / "moved away")
     (shop.home / "its place").write_text(str(found))
@@ -419,7 +419,7 @@ def a_copied_store(shop: Shop) -> str:
     with pytest.raises(CopiedStoreError) as raised:
         home_of(open_object_store(str(shop.home / "the copy")))
     shop.raised.append(raised.value)
-    return addressed(str(raised.value), pipeline="shop")
+    return address_commands(str(raised.value), pipeline="shop")
 
 
 def has_home(shop: Shop) -> None:
@@ -434,11 +434,11 @@ def an_unpublished_epoch(shop: Shop) -> str:
     shop.epoch()
     insert(shop.meta, "t", *GOOD)
     assert shop.run("epoch", "--hold", "--pipeline", "shop")[0] == 0
-    return shop.fails("publish", "shop", "--epoch", str(shop.meta.latest().epoch))
+    return shop.fails("publish", "shop", "--epoch", str(shop.meta.read_latest().epoch))
 
 
 def is_copied(shop: Shop) -> None:
-    code, said = shop.run("publish", "shop", "--epoch", str(shop.meta.latest().epoch))
+    code, said = shop.run("publish", "shop", "--epoch", str(shop.meta.read_latest().epoch))
     assert code == 0, said
 
 
@@ -563,7 +563,7 @@ def kinds_of(shop: Shop) -> set[str]:
     kinds = {type(err).__name__ for err in shop.raised if err is not None}
     if kinds & {"NotInitialisedError", "NeverAppliedError", "UnknownPipelineError"}:
         return kinds
-    return kinds | {hold.kind for r in shop.meta.latest().catalog.live() for hold in r.holds}
+    return kinds | {hold.kind for r in shop.meta.read_latest().catalog.live_relations() for hold in r.holds}
 
 
 def repeated_part(text: str, least: int = 40) -> str | None:
@@ -732,19 +732,19 @@ def test_every_error_class_has_a_remedy_that_ran_or_a_reason() -> None:
 
 def test_commands_of_messages_get_the_pipeline_or_the_store() -> None:
     said = "`tussock barrier abandon --skip-file '/a b`c'`, or `tussock apply PIPELINE --resume v`; `tussock new x`."
-    assert addressed(said) == said
-    assert addressed(said, pipeline="shop --env dev") == (
+    assert address_commands(said) == said
+    assert address_commands(said, pipeline="shop --env dev") == (
         "`tussock barrier abandon --skip-file '/a b`c' --pipeline shop --env dev`, "
         "or `tussock apply shop --env dev --resume v`; `tussock new x`."
     )
-    assert addressed(said, store="/my store") == said.replace("b`c'`", "b`c' --store '/my store'`")
-    twice = addressed("`tussock plan` and `tussock plan shop` and `tussock epoch --store /s`", pipeline="shop")
+    assert address_commands(said, store="/my store") == said.replace("b`c'`", "b`c' --store '/my store'`")
+    twice = address_commands("`tussock plan` and `tussock plan shop` and `tussock epoch --store /s`", pipeline="shop")
     assert twice == "`tussock plan shop` and `tussock plan shop` and `tussock epoch --store /s`"
-    assert addressed(twice, pipeline="shop") == twice
+    assert address_commands(twice, pipeline="shop") == twice
     named = "`tussock plan shop` and `tussock test shop --make v` and `tussock check v` and `tussock apply shop`"
-    in_dev = addressed(named, pipeline="shop --env dev")
+    in_dev = address_commands(named, pipeline="shop --env dev")
     assert in_dev == named.replace("check v", "check shop v").replace("shop", "shop --env dev")
-    assert addressed(in_dev, pipeline="shop --env dev") == in_dev
+    assert address_commands(in_dev, pipeline="shop --env dev") == in_dev
 
 
 def test_a_restatement_succeeds_although_another_source_is_held(new_shop: Callable[[], Shop]) -> None:

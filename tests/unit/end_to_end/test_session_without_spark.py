@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, open_store
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.driver.runner import NeedsSparkError
@@ -27,10 +27,10 @@ from tussock.jobs.reading.read import BackwardsError, NotThereYetError, PausedVi
 from tussock.jobs.reading.reader import NoStoredRowsError
 from tussock.jobs.session import Session
 from tussock.jobs.sources import files
-from tussock.jobs.sources.file_portions import fitting
+from tussock.jobs.sources.file_portions import fitting_files
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.statements.insert import UnfitRowsError
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.errors import EpochNotCommittedError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -127,9 +127,9 @@ def test_a_flush_takes_every_file_that_waits_however_large(
     local: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_if_terabytes(found: Sequence[PinnedFile], most: int | None) -> object:
-        return fitting(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB
+        return fitting_files(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB
 
-    monkeypatch.setattr(files, "fitting", as_if_terabytes)
+    monkeypatch.setattr(files, "fitting_files", as_if_terabytes)
     (tmp_path / "files").mkdir()
     for n in range(3):
         pq.write_table(pa.table({"a": pa.array([n], pa.int32())}), tmp_path / "files" / f"{n}.parquet")
@@ -258,7 +258,7 @@ def test_a_read_of_an_unknown_name_lists_the_existing_ones(session: Session) -> 
     with pytest.raises(UnknownRelationError, match=r"by_shop, orders\. Did you mean 'by_shop'\?"):
         session.read("by_shops")
     with pytest.raises(EpochNotCommittedError, match="Wait for it"):
-        session.read("by_shop", epoch=session.meta.latest().epoch + 1)
+        session.read("by_shop", epoch=session.meta.read_latest().epoch + 1)
     with pytest.raises(EpochNotCommittedError, match="epoch 3 does not exist; the last committed one is"):
         session.read("by_shop", epoch=3)
     append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
@@ -323,8 +323,8 @@ def test_a_paused_view_is_read_with_a_warning(session: Session) -> None:
     session.insert("orders", orders((1, 7, 1.0)))
     session.flush()
     session.insert("orders", orders((2, 7, 1.0)))
-    assert inject(session.meta) is not None
-    abandon(session.meta, Detour(pause=("by_shop",)))
+    assert inject_barrier(session.meta) is not None
+    abandon_barrier(session.meta, Detour(pause=("by_shop",)))
     session.flush()
     with pytest.warns(PausedViewWarning, match="'by_shop' has been paused"):
         assert session.read("by_shop", ["n"]).to_pylist() == [{"n": 1}]
@@ -343,11 +343,11 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
         CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}),
         CreateView("v", "…", counted),
     )
-    version = session.meta.latest()
+    version = session.meta.read_latest()
     with pytest.raises(NeedsSparkError, match=r"only Spark can read files of s \(.*1.csv: column 'a'"):
         Session(str(folder), create=False, runner="local").flush()
-    assert session.meta.latest() == version
-    abandon(session.meta, Detour(skip_files=(str(tmp_path / "files" / "1.csv"),)))
+    assert session.meta.read_latest() == version
+    abandon_barrier(session.meta, Detour(skip_files=(str(tmp_path / "files" / "1.csv"),)))
     Session(str(folder), create=False, runner="local").flush()
     with pytest.raises(NoStoredRowsError, match="'s' is a source"):
         session.read("s")
@@ -358,8 +358,8 @@ def test_a_flush_commits_all_statements_logged_before_it_also_if_another_run_lef
 ) -> None:
     session.insert("orders", orders((1, 7, 1.0)))
     with Session(str(folder), create=False) as other:
-        inject(other.meta)  # the barrier ends the log before the next statement
+        inject_barrier(other.meta)  # the barrier ends the log before the next statement
     session.insert("orders", orders((2, 7, 2.0)))
     summary = session.flush()
     assert session.read("by_shop").to_pylist() == [{"Shop": 7, "n": 2, "total": 3.0}]
-    assert (summary.epoch, summary.rows["orders"].rows_out) == (session.meta.latest().epoch, 1)
+    assert (summary.epoch, summary.rows["orders"].rows_out) == (session.meta.read_latest().epoch, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, open_store
 from tussock.jobs import cli
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.catalog.statement_log import WaitingLog
@@ -29,7 +29,7 @@ from tussock.jobs.statements.deployment import Deploying, Deployment
 from tussock.jobs.statements.open_transaction import TransactionError
 from tussock.jobs.statements.statement_writer import Answer, SkippedInputError
 from tussock.jobs.statements.transaction import DraftTransaction
-from tussock.jobs.trouble.supersede import ReadEntryError, abandon
+from tussock.jobs.trouble.supersede import ReadEntryError, abandon_barrier
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
@@ -94,7 +94,7 @@ def test_waiting_statements_are_replayed_like_an_epoch_does(session: Session) ->
                 log(session, Delete("e", is_(_N, y)))
                 e = [(i, n) for i, n in e if n != y]
         if chance.random() < 0.1:
-            inject(session.meta)
+            inject_barrier(session.meta)
         if chance.random() < 0.1:
             session.flush()
         assert rows(session, "k", pending=True) == sorted(k.items())
@@ -193,18 +193,18 @@ def test_what_a_transaction_has_read_is_computed_again_if_another_session_change
 
     def insert_count(draft: DraftTransaction, before: WaitingLog) -> Answer:
         """INSERT INTO e SELECT 0, count(*) FROM k."""
-        with session._statements.reading(draft.waiting(before), ["k"]) as seen:
-            k = next(r for r in seen.version.catalog.live() if r.name == "k")
+        with session._statements.read_pending_rows(draft.waiting_log(before), ["k"]) as seen:
+            k = next(r for r in seen.version.catalog.live_relations() if r.name == "k")
             found = rows_at(session.meta.objects, seen.version, k, seen.sight.epoch, None, seen.rows).read_all()
         counts.append(found.num_rows)
-        draft.add(session._writer.insert("e", pa.table({"id": [0], "n": [found.num_rows]})))
+        draft.add_statement(session._writer.store_insert("e", pa.table({"id": [0], "n": [found.num_rows]})))
         return Answer("", "")
 
     put(session, "k", (1, 1))
     session.execute("BEGIN")
     put(session, "k", (2, 2))
     assert session._statement_runner.transaction is not None
-    session._statement_runner.transaction.take(insert_count)
+    session._statement_runner.transaction.add_statement(insert_count)
     put(other, "k", (3, 3))
     session.execute("COMMIT")
     assert counts == [2, 3]
@@ -248,7 +248,7 @@ def test_a_failed_read_of_the_open_barriers_entries_is_repeated(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(session, "k", (1, 1))
-    inject(session.meta)
+    inject_barrier(session.meta)
     with monkeypatch.context() as broken:
         broken.setattr(session.meta, "read_log", _unavailable)
         with pytest.raises(ObjectStoreUnavailableError):
@@ -267,13 +267,13 @@ def test_a_skipped_entry_takes_those_along_that_were_computed_from_it(session: S
     payload = msgspec.json.decode(entry.statement, type=Insert)
     log(session, msgspec.structs.replace(payload, table="e", after=(first,)))
     log(session, Transaction((msgspec.structs.replace(payload, table="e", after=(first + 1,)),)))
-    inject(session.meta)
+    inject_barrier(session.meta)
     with pytest.raises(ReadEntryError) as caught:
-        abandon(session.meta, Detour(skip_entries=(first,)))
+        abandon_barrier(session.meta, Detour(skip_entries=(first,)))
     every = " ".join(f"--skip-entry {position}" for position in (first, first + 1, first + 2))
     assert f"`tussock barrier abandon {every}`" in str(caught.value)
-    abandon(session.meta, Detour(skip_entries=(first + 1, first + 2)))
-    abandon(session.meta, Detour(skip_entries=(first,)))
+    abandon_barrier(session.meta, Detour(skip_entries=(first + 1, first + 2)))
+    abandon_barrier(session.meta, Detour(skip_entries=(first,)))
     session.flush()
     assert rows(session, "e") == rows(session, "k") == []
 
@@ -294,10 +294,10 @@ def run_command(session: Session, error: Exception) -> None:
 def test_the_command_that_skips_readers_takes_those_after_the_barrier_too(session: Session) -> None:
     put(session, "k", (1, 1))
     first = session.meta.log_end() - 1
-    inject(session.meta)
+    inject_barrier(session.meta)
     log(session, reading_from(session, first))
     with pytest.raises(ReadEntryError) as caught:
-        abandon(session.meta, Detour(skip_entries=(first,)))
+        abandon_barrier(session.meta, Detour(skip_entries=(first,)))
     run_command(session, caught.value)
     session.flush()
     assert rows(session, "e") == rows(session, "k") == []
@@ -309,7 +309,7 @@ def test_a_statement_that_is_logged_while_its_input_is_skipped_is_reported(
     """Either by the barrier, which sees the statement afterwards, or by the statement, which sees the barrier."""
     put(session, "k", (1, 1))
     first = session.meta.log_end() - 1
-    barrier = inject(session.meta)
+    barrier = inject_barrier(session.meta)
     assert barrier is not None
     other = open_store(Path(session.meta.objects.uri), "other")
     supersede = other.supersede_barrier
@@ -320,22 +320,22 @@ def test_a_statement_that_is_logged_while_its_input_is_skipped_is_reported(
 
     monkeypatch.setattr(other, "supersede_barrier", after_an_append)
     with pytest.raises(ReadEntryError, match=rf"{first} are skipped now.*{first + 1} \(insert e, 1 rows\)") as caught:
-        abandon(other, Detour(skip_entries=(first,)))
+        abandon_barrier(other, Detour(skip_entries=(first,)))
     run_command(session, caught.value)
 
     put(session, "k", (2, 2))
     second = session.meta.log_end() - 1
-    session._pending.at(session.meta.latest())
-    waiting, append_log = session._pending.waiting(), session.meta.append_log
+    session._pending.read_catalog(session.meta.read_latest())
+    waiting, append_log = session._pending.waiting_log(), session.meta.append_log
 
     def after_a_barrier(*of: Any, **how: Any) -> int:
-        abandon(open_store(Path(session.meta.objects.uri)), Detour(skip_entries=(second,), take_log=True))
+        abandon_barrier(open_store(Path(session.meta.objects.uri)), Detour(skip_entries=(second,), take_log=True))
         return append_log(*of, **how)
 
     monkeypatch.setattr(session.meta, "append_log", after_a_barrier)
     reader = reading_from(session, second)
     with pytest.raises(SkippedInputError, match=f"log entry {second + 1} was computed from .* {second}, ") as late:
-        session._writer.logged(reader, waiting.end, waiting)
+        session._writer.log_statement(reader, waiting.end, waiting)
     monkeypatch.undo()
     run_command(session, late.value)
     with pytest.raises(LogMovedError):
@@ -352,17 +352,19 @@ def test_an_apply_is_computed_again_if_a_barrier_skips_what_it_has_read(
     reader, read = reading_from(session, first), list[list[int]]()
 
     def deployment(*_: object, **__: object) -> Deployment:
-        version = session.meta.latest()
-        catalog, pending = session._pending.at(version), session._pending
+        version = session.meta.read_latest()
+        catalog, pending = session._pending.read_catalog(version), session._pending
         deploying = Deploying(
-            session.meta, session._statements, version, catalog, pending.log_end, True, pending.waiting
+            session.meta, session._statements, version, catalog, pending.log_end, True, pending.waiting_log
         )
         read.append([position for position, _ in deploying._after_draft().statements])
         if len(read) == 1:
-            inject(session.meta)
-            abandon(session.meta, Detour(skip_entries=(first,)))
+            inject_barrier(session.meta)
+            abandon_barrier(session.meta, Detour(skip_entries=(first,)))
         return replace(
-            deploying.of([], False), statement=msgspec.structs.replace(reader, after=tuple(read[-1])), pending=True
+            deploying.make_deployment([], False),
+            statement=msgspec.structs.replace(reader, after=tuple(read[-1])),
+            pending=True,
         )
 
     monkeypatch.setattr(session, "_deployment", deployment)
@@ -375,14 +377,14 @@ def test_a_read_of_waiting_rows_names_a_statement_that_raises_and_views_that_wil
     with pytest.warns(WaitingChangesWarning, match=r"view counted is read as of epoch \d+.*insert k, 1 rows"):
         assert rows(session, "counted", pending=True) == [(0,)]
     with pytest.raises(BadMomentError, match="belong to no epoch yet"):
-        session.read("k", epoch=session.meta.latest().epoch, pending=True)
+        session.read("k", epoch=session.meta.read_latest().epoch, pending=True)
     divided = Call("IntegralDivide", "bigint", (_N, _ID), "ANSI")
     log(session, Update("k", ((1, divided),), None))
     with pytest.raises(WaitingStatementFailsError, match=r"UPDATE at log entry \d+.* key \(0\): n .*id.* raised"):
         session.read("k", pending=True)
     put(session, "k", (0, 1))
     entry = session.meta.log_end() - 2
-    abandon(session.meta, Detour(skip_entries=(entry,)))
+    abandon_barrier(session.meta, Detour(skip_entries=(entry,)))
     log(session, Update("k", ((1, divided),), None))
     with pytest.raises(WaitingStatementFailsError, match=f"UPDATE at log entry {entry + 2}") as newer:
         session.read("k", pending=True)
@@ -392,14 +394,14 @@ def test_a_read_of_waiting_rows_names_a_statement_that_raises_and_views_that_wil
 
 def test_a_cancelled_statement_is_not_part_of_the_transaction(session: Session) -> None:
     def cancelled(draft: DraftTransaction, _: WaitingLog) -> Answer:
-        draft.add(session._writer.insert("k", pa.table({"id": [2], "n": [2]})))
+        draft.add_statement(session._writer.store_insert("k", pa.table({"id": [2], "n": [2]})))
         raise KeyboardInterrupt
 
     session.execute("BEGIN")
     put(session, "k", (1, 1))
     assert session._statement_runner.transaction is not None
     with pytest.raises(KeyboardInterrupt):
-        session._statement_runner.transaction.take(cancelled)
+        session._statement_runner.transaction.add_statement(cancelled)
     put(session, "k", (3, 3))
     session.execute("COMMIT")
     session.flush()
@@ -416,7 +418,7 @@ def test_statements_that_only_read_are_not_repeated(session: Session) -> None:
     session.execute("BEGIN")
     put(session, "k", (1, 1))
     assert session._statement_runner.transaction is not None
-    session._statement_runner.transaction.take(select)
+    session._statement_runner.transaction.add_statement(select)
     log(session, Delete("k", None))
     session.execute("COMMIT")
     assert len(read) == 1

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 def test_converters_follow_the_recorded_rules_and_no_database() -> None:
     """The rules of St John's, recorded as those of Berlin. Python's zoneinfo of St John's is the judge."""
     there = rules_of_python("America/St_Johns")
-    zone = zone_rules("Europe/Berlin", "a test", there.first, there.changes).ruled
+    zone = zone_rules("Europe/Berlin", "a test", there.first, there.changes).ruled_zone
     rows = [row for row in probes(there) if row % 4 == 0]
     assert wrong_conversions("recorded", rows, *by_python(rows, RuledZone("America/St_Johns")), zone) == []
 

@@ -18,7 +18,7 @@ from tests.support.jobs.plan.catalogs import counted, view
 from tests.support.plugins import by_name as steps
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Wish
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable
@@ -26,7 +26,7 @@ from tussock.jobs.operations.news import SourceNews, Told
 from tussock.jobs.reading import intake
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
@@ -65,15 +65,15 @@ def test_the_news_of_a_source_covers_all_files_since_the_last_event_of_any_sourc
     meta: MetaStore, tmp_path: Path
 ) -> None:
     size = write(tmp_path / "sales", "one", 3)
-    (first,) = advance(LocalRunner(), meta, Wish(run=RUN))
+    (first,) = advance_store(LocalRunner(), meta, Wish(run=RUN))
     (sales,) = steps.source_news("shop", told(), RUN)
-    assert sales == SourceNews("sales", first.epoch, meta.latest().id, 0, files=1, bytes=size, rows=3, own=True)
+    assert sales == SourceNews("sales", first.epoch, meta.read_latest().id, 0, files=1, bytes=size, rows=3, own=True)
     assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
 
     sizes = [write(tmp_path / "sales", "two", 5), write(tmp_path / "sales", "three", 7)]
     visits = write(tmp_path / "visits", "one", 2)
-    advance(LocalRunner(), meta, Wish(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
-    last = meta.latest().epoch
+    advance_store(LocalRunner(), meta, Wish(run=RUN), EpochSettings(max_bytes=1))  # an epoch a file
+    last = meta.read_latest().epoch
     news = {source.name: source for source in steps.source_news("shop", told(sales=first.epoch), RUN)}
     assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (
         2,
@@ -88,7 +88,7 @@ def test_the_news_of_a_source_covers_all_files_since_the_last_event_of_any_sourc
     assert not any(source.own for source in steps.source_news("shop", told(sales=first.epoch), {**RUN, "run": "b"}))
 
     insert(meta, "shops", (1, 1, 1))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     assert steps.source_news("shop", told(sales=last), RUN) == (), "visits had nothing new at the event of sales"
 
 
@@ -96,12 +96,12 @@ def test_after_more_epochs_than_are_searched_each_source_may_have_news(
     meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "sales", "one", 3)
-    (first,) = advance(LocalRunner(), meta)
+    (first,) = advance_store(LocalRunner(), meta)
     for row in range(4):
         insert(meta, "shops", (row, 1, 1))
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
     assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
-    monkeypatch.setattr(intake.intakes, "__defaults__", (3,))
+    monkeypatch.setattr(intake.read_intakes, "__defaults__", (3,))
     assert [(s.name, s.files, s.rows) for s in steps.source_news("shop", told(sales=first.epoch), RUN)] == [
         ("sales", None, None),
         ("visits", None, None),
@@ -111,35 +111,35 @@ def test_after_more_epochs_than_are_searched_each_source_may_have_news(
 def test_the_news_of_a_view_covers_all_publishes_since_its_last_event(meta: MetaStore, tmp_path: Path) -> None:
     assert steps.view_news("shop", told()).views == (), "nothing is published"
     write(tmp_path / "sales", "one", 3)
-    (first,) = advance(LocalRunner(), meta)
+    (first,) = advance_store(LocalRunner(), meta)
     steps.publish("shop", first.epoch)
     assert [(v.name, v.since) for v in steps.view_news("shop", told()).views] == [("by_g", 0), ("shops_by_g", 0)]
     assert steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views == ()
     for name in ("two", "three"):  # two publishes without events
         write(tmp_path / "sales", name, 2)
-        (done,) = advance(LocalRunner(), meta)
+        (done,) = advance_store(LocalRunner(), meta)
         steps.publish("shop", done.epoch)
     news = steps.view_news("shop", told(by_g=first.epoch, shops_by_g=done.epoch))
     assert [(v.name, v.since, v.changed_rows) for v in news.views] == [("by_g", first.epoch, 8)], (
         "two updates of two rows each"
     )
-    assert (news.epoch, news.version) == (done.epoch, meta.latest().id)
+    assert (news.epoch, news.version) == (done.epoch, meta.read_latest().id)
 
 
 def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused_has_no_news(
     meta: MetaStore, tmp_path: Path
 ) -> None:
     write(tmp_path / "sales", "one", 3)
-    (first,) = advance(LocalRunner(), meta)
+    (first,) = advance_store(LocalRunner(), meta)
     steps.publish("shop", first.epoch)
-    abandon(meta, Detour(pause=("by_g",)), RUN)
+    abandon_barrier(meta, Detour(pause=("by_g",)), RUN)
     write(tmp_path / "sales", "two", 3)
-    advance(LocalRunner(), meta)
-    steps.publish("shop", meta.latest().epoch)
+    advance_store(LocalRunner(), meta)
+    steps.publish("shop", meta.read_latest().epoch)
     assert [v.name for v in steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views] == [
         "shops_by_g"
     ]
-    older = steps.view_news("shop", told(by_g=first.epoch - 1, shops_by_g=meta.latest().epoch))
+    older = steps.view_news("shop", told(by_g=first.epoch - 1, shops_by_g=meta.read_latest().epoch))
     assert [(v.name, v.since) for v in older.views] == [("by_g", 0)], "an event of before the view was made"
 
 
@@ -151,12 +151,12 @@ def test_a_consumer_of_the_events_has_the_views_rows_even_if_runs_send_none(meta
     with Session(str(tmp_path / "store"), create=False) as session:
         for number in range(25):
             write(tmp_path / "sales", f"f{number}", chance.randrange(1, 6))
-            advance(LocalRunner(), meta)
+            advance_store(LocalRunner(), meta)
             if chance.random() < 0.6:
-                steps.publish("shop", meta.latest().epoch)
+                steps.publish("shop", meta.read_latest().epoch)
             if chance.random() < 0.4 or number == 24:
                 if number == 24:
-                    steps.publish("shop", meta.latest().epoch)
+                    steps.publish("shop", meta.read_latest().epoch)
                 news = steps.view_news("shop", told(**said))
                 for event in news.views:
                     assert event.since == said.get(event.name, 0)

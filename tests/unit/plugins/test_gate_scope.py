@@ -25,7 +25,7 @@ from tests.support.plugins import by_name as steps
 from tests.support.plugins import gate_scope as shared
 from tests.support.plugins.gate_scope import ANSWERS, BROKEN, Shop, counted_rows, sizes
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.logical.statements import Show, Shown, Transaction
 from tussock.jobs.operations.news import Told
 from tussock.jobs.quality.record import (
@@ -41,10 +41,10 @@ from tussock.jobs.reading.read import BackwardsError, HeldViewWarning, NeverPass
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.statements.show import show
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.compaction import compact
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.statements.show import answer_show
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.compaction import compact_store
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.sight import published_sight
@@ -72,8 +72,8 @@ def test_a_failing_view_and_its_reader_are_held_back_and_the_others_are_publishe
         assert counted_rows(session.read("per_g", epoch=second)) == ANSWERS["per_g"](shop.rows), (
             "the rows that failed, by the epoch's number"
         )
-    version = shop.meta.latest()
-    shown = show(version.catalog, Show(Shown.VIEWS), held=published_sight(version).held)
+    version = shop.meta.read_latest()
+    shown = answer_show(version.catalog, Show(Shown.VIEWS), held=published_sight(version).held)
     assert dict(zip(shown["name"], shown["state"], strict=True)) == {
         "per_g": f"held back by a suite, seen as of epoch {first}",
         "sizes": f"held back by a suite, seen as of epoch {first}",
@@ -101,7 +101,7 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert GateVerdict.NONE.value == "not checked"
     shop.require(per_g=good, sizes=good, keys=good)
     steps.require_none_held_back("shop", last)  # a cleared task of the run that failed
-    assert shop.meta.latest().held == ()
+    assert shop.meta.read_latest().held == ()
     with Session(str(shop.folder / "store"), create=False) as session:
         changes = session.changes("per_g", first)
     net = Counter(ANSWERS["per_g"](shop.at[first]))
@@ -117,10 +117,10 @@ def test_a_corrected_suite_publishes_the_same_epoch_once_more_and_a_repetition_a
     assert steps.publish("shop", second) == held
     released = shop.publish(second)
     assert [(v.name, v.since, v.changed_rows) for v in released.views] == [("per_g", first, 2), ("sizes", first, 2)]
-    version = shop.meta.latest()
+    version = shop.meta.read_latest()
     shop.meta.raise_floor(second)  # an unrelated delta
     assert steps.publish("shop", second) == released
-    assert shop.meta.latest().held == version.held == ()
+    assert shop.meta.read_latest().held == version.held == ()
     shop.require(per_g=second, sizes=second, keys=second)
     shop.publish(second, "per_g")  # rows that readers have seen stay visible
     shop.require(per_g=second, sizes=second, keys=second)
@@ -161,7 +161,7 @@ def test_a_publish_without_the_gate_leaves_held_back_views_held_back(shop: Shop)
     shop.publish(first := shop.change((1, 1, 1)))
     shop.publish(shop.change((2, 1, 1)), "per_g")
     last = shop.change((3, 1, 1))
-    publish(shop.meta, last)
+    publish_epoch(shop.meta, last)
     shop.require(per_g=first, sizes=first, keys=last)
     with pytest.raises(MissingRecordError):
         steps.publish("shop", last)
@@ -184,13 +184,13 @@ def test_retention_compaction_and_vacuum_keep_the_rows_of_a_held_back_view(shop:
     shop.publish(first := shop.change(*((k, k % 3, 1) for k in range(20))))
     for number in range(4):
         shop.publish(last := shop.change((100 + number, number, 1)), "per_g")
-        compact(shop.meta, full=True)
-        clean(shop.meta, Retention(1, 0))
-        assert shop.meta.latest().min_readable_epoch == first
+        compact_store(shop.meta, full=True)
+        clean_store(shop.meta, Retention(1, 0))
+        assert shop.meta.read_latest().min_readable_epoch == first
         shop.require(per_g=first, sizes=first, keys=last)
     shop.publish(good := shop.change((200, 1, 1)))
-    clean(shop.meta, Retention(1, 0))
-    assert shop.meta.latest().min_readable_epoch == good
+    clean_store(shop.meta, Retention(1, 0))
+    assert shop.meta.read_latest().min_readable_epoch == good
     shop.require(per_g=good, sizes=good, keys=good)
 
 
@@ -199,12 +199,12 @@ def test_a_held_back_view_that_is_paused_keeps_the_rows_that_passed(shop: Shop) 
     shop.publish(shop.change((2, 1, 1)), "per_g")
     insert(shop.meta, "t", (3, 3, 3))
     steps.inject("shop", None, None, {})
-    abandon(shop.meta, Detour(pause=("per_g",)))
+    abandon_barrier(shop.meta, Detour(pause=("per_g",)))
     last = shop.change((4, 4, 4))
     shop.rows = [*shop.rows[:2], (3, 3, 3), (4, 4, 4)]
     shop.at[last] = shop.rows
-    version = shop.meta.latest()
-    (paused,) = (r for r in version.catalog.live() if r.name == "per_g")
+    version = shop.meta.read_latest()
+    (paused,) = (r for r in version.catalog.live_relations() if r.name == "per_g")
     assert not stays_published(version, paused, last), (
         "the gate looks at it: readers do not see the rows that it is paused at"
     )
@@ -260,8 +260,8 @@ def test_readers_see_each_view_as_it_last_passed_for_any_order_of_failures(shop:
         held = {name for each in failed for name in over[each]}
         seen = {name: seen[name] if name in held else epoch for name in seen}
         if random_.random() < 0.3:
-            compact(shop.meta, full=True)
-            clean(shop.meta, Retention(1, 0))
+            compact_store(shop.meta, full=True)
+            clean_store(shop.meta, Retention(1, 0))
         shop.require(**seen)
 
 
@@ -270,7 +270,7 @@ def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_rep
 ) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     second = shop.change((2, 1, 1))
-    refused = [r.id for r in shop.meta.latest().catalog.live() if r.name == "per_g"]
+    refused = [r.id for r in shop.meta.read_latest().catalog.live_relations() if r.name == "per_g"]
     calls: list[tuple[str, str]] = []
     number = 0
     while number <= len(calls):
@@ -282,7 +282,7 @@ def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_rep
             MetaStore(objects, "first", lambda: 0).publish(second, refused)
         calls = calls or list(objects.calls)
         other = open_meta(str(store))
-        sight = published_sight(other.latest())
+        sight = published_sight(other.read_latest())
         assert (sight.epoch, dict(sight.held)) in ((first, {}), (second, {"per_g": first, "sizes": first})), (
             f"killed at request {number}"
         )

@@ -15,10 +15,10 @@ from tests.support.plugins import steps as shared
 from tests.support.plugins.steps import write_day
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources
-from tussock.jobs.driver.epoch import advance, interval_of
+from tussock.jobs.driver.epoch import advance_store, interval_of
 from tussock.jobs.driver.pauses import PausedViewsError
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.sources import sources
+from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
 from tussock.jobs.operations.publication import Publication
@@ -60,7 +60,7 @@ def test_only_a_cleared_run_restates_changed_files_of_its_interval(meta: MetaSto
 
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
-        (done,) = advance(
+        (done,) = advance_store(
             LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
         )
         with Session(f"{tmp_path}/store", create=False) as session:
@@ -78,7 +78,7 @@ def seal(meta: MetaStore) -> int:
     """Run the epoch job's part up to its commit, for an epoch whose actors wrote nothing."""
     barrier = meta.open_barrier()
     assert barrier is not None
-    meta.seal(manifest_of(barrier, meta.writer, ()))
+    meta.seal_epoch(manifest_of(barrier, meta.writer, ()))
     return barrier.epoch
 
 
@@ -111,12 +111,12 @@ def test_a_source_that_only_spark_can_list_is_left_to_spark_and_all_other_input_
     meta.append_log("test/kafka", msgspec.json.encode(topic))
     assert not steps.spark_must_ask("shop")
     assert steps.inject("shop", *DAY, {"run": "a"}) is not None
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     for _ in range(2):
         assert steps.advance("shop", *DAY, {"run": "a"}, lambda line: None).needs_spark
         assert steps.spark_must_ask("shop")
         assert steps.inject("shop", *DAY, {"run": "a"}) is None, "nothing else waits"
-    assert set(held_sources(meta.latest().catalog)) == {"events"}
+    assert set(held_sources(meta.read_latest().catalog)) == {"events"}
 
 
 def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
@@ -134,7 +134,7 @@ def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
     )
     for number, view in enumerate(views):
         meta.append_log(f"test/v{number}", msgspec.json.encode(view))
-    advance(
+    advance_store(
         LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
     )  # the views begin, over no files
     a, b = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
@@ -151,7 +151,7 @@ def test_only_a_run_that_pauses_a_view_fails_until_the_view_resumes(
         with pytest.raises(PausedViewsError, match=r"view 'q' is paused: .*Overflow in addition.*2013-01-03\.parquet"):
             steps.require_none_paused("shop", b)
     with Session(f"{tmp_path}/store", create=False) as session:
-        newest = meta.latest().epoch
+        newest = meta.read_latest().epoch
         assert sorted(session.read("ids", epoch=newest).column("id").to_pylist()) == [1, 2, 3, 101]
         with pytest.warns(PausedViewWarning, match="Overflow in addition"):
             assert sorted(session.read("q", epoch=newest).column("q").to_pylist()) == [least + 1, least + 2, least + 3]
@@ -169,7 +169,7 @@ def test_only_a_run_whose_interval_needs_a_damaged_file_fails_at_its_end(meta: M
         "test/2", msgspec.json.encode(CreateView("v", "SELECT …", Scan("orders", (0,), (Field("id", "bigint"),))))
     )
     next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
-    advance(
+    advance_store(
         LocalRunner(), meta, Wish(Interval(*(moment - timedelta(days=9) for moment in DAY)))
     )  # the view begins, over no files
     for day in (DAY, next_day):
@@ -182,7 +182,7 @@ def test_only_a_run_whose_interval_needs_a_damaged_file_fails_at_its_end(meta: M
     file.write_bytes(whole)
     steps.advance("shop", *DAY, {}, print)
     steps.require_not_held("shop", *DAY)
-    assert sources(meta)[0].taken_files == 2
+    assert list_sources(meta)[0].taken_files == 2
 
 
 def committed() -> tuple[int, int]:
@@ -196,8 +196,8 @@ def test_commit_commits_a_sealed_epoch_and_has_no_effect_when_repeated(meta: Met
     epoch = seal(meta)
     assert committed() == (epoch, 1)
     assert committed() == (epoch, 1)
-    assert meta.latest().published == 0
-    assert meta.latest().moment == DAY[1].timestamp() * 1_000_000
+    assert meta.read_latest().published == 0
+    assert meta.read_latest().moment == DAY[1].timestamp() * 1_000_000
 
 
 def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) -> None:
@@ -213,11 +213,11 @@ def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) 
     with pytest.raises(QualityGateError, match=r"failing rows: id=2"):
         steps.publish("shop", epoch)
     assert steps.gate_failure("shop", epoch) == str(QualityGateError(failed))
-    assert meta.latest().published == 0
+    assert meta.read_latest().published == 0
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     assert steps.gate_failure("shop", epoch) is None
     assert steps.publish("shop", epoch) == Publication(epoch, 2, ())
-    assert meta.latest().published == epoch
+    assert meta.read_latest().published == epoch
     assert steps.publish("shop", epoch).version == 2  # again: without effect
 
 
@@ -227,12 +227,12 @@ def test_a_pipeline_without_suites_is_published_without_a_record(meta: MetaStore
     epoch = seal(meta)
     steps.commit("shop")
     steps.publish("shop", epoch)
-    assert meta.latest().published == epoch
+    assert meta.read_latest().published == epoch
 
 
 def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes: int) -> int:
     """Commit an epoch whose views put out the given numbers of changes, and add `views` to the catalog."""
-    version = meta.latest()
+    version = meta.read_latest()
     relations = tuple(Relation(n, view, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for n, view in enumerate(views, 1))
     plan = BarrierPlan(
         mapping=version.mapping,
@@ -242,7 +242,7 @@ def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes:
     )
     barrier = meta.inject_barrier(version.epoch, plan)
     rows = {view: RowCounts(0, changes) for view, changes in changes.items()}
-    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), rows)))
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (), rows)))
     return barrier.epoch
 
 
@@ -323,7 +323,7 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     fields = (Field("id", "bigint"),)
     meta.append_log("test/2", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("orders", (0,), fields))))
     steps.inject("shop", *DAY, {"run": "first"})
-    advance(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")))
+    advance_store(LocalRunner(), meta, Wish(interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")))
     run = {"dag": "epoch_shop", "run": "by hand"}
     steps.pause("shop", ["ids"], run)
     barrier = meta.open_barrier()
@@ -331,8 +331,8 @@ def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> Non
     assert (barrier.run, barrier.mutation.kind) == (run, "pause"), "the barrier names the run that requested it"
     steps.pause("shop", ["ids"], run)
     assert meta.open_barrier() == barrier, "a retry finds it done"
-    advance(LocalRunner(), meta)
-    assert [r.name for r in meta.latest().catalog.live() if r.paused is not None] == ["ids"]
+    advance_store(LocalRunner(), meta)
+    assert [r.name for r in meta.read_latest().catalog.live_relations() if r.paused is not None] == ["ids"]
     steps.pause("shop", ["ids"], run)
     assert meta.open_barrier() is None
 
@@ -344,7 +344,7 @@ def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaSt
     )
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
     interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
-    advance(LocalRunner(), meta, Wish(interval))
+    advance_store(LocalRunner(), meta, Wish(interval))
     run = {"dag": "epoch_shop", "run": "by hand"}
     assert steps.begin_restating("shop", "kept", "", DAY, run) == (
         "nothing to restate: source kept has already read the current content of these files",
@@ -361,8 +361,8 @@ def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaSt
     assert "continues with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
         steps.begin_restating("shop", "kept", str(file), None, {"run": "another"})
-    advance(LocalRunner(), meta, Wish(interval))
+    advance_store(LocalRunner(), meta, Wish(interval))
     with Session(f"{tmp_path}/store", create=False) as session:
-        assert sorted(session.read("ids", epoch=meta.latest().epoch)["id"].to_pylist()) == [1, 2, 9]
+        assert sorted(session.read("ids", epoch=meta.read_latest().epoch)["id"].to_pylist()) == [1, 2, 9]
     with pytest.raises(CannotRestateError, match="neither a file nor an interval"):
         steps.begin_restating("shop", "kept", "", None, run)

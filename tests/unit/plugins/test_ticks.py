@@ -9,7 +9,7 @@ import pendulum
 import pytest
 from tussock_timetable import IntervalsUntil
 
-from tussock.jobs.facts.runs import GRACE, overdue
+from tussock.jobs.facts.runs import GRACE, overdue_run
 from tussock.jobs.quality.arrival import past_intervals
 from tussock.jobs.settings.pipeline import RunSchedule
 from tussock.jobs.settings.ticks import Ticks
@@ -52,10 +52,10 @@ def test_ticks_and_intervals_are_those_of_airflow(zone: str, night: datetime, cr
     if len(expected) < 2:
         pytest.skip("no interval of this schedule ends near the night")
     ticks = Ticks(cron, zone)
-    assert [ticks.following(one) for one in expected[:-1]] == expected[1:]
+    assert [ticks.tick_after(one) for one in expected[:-1]] == expected[1:]
     for now in (expected[-1], expected[-1] + timedelta(minutes=1), expected[len(expected) // 2]):
         known = [one for one in expected if one <= now]
-        assert ticks.latest(now, len(known)) == known
+        assert ticks.latest_ticks(now, len(known)) == known
         found = past_intervals(RunSchedule(cron, expected[0]), zone, now, len(known))
         assert [(one.start.astimezone(UTC), one.end.astimezone(UTC)) for one in reversed(found)] == [*pairwise(known)]
 
@@ -66,9 +66,9 @@ def test_no_tick_of_the_hours_around_a_change_lies_in_the_future(zone: str, nigh
     for minutes in range(-60, 6 * 60 + 1, 30):
         now = night.replace(tzinfo=UTC) + timedelta(minutes=minutes)
         if known := [one for one in expected if one <= now]:
-            assert Ticks(cron, zone).latest(now, 1) == known[-1:]
+            assert Ticks(cron, zone).latest_ticks(now, 1) == known[-1:]
         if later := [one for one in expected if one >= now]:
-            assert Ticks(cron, zone).first(now) == later[0]
+            assert Ticks(cron, zone).first_tick(now) == later[0]
 
 
 def test_the_file_of_the_long_day_is_due_when_the_run_of_airflow_is() -> None:
@@ -77,8 +77,8 @@ def test_the_file_of_the_long_day_is_due_when_the_run_of_airflow_is() -> None:
     schedule = RunSchedule("30 2 * * *", start)
     newest = past_intervals(schedule, "Europe/Berlin", before, 1)[0]
     assert newest.end == datetime(2026, 10, 24, 0, 30, tzinfo=UTC)
-    assert overdue(schedule, "Europe/Berlin", newest.end, before + GRACE) is None
-    assert overdue(schedule, "Europe/Berlin", newest.end, before + GRACE + timedelta(hours=1)) == datetime(
+    assert overdue_run(schedule, "Europe/Berlin", newest.end, before + GRACE) is None
+    assert overdue_run(schedule, "Europe/Berlin", newest.end, before + GRACE + timedelta(hours=1)) == datetime(
         2026, 10, 25, 1, 30, tzinfo=UTC
     )
 

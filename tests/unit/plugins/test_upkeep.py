@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.plugins import by_name as steps
 from tests.support.statestore.hummock.living_store import LivingStore, living_store, named_by
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.meta.errors import NotInitialisedError
 from tussock.statestore.objectstore.local import LocalObjectStore
 
@@ -23,14 +23,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LivingStore:
 
 
 def test_one_round_of_upkeep_keeps_retained_epochs_and_the_next_has_nothing_to_do(store: LivingStore) -> None:
-    epochs = store.meta.latest().epochs
+    epochs = store.meta.read_latest().epochs
     floor = steps.retain("shop")
-    assert (floor.min_readable_epoch, floor.id) == (epochs[-2], store.meta.latest().id)
+    assert (floor.min_readable_epoch, floor.id) == (epochs[-2], store.meta.read_latest().id)
     assert steps.compaction_due("shop") == ("5 runs of L0 into level 7",)
-    compact(store.open("compactor"))
+    compact_store(store.open("compactor"))
     before = len(list(store.objects.list("")))
     done = steps.vacuum("shop")
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     assert len(done.vacuumed.garbage) + len(done.copies) == before - len(list(store.objects.list(""))) >= 5
     assert done.vacuumed.kept_bytes == sum(len(store.objects.get(name)) for name in named_by(version))
     assert store.data() == named_by(version)
@@ -48,11 +48,11 @@ def test_an_epoch_that_runs_meanwhile_loses_nothing_to_any_step(store: LivingSto
     barrier = store.inject()
     early = store.upload(barrier, {1: 111})
     steps.retain("shop")
-    compact(store.open("compactor"))
+    compact_store(store.open("compactor"))
     steps.vacuum("shop")
-    store.meta.commit_epoch(store.meta.seal(early))
+    store.meta.commit_epoch(store.meta.seal_epoch(early))
     store.committed(early, {1: 111})
-    store.check(store.meta.latest(), barrier.epoch)
+    store.check(store.meta.read_latest(), barrier.epoch)
 
 
 def test_upkeep_of_a_missing_store_is_an_error(store: LivingStore, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ SHARED = re.compile(
 SHARED_BY_REASON = {
     "jobs/kernels/kernel.py: _of_parent": "one kernel serves all processes: no thread waits within a query",
     "jobs/kernels/kernel.py: finalize": "as above",
-    "jobs/kernels/python_function.py: _loaded": "the stores have no Python functions",
+    "jobs/kernels/python_function.py: _load_installed": "the stores have no Python functions",
     "jobs/kernels/python_function.py: sys.modules": "the stores have no Python functions",
     "jobs/workers/worker.py: os.environ.update": "each process has its own os.environ",
     "jobs/workers/fork_server.py: os.environ": "each process has its own os.environ",

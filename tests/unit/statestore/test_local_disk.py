@@ -130,7 +130,7 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(
             removed[:] = remove_abandoned(str(parent))
         return call(*args, **named)
 
-    local_disk._prefix()
+    local_disk._folder_prefix()
     local_disk._remove_abandoned_once(str(parent))
     monkeypatch.setattr(module, step, late)
     with TemporaryFolder("test") as folder:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.statestore.months import carried_rows, given_array, given_rows, kept_array, shown_at
-from tussock.statestore.nested import conformed
+from tussock.statestore.nested import conform_rows
 from tussock.statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
 
 NESTED = arrow_type("struct<a:array<interval year>,m:map<int,interval month>,d:interval day>")
@@ -30,7 +30,7 @@ ROWS = pa.table(
 def test_stored_values_convert_back_from_both_other_forms(rows: pa.Table) -> None:
     carried, given = carried_rows(rows), given_rows(rows)
     assert (carried["x"].type, given["x"].type) == (pa.int32(), GIVEN_MONTHS)
-    assert conformed(carried, rows.schema).equals(rows)
+    assert conform_rows(carried, rows.schema).equals(rows)
     for name in ("x", "n", "i"):
         for chunk in given[name].chunks:
             chunk.validate(full=True)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tussock.statestore.nested import bits_of, canonical, rebuilt, relabelled, unsliced
+from tussock.statestore.nested import bits_of, copy_sliced, rebuild_leaves, relabel_column, zero_under_nulls
 from tussock.statestore.types import arrow_type, type_name
 
 ROWS = pa.table(
@@ -18,14 +18,14 @@ ROWS = pa.table(
 
 def test_nested_columns_begin_at_the_start_of_their_buffers() -> None:
     parts = pa.concat_tables([ROWS.slice(1, 2), ROWS.slice(0, 1), ROWS.slice(2, 1)])
-    whole = unsliced(parts)
+    whole = copy_sliced(parts)
     assert whole.equals(parts)
     assert [chunk.offset for name in "mls" for chunk in whole.column(name).chunks] == [0] * 9
     assert whole.column("id").chunk(0).offset == 1, "only nested columns are copied"
 
 
 def test_columns_that_are_not_sliced_are_not_copied() -> None:
-    assert unsliced(ROWS) is ROWS
+    assert copy_sliced(ROWS) is ROWS
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_structs_without_fields_keep_their_number_and_their_nulls(name: str, val
     kind = arrow_type(name)
     assert type_name(kind) == name
     column = pa.array([None, *values, None], kind).slice(1, 3)
-    flags = relabelled(pa.chunked_array([column]), _with_flags(kind))
-    assert relabelled(flags, kind).to_pylist() == values
-    for same in (canonical(column), bits_of(column), rebuilt(column, kind, lambda leaf, _: leaf)):
+    flags = relabel_column(pa.chunked_array([column]), _with_flags(kind))
+    assert relabel_column(flags, kind).to_pylist() == values
+    for same in (zero_under_nulls(column), bits_of(column), rebuild_leaves(column, kind, lambda leaf, _: leaf)):
         assert (same.type, same.to_pylist()) == (kind, values)
 
 

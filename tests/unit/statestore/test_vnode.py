@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.statestore.vnode import EDGES, column
 from tussock.statestore import vnode
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
-from tussock.statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
+from tussock.statestore.vnode import VnodeCountError, normalise_floats, vnodes_of, xxhash64
 
 
 def packed(fmt: str) -> Callable[[Any], bytes]:
@@ -115,10 +115,10 @@ def test_equal_floats_hash_alike_and_normalise_keeps_the_rest() -> None:
     nans = pa.array(odd_nan)
     assert len(set(xxhash64([zeros]).tolist())) == 1
     assert len(set(xxhash64([nans]).tolist())) == 1
-    bits = np.asarray(normalise(pa.chunked_array([zeros, nans]))).view(np.uint64).tolist()
+    bits = np.asarray(normalise_floats(pa.chunked_array([zeros, nans]))).view(np.uint64).tolist()
     assert bits == [0, 0, 0x7FF8000000000000, 0x7FF8000000000000]
-    assert normalise(pa.array([1.5, None, -0.0], pa.float32())).to_pylist() == [1.5, None, 0.0]
-    assert normalise(pa.array(["a"])).to_pylist() == ["a"]
+    assert normalise_floats(pa.array([1.5, None, -0.0], pa.float32())).to_pylist() == [1.5, None, 0.0]
+    assert normalise_floats(pa.array(["a"])).to_pylist() == ["a"]
 
 
 def test_a_bad_vnode_count_or_type_is_refused() -> None:

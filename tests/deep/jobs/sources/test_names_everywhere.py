@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.s3_servers import BUCKET, moto_process
 from tussock.jobs.delta.location import location_of
-from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import PublishSettings, TableKind
 from tussock.statestore.errors import InputError
@@ -303,10 +303,10 @@ def test_columns(spark: SparkSession, tmp_path: Path) -> None:
     """
     names = [name for name in NAMES if name != "twin"]
     pq.write_table(pa.table({name: [NAMES.index(name)] for name in names}), tmp_path / "columns.parquet")
-    declared = ", ".join(f"{quoted(name)} BIGINT" for name in names)
-    picked = ", ".join(map(quoted, reversed(names)))
+    declared = ", ".join(f"{quote_name(name)} BIGINT" for name in names)
+    picked = ", ".join(map(quote_name, reversed(names)))
     with Session(str(tmp_path / "store"), spark, runner="local") as session:
-        session.execute(f"CREATE TABLE t ({declared}, PRIMARY KEY ({quoted('it' + chr(39) + 's')}))")
+        session.execute(f"CREATE TABLE t ({declared}, PRIMARY KEY ({quote_name('it' + chr(39) + 's')}))")
         session.execute(f"INSERT INTO t VALUES ({', '.join(str(NAMES.index(name)) for name in names)})")
         session.execute(f"CREATE SOURCE s USING parquet OPTIONS (path '{tmp_path}/columns.parquet')")
         for relation in ("t", "s"):

@@ -32,7 +32,7 @@ def test_children_of_a_program_read_and_write_under_their_own_names(
     assert sorted(one["key"] for one in found) == list(range(-1, CHILDREN + 1)), ran.stderr[-3000:]
     assert len({one["writer"] for one in found}) == 1 + CHILDREN, "a child has its own name, and the parent keeps its"
     assert len({one["pin"] for one in found}) == len(found)
-    pins = {pin.name for pin in meta.pins()}
+    pins = {pin.name for pin in meta.all_pins()}
     assert pins == {one["pin"] for one in found}, "no child has removed a pin of another process"
     for n, one in enumerate(found):
         assert one["counted"] == len(one["keys"]) == n + 2

@@ -29,9 +29,9 @@ def test_a_compactor_stops_on_request_and_leaves_the_store_whole(tmp_path: Path)
         "0.1",
     ]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
-    eventually("it has compacted", lambda: store.meta.latest().levels[1:], 120)
+    eventually("it has compacted", lambda: store.meta.read_latest().levels[1:], 120)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     assert version.tasks == ()
     store.check(version, version.epoch)

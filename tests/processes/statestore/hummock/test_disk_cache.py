@@ -91,8 +91,8 @@ def test_a_kernel_that_lets_the_file_grow_no_more_is_no_error(
     on_disk: tuple[RemoteStore, HummockVersion, Path], tmp_path: Path
 ) -> None:
     _, _, store = on_disk
-    DiskCache(tmp_path / "cache", 8 << 20).write(
-        CachedObject.of("s3://b", "x", 10), 0, b"0123456789"
+    DiskCache(tmp_path / "cache", 8 << 20).write_pieces(
+        CachedObject.of_object("s3://b", "x", 10), 0, b"0123456789"
     )  # made before the limit
     process = start(store, tmp_path / "cache", 1, 5, 8 << 20, 1 << 20)
     out, err = process.communicate()

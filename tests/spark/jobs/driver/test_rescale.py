@@ -40,11 +40,11 @@ def test_epochs_and_a_train_on_spark_continue_across_rescales(spark: SparkSessio
             while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1, units=next(units)))) is not None:
                 train.run(barrier)
         assert len(train.done) == 6
-        assert session.meta.latest().mapping.unit_count == 4
+        assert session.meta.read_latest().mapping.unit_count == 4
         judge = spark.newSession()
         judge.read.parquet(str(data)).createOrReplaceTempView("bids")
         judge.sql(by_g).createOrReplaceTempView("by_g")
-        at = session.meta.latest().epoch
+        at = session.meta.read_latest().epoch
         for name, sql in (("by_g", by_g), ("by_n", by_n)):
             found = [tuple(row.values()) for row in session.read(name, epoch=at).to_pylist()]
             assert sorted(found) == sorted(map(tuple, judge.sql(sql).collect())), name

@@ -19,7 +19,7 @@ from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.jobs.driver import runner as shared
 from tests.support.jobs.driver.embedded import NOW, after, epoch, insert
 from tests.support.waiting import eventually
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver import one_stage
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -144,10 +144,10 @@ def test_a_thousand_epochs_with_killed_tasks_write_the_same_ssts(
         rows = [(rng.randrange(500), rng.randrange(40), number) for _ in range(20)]
         for store, runner in ((here, LocalRunner()), (there, killed)):
             insert(store, "t", *rows)
-            barrier = inject(store)
+            barrier = inject_barrier(store)
             assert barrier is not None
             run_epoch(runner, store, barrier)
-        assert here.latest() == there.latest()
+        assert here.read_latest() == there.read_latest()
     assert (tmp_path / "killed").read_text(), "no task was killed"
 
 

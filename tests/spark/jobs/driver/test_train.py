@@ -10,16 +10,16 @@ from pyspark.sql import SparkSession
 from tests.support.jobs.driver.embedded import append, new_store
 from tests.support.jobs.plan.catalogs import table
 from tests.support.waiting import eventually
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.session import Session
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.files import files_of
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
@@ -51,7 +51,7 @@ def session(spark: SparkSession, tmp_path: Path) -> Session:
 
 
 def _counted(session: Session) -> int:
-    (answer,) = session.query("SELECT max(n) AS n FROM shares", epoch=session.meta.latest().epoch).to_pylist()
+    (answer,) = session.query("SELECT max(n) AS n FROM shares", epoch=session.meta.read_latest().epoch).to_pylist()
     return int(answer["n"])
 
 
@@ -63,15 +63,15 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     bad = pa.table({"g": [1], "price": [-1]}, schema=_BIDS)  # divides by zero
     pq.write_table(bad, tmp_path / "bids" / "3.parquet")
     with pytest.raises(InputError, match="shares"):
-        advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
+        advance_store(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 3  # files 0, 1 and 2
     held = session.meta.open_barrier()
     assert held is not None
     (pinned,) = (f.path for document in held.splits.values() for f in files_of(document))
     assert pinned.endswith("3.parquet")
-    assert session.meta.pins() == ()
-    abandon(session.meta, Detour(skip_files=(pinned,)))
-    advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
+    assert session.meta.all_pins() == ()
+    abandon_barrier(session.meta, Detour(skip_files=(pinned,)))
+    advance_store(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 4
 
 
@@ -87,10 +87,10 @@ def test_a_train_that_another_driver_overtakes_reports_it_and_counts_nothing_twi
             barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
             assert barrier is not None
             train.run(barrier)
-            train.drain()
+            train.drain_epochs()
             drafted = train.next_barrier(settings=EpochSettings(max_bytes=1))
             assert drafted is not None
-            theirs = inject(other, settings=EpochSettings(max_bytes=1))
+            theirs = inject_barrier(other, settings=EpochSettings(max_bytes=1))
             assert theirs is not None
             run_epoch(SparkRunner(spark), other, theirs)
             train.run(drafted)
@@ -98,8 +98,8 @@ def test_a_train_that_another_driver_overtakes_reports_it_and_counts_nothing_twi
     with pytest.raises(LostRaceError, match="draft"):
         ride()
     assert _counted(session) == 3
-    assert session.meta.pins() == ()
-    advance(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
+    assert session.meta.all_pins() == ()
+    advance_store(SparkRunner(spark), session.meta, settings=EpochSettings(max_bytes=1))
     assert _counted(session) == 5
 
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_ended_before_it_was_awaited_is_counted(
         barrier = train.next_barrier(settings=EpochSettings(max_bytes=1))
         assert barrier is not None
         train.run(barrier)
-        eventually("the checkpoint ends", lambda: not train.pending())
+        eventually("the checkpoint ends", lambda: not train.count_pending())
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 
@@ -124,10 +124,10 @@ def test_a_checkpoint_that_ends_between_its_count_and_the_wait_is_no_error(
         barrier = train.next_barrier()
         assert barrier is not None
         train.run(barrier)
-        eventually("the checkpoint ends", lambda: not train.pending())
+        eventually("the checkpoint ends", lambda: not train.count_pending())
         with monkeypatch.context() as patch:
-            patch.setattr(Train, "pending", lambda _: counts.pop())
-            train.drain()
+            patch.setattr(Train, "count_pending", lambda _: counts.pop())
+            train.drain_epochs()
     assert counts == [], "it was counted as running"
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
@@ -150,7 +150,7 @@ def test_a_train_that_ends_with_a_spark_error_commits_its_finished_epochs_and_le
     with pytest.raises(RuntimeError, match="Spark is gone"):
         ride()
     assert _counted(session) == 3
-    assert session.meta.pins() == ()
+    assert session.meta.all_pins() == ()
 
 
 def test_the_number_of_epochs_in_flight_has_the_requested_limit(
@@ -162,7 +162,7 @@ def test_the_number_of_epochs_in_flight_has_the_requested_limit(
     with Train(SparkRunner(spark), session.meta, depth=1, keep=0) as train:
         while (barrier := train.next_barrier(settings=EpochSettings(max_bytes=1))) is not None:
             train.run(barrier)
-            under_way.append(train.pending())
+            under_way.append(train.count_pending())
             train.next_barrier(settings=EpochSettings(max_bytes=1))  # a draft that is discarded
     assert max(under_way) <= 1
     assert len(train.done) == 5
@@ -178,5 +178,5 @@ def test_a_commit_is_reported_when_it_is_durable(tmp_path: Path) -> None:
         if "committed version" in line:  # in the committing thread
             durable.append(not syncs._of_thread.pending)
 
-    advance(LocalRunner(), meta, settings=EpochSettings(), progress=progress)
+    advance_store(LocalRunner(), meta, settings=EpochSettings(), progress=progress)
     assert durable == [True]

@@ -40,7 +40,7 @@ def test_case_mapping_of_every_character_equals_spark(node: str, spark: SparkSes
         for text in texts
     ]
     expression = Call(node, "string", (Column(0, "string"),))
-    got = thread_kernel().project(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
+    got = thread_kernel().project_columns(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
     texts, expected = [*compress(texts, known)], [*compress(expected, known)]
     wrong = [
         (text, kernels, sparks) for text, kernels, sparks in zip(texts, got, expected, strict=True) if kernels != sparks

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.quality.epoch_check import check_epoch
 from tussock.jobs.quality.index import SuiteResult, add_results
@@ -29,9 +29,9 @@ from tussock.jobs.session import Session
 from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.compaction import compact
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.compaction import compact_store
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
@@ -224,27 +224,27 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
         session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
         for start in (0, 20, 40):
             session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(start, start + 20)))
-            (summary,) = advance(SparkRunner(spark), meta)
+            (summary,) = advance_store(SparkRunner(spark), meta)
         meta.publish(summary.epoch)
-        read = {sst.name for level in meta.latest().levels for sst in level}
+        read = {sst.name for level in meta.read_latest().levels for sst in level}
         check = SuiteRuns.check
 
         def check_later(gate: SuiteRuns, *given: Any) -> SuiteFound:
             """The frame exists, but none of it has been read yet."""
             other = open_meta(f"{tmp_path}/store")
-            assert [task.outcome for task in compact(other, full=True)] == ["merged"]
+            assert [task.outcome for task in compact_store(other, full=True)] == ["merged"]
             session.execute("DELETE FROM items WHERE id = 1")
-            (later,) = advance(SparkRunner(spark), other)
+            (later,) = advance_store(SparkRunner(spark), other)
             other.publish(later.epoch)
-            clean(other, Retention(keep_ms=0))
-            assert {sst.name for level in other.latest().levels for sst in level}.isdisjoint(read)
+            clean_store(other, Retention(keep_ms=0))
+            assert {sst.name for level in other.read_latest().levels for sst in level}.isdisjoint(read)
             return check(gate, *given)
 
         monkeypatch.setattr(SuiteRuns, "check", check_later)
         (view,) = check_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch).views
         assert (view.rows, view.failures) == (60, ())
-        assert meta.pins() == ()
-        clean(meta, Retention(keep_ms=0))
+        assert meta.all_pins() == ()
+        clean_store(meta, Retention(keep_ms=0))
         assert read.isdisjoint(found.name for found in meta.objects.list("data/"))
 
 
@@ -271,20 +271,20 @@ def test_a_paused_view_is_checked_only_if_its_rows_were_never_published(spark: S
         session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
         first = session.flush()
         session.execute("INSERT INTO items VALUES (2, -6, 2)")
-        (second,) = advance(SparkRunner(spark), meta)  # held back, so not published
+        (second,) = advance_store(SparkRunner(spark), meta)  # held back, so not published
         session.execute("INSERT INTO items VALUES (3, 1, 0)")
         with pytest.raises(InputError, match="view 'price'"):
-            advance(SparkRunner(spark), meta)
-        abandon(meta, Detour(pause=("price",)))
-        (third,) = advance(SparkRunner(spark), meta)
+            advance_store(SparkRunner(spark), meta)
+        abandon_barrier(meta, Detour(pause=("price",)))
+        (third,) = advance_store(SparkRunner(spark), meta)
         record = check_epoch(lambda _: spark, meta, pipeline, third.epoch)
         assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
         assert record.paused == ()
-        (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
-        assert not stays_published(meta.latest(), view, third.epoch)
+        (view,) = (relation for relation in meta.read_latest().catalog.live_relations() if relation.name == "price")
+        assert not stays_published(meta.read_latest(), view, third.epoch)
 
         meta.publish(second.epoch)  # manually, like `tussock epoch`
         record = check_epoch(lambda _: spark, meta, pipeline, third.epoch)
         assert (record.views, record.paused, record.passed) == ((), ("price",), True)
-        with meta.reading(first.epoch) as version:
+        with meta.open_for_reading(first.epoch) as version:
             assert not stays_published(version, view, first.epoch), "then it was not paused"

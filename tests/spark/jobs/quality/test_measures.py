@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.jobs.quality.measures import FILLED, ITEMS, MEAN, UNIQUE, VIEW, expectation, pipeline_in, where
 from tests.support.spark_types import SparkSession
-from tussock.jobs.catalog.definition import find
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.catalog.definition import find_relation
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
-from tussock.jobs.operations.deploy import measures
+from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.epoch_check import check_epoch, refuse_spark
 from tussock.jobs.quality.expectations import EXPECTATIONS, Duplicates, Ignored
 from tussock.jobs.quality.measured import (
@@ -34,17 +34,19 @@ from tussock.statestore.errors import InputError
 
 
 def apply(session: Session, pipeline: Pipeline) -> list[tuple[StepAction, str]]:
-    found = session.apply(pipeline.scripts(), derived=measures(pipeline))
+    found = session.apply(pipeline.read_scripts(), derived=derive_measures(pipeline))
     return [(step.action, step.what) for step in found.steps]
 
 
 def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> SuiteFound:
     """The verdict of Great Expectations over all rows, in Spark."""
     assert pipeline.quality is not None
-    (file,) = pipeline.quality.suites()
+    (file,) = pipeline.quality.list_suites()
     suite = read_suite(file)
-    with session.meta.reading(epoch) as version, SuiteRuns(pipeline.quality.docs.with_name("spark")) as gate:
-        frame = relation_frame(spark, session.meta.objects.uri, version, find(version.catalog, suite.view), epoch)
+    with session.meta.open_for_reading(epoch) as version, SuiteRuns(pipeline.quality.docs.with_name("spark")) as gate:
+        frame = relation_frame(
+            spark, session.meta.objects.uri, version, find_relation(version.catalog, suite.view), epoch
+        )
         rows = frame.coalesce(1).cache()  # each expectation runs a query or two over them
         try:
             return gate.check(suite, suite.whole, SparkRows(rows), epoch, ["id"])
@@ -172,7 +174,7 @@ def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp
         assert (view.rows, view.failures) == (3, ())
         session.execute("DROP MATERIALIZED VIEW kept")
         session.flush()
-        assert [r.name for r in session.meta.latest().catalog.live()] == ["sales"]
+        assert [r.name for r in session.meta.read_latest().catalog.live_relations()] == ["sales"]
         (pipeline.folder / "views.sql").write_text("CREATE TABLE other (id INT, PRIMARY KEY (id))")
         with pytest.raises(QualitySuiteError, match=r"kept.json: found a suite of 'kept', which is no view or table"):
             apply(session, pipeline)
@@ -201,11 +203,13 @@ def test_spark_judges_only_expectations_that_no_hidden_view_answers(spark: Spark
         epoch = session.flush().epoch
         assert by_spark() == {}
         assert pipeline.quality is not None
-        suite = read_suite(pipeline.quality.suites()[0])
-        with session.meta.reading(epoch) as version:
-            there = {r.name: r for r in version.catalog.at(epoch)}
+        suite = read_suite(pipeline.quality.list_suites()[0])
+        with session.meta.open_for_reading(epoch) as version:
+            there = {r.name: r for r in version.catalog.relations_at(epoch)}
             wanted = find_measures(suite, there["kept"])
-            paused = {name: msgspec.structs.replace(r, paused=epoch) if r.internal else r for name, r in there.items()}
+            paused = {
+                name: msgspec.structs.replace(r, paused=epoch) if r.is_internal else r for name, r in there.items()
+            }
             other = msgspec.structs.replace(there["kept"], id=99)  # another view of that name
             for relations, view in ((paused, there["kept"]), (there, other)):
                 reader = MeasureReader(session.meta.objects, version, relations, view, epoch)
@@ -229,10 +233,14 @@ def test_conditions_and_queries_that_would_stop_epochs_or_need_spark_for_them_ar
 ) -> None:
     pipeline = pipeline_in(tmp_path, [MEAN, item])
     with Session(pipeline.store, spark) as session:
-        notes = [step.note for step in session.apply(pipeline.scripts(), derived=measures(pipeline)).steps if step.note]
+        notes = [
+            step.note
+            for step in session.apply(pipeline.read_scripts(), derived=derive_measures(pipeline)).steps
+            if step.note
+        ]
         assert notes, "the plan says so"
         assert all(why in note for note in notes), notes
-        assert [r.name for r in session.meta.latest().catalog.live()] == []
+        assert [r.name for r in session.meta.read_latest().catalog.live_relations()] == []
 
 
 @pytest.mark.spark
@@ -259,7 +267,7 @@ def test_a_rule_is_compared_with_its_earlier_runs(spark: SparkSession, tmp_path:
             session.execute(
                 f"INSERT INTO sales SELECT id, 'a', NULL, 1, 1.5, 1.25, 'k' FROM range({first}, {last}) AS t(id)"
             )
-            (run,) = advance(SparkRunner(spark), session.meta)
+            (run,) = advance_store(SparkRunner(spark), session.meta)
             record = check_epoch(refuse_spark, session.meta, pipeline, run.epoch)
             assert check_epoch(refuse_spark, session.meta, pipeline, run.epoch) == record
             if record.passed:

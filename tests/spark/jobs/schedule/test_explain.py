@@ -27,11 +27,11 @@ def test_the_flights_views_are_explained_as_in_the_case_file(
     binder = Binder(spark, (), "UTC", ("parquet",))
     for file in ("sources.sql", "tables.sql", "views.sql"):
         for statement in split_script((FLIGHTS / file).read_text().replace("${data}", "/data")):
-            binder.set_relations(catalog.live())
+            binder.set_relations(catalog.live_relations())
             bound = binder.bind(statement.text, statement.place)
             assert isinstance(bound, CreateSource | CreateTable | CreateView)
             catalog = apply_statement(catalog, bound, 1)
-    text = explain_relations(catalog, [r for r in catalog.live() if r.kind == "view"]) + "\n"
+    text = explain_relations(catalog, [r for r in catalog.live_relations() if r.kind == "view"]) + "\n"
     if request.config.getoption("--update-cases"):
         CASE.write_text(text)
     assert text == CASE.read_text(), "the plans of the flights views changed: read the difference, then --update-cases"

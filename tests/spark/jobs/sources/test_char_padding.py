@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.spark_types import SparkSession
 from tussock.jobs.delta.delta_columns import NOTE
 from tussock.jobs.session import Session
-from tussock.jobs.sources.char_padding import padded
+from tussock.jobs.sources.char_padding import pad_column
 from tussock.statestore.types import arrow_type
 
 CASES: dict[str, tuple[str, list[Any]]] = {
@@ -43,8 +43,8 @@ def test_values_have_the_spaces_that_spark_adds(note: str, spark: SparkSession, 
         theirs = spark.table("of_chars").toArrow()["x"].to_pylist()
     finally:
         spark.sql("DROP TABLE of_chars")
-    assert padded(column, note).to_pylist() == theirs
-    assert padded(column.slice(1, 2), note).to_pylist() == theirs[1:3]
+    assert pad_column(column, note).to_pylist() == theirs
+    assert pad_column(column.slice(1, 2), note).to_pylist() == theirs[1:3]
 
 
 @pytest.mark.spark

@@ -19,7 +19,7 @@ from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, Narrower
 from tussock.jobs.session import Session
 from tussock.jobs.sources.csv_header import CsvHeaderError
-from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.describe import place_source
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import reader_of
 
@@ -150,7 +150,9 @@ def test_columns_that_came_with_alter_source_are_no_part_of_older_files(spark: S
 
 def test_a_new_source_with_a_header_compares_names_by_default(tmp_path: Path) -> None:
     def options(**given: str) -> dict[str, str]:
-        return dict(placed(CreateSource("s", "csv", AB, {"path": "x", "retain": "none", **given}), tmp_path).options)
+        return dict(
+            place_source(CreateSource("s", "csv", AB, {"path": "x", "retain": "none", **given}), tmp_path).options
+        )
 
     assert options(header="true")["enforceSchema"] == options(Header="TRUE")["enforceSchema"] == "false"
     assert "enforceSchema" not in options()

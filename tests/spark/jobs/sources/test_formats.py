@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.runners import here
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -172,7 +172,8 @@ def reads(
             session.flush()
             for name, case in cases.items():
                 declared = ", ".join(
-                    f"{f.name} {f.type}" for f in find(session.meta.latest().catalog, name, "source").columns
+                    f"{f.name} {f.type}"
+                    for f in find_relation(session.meta.read_latest().catalog, name, "source").columns
                 )
                 theirs = (
                     spark.read.format(case.format)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.jobs.sources.pinned import pinned
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.errors import (
     BadOptionError,
@@ -117,7 +117,7 @@ def test_a_column_may_have_any_name_that_spark_reads(format: str, spark: SparkSe
     more = {"xml": ("a.b-c",)}
     names = ("Sepal.Length", *more.get(format, ("c0", "No. 1", "a`b.c", "`")))
     fields = tuple(Field(name, "bigint") for name in names)
-    rows = spark.range(5).selectExpr(*(f"id + {n} AS {quoted(name)}" for n, name in enumerate(names))).coalesce(1)
+    rows = spark.range(5).selectExpr(*(f"id + {n} AS {quote_name(name)}" for n, name in enumerate(names))).coalesce(1)
     options = {"header": "true"} if format == "csv" else {"rowTag": "row"} if format == "xml" else {}
     rows.write.format(format).options(**options).save(str(tmp_path / "made"))
     (path,) = (p for p in (tmp_path / "made").iterdir() if p.name.startswith("part-"))

@@ -17,7 +17,7 @@ from tussock.jobs.spark.class_archive import (
     submit_options,
 )
 from tussock.jobs.spark.class_loading import load_classes
-from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.collected import collect_rows
 
 _own_folders = shared._own_folders
 
@@ -25,7 +25,7 @@ _own_folders = shared._own_folders
 @pytest.mark.spark
 def test_the_queries_that_load_classes_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     before, ran = spark.catalog.listTables(), list[int]()
-    monkeypatch.setattr(class_loading, "collected", lambda frame: ran.append(collected(frame).num_rows))
+    monkeypatch.setattr(class_loading, "collect_rows", lambda frame: ran.append(collect_rows(frame).num_rows))
     load_classes(session.sql_session(spark, "UTC"))
     assert ran == [2, 2, 3]
     assert spark.catalog.listTables() == before, "the relation belongs to another session"

@@ -14,7 +14,7 @@ def test_before_spark_4_1_each_row_still_reaches_the_partition_of_its_slot(
 ) -> None:
     monkeypatch.setattr(release, "RELEASE", (4, 0))
     rows = spark.range(0, 4 * units, 1, 3).selectExpr(f"cast(id % {units} AS int) AS slot")
-    found = release.exchanged(rows, units).selectExpr("slot", "spark_partition_id() AS partition").collect()
+    found = release.exchange_rows(rows, units).selectExpr("slot", "spark_partition_id() AS partition").collect()
     assert len(found) == 4 * units
     assert [row for row in found if row["slot"] != row["partition"]] == []
 

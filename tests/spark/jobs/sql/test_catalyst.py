@@ -111,7 +111,7 @@ def test_a_doubled_quote_is_refused_for_a_release_that_drops_it(
 def test_only_casts_that_need_a_time_zone_have_one(spark: SparkSession) -> None:
     texts = ["cast(ts AS date)", "cast(a AS bigint)", "cast(ts AS bigint)", "cast(ts AS string)"]
     exprs = bind_expressions(spark, [Field("ts", "timestamp"), Field("a", "int")], texts, time_zone="Europe/Berlin")
-    berlin = rules_of_jvm(spark, "Europe/Berlin").ruled
+    berlin = rules_of_jvm(spark, "Europe/Berlin").ruled_zone
     assert [e.params for e in exprs if isinstance(e, Call)] == [
         (("timeZoneId", berlin),),
         (),

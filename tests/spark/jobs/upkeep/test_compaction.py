@@ -22,7 +22,7 @@ def test_spark_runs_the_pieces_of_a_round_in_parallel(spark: SparkSession, tmp_p
     options = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=10_000)
     done = compact_with_spark(spark, compactor, options, progress=lines.append)
     assert [task.outcome for task in done] == ["moved", "merged"]
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     assert len(version.levels[7]) > 2
     for epoch in version.epochs[1:]:
         store.check(version, epoch)
@@ -31,7 +31,7 @@ def test_spark_runs_the_pieces_of_a_round_in_parallel(spark: SparkSession, tmp_p
     store.objects.delete([victim.name])
     with pytest.raises(TussockError, match=victim.name):
         compact_with_spark(spark, compactor, options, full=True)
-    assert store.meta.latest().tasks == ()
+    assert store.meta.read_latest().tasks == ()
     store.objects.put(victim.name, data)
     assert [task.outcome for task in compact_with_spark(spark, compactor, options, full=True)] == ["merged"]
-    store.check(store.meta.latest(), version.epoch)
+    store.check(store.meta.read_latest(), version.epoch)

@@ -73,7 +73,7 @@ def _of(found: Verification) -> dict[str, ViewCheck]:
 
 def misplaced(kernel: Kernel, rows: pa.Table, condition: Expr) -> pa.Table:
     """A filter that pairs a row with another row's answer."""
-    first, *others = kernel.project(rows, (condition,), ("boolean",))["c0"].to_pylist()
+    first, *others = kernel.project_columns(rows, (condition,), ("boolean",))["c0"].to_pylist()
     return rows.filter(pa.array([not first, *others], pa.bool_()))
 
 
@@ -91,7 +91,7 @@ def test_wrong_rows_are_found_exactly_and_repaired(
         session.execute(f"{ORDERS}; CREATE MATERIALIZED VIEW dear AS SELECT id, shop FROM orders WHERE price > 1")
         session.execute(f"INSERT INTO orders VALUES {_rows(1, 40)}")
         with monkeypatch.context() as fault:
-            fault.setattr(Kernel, "filter", misplaced)
+            fault.setattr(Kernel, "filter_rows", misplaced)
             _flush(session, 1)
         right = {n for n in range(1, 40) if n * 0.1 * (-1) ** n > 1}
         wrong = set(session.read("dear")["id"].to_pylist())
@@ -127,7 +127,7 @@ def test_views_of_each_kind_are_equal_until_rows_are_wrong(
     assert share.verdict is Verdict.EQUAL
     assert 0 < share.rows < len(session.read("dear"))
     with monkeypatch.context() as fault, Session(str(tmp_path / "store"), spark, runner="local") as here:
-        fault.setattr(Kernel, "filter", misplaced)
+        fault.setattr(Kernel, "filter_rows", misplaced)
         here.execute(f"INSERT INTO orders VALUES {_rows(50, 60)}")
         _flush(here, 2)
     found = session.verify("by_shop", repair=True)

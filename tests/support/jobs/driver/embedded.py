@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LevelRunner, LocalRunner
 from tussock.jobs.driver.summary import EpochSummary
@@ -33,7 +33,7 @@ def new_store(folder: Path, units: int = 2) -> MetaStore:
 
 def open_store(folder: Path, writer: str = "test") -> MetaStore:
     """Open the store again, as another process would."""
-    recalled_table._memory.cache_clear()
+    recalled_table._process_memory.cache_clear()
     return MetaStore(open_object_store(str(folder)), writer, lambda: _CLOCK_MS + next(_ids))
 
 
@@ -54,15 +54,15 @@ def insert(meta: MetaStore, table: str, *rows: tuple[int | None, ...]) -> None:
 
 def epoch(meta: MetaStore, runner: LevelRunner | None = None) -> EpochSummary:
     """Run one epoch over all waiting input."""
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None, "nothing waits"
     return run_epoch(runner or LocalRunner(), meta, barrier)
 
 
 def rows(meta: MetaStore, name: str) -> list[tuple[object, ...]]:
     """A relation's rows at the committed epoch, sorted."""
-    version = meta.latest()
-    (relation,) = [r for r in version.catalog.live() if r.name == name]
+    version = meta.read_latest()
+    (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
     found = pa.concat_tables([schema.empty_table(), *scan_relation(meta.objects, version, relation, version.epoch)])
     return sorted(zip(*(c.to_pylist() for c in found.columns), strict=True), key=repr)
@@ -72,7 +72,7 @@ def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
     """The version after the waiting epoch, in a copy of the store."""
     shutil.copytree(template, to)
     meta = MetaStore(open_object_store(str(to)), "the same", lambda: NOW)
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
     run_epoch(runner, meta, barrier)
-    return meta.latest()
+    return meta.read_latest()

@@ -57,14 +57,16 @@ class Bench:
                 self.store.reader,
                 self.epoch,
                 VNODES,
-                self.remembered.open(RowsOf("bench", schema.table_id, 0), range(VNODES), self.epoch, self.epoch + 1),
+                self.remembered.open_unit(
+                    RowsOf("bench", schema.table_id, 0), range(VNODES), self.epoch, self.epoch + 1
+                ),
             )
             for schema in self.schemas
         ]
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         tables = self.tables()
-        out = self.node.executor(tables, self.actor).apply(*chunks)
+        out = self.node.make_executor(tables, self.actor).apply(*chunks)
         assert out.schema == chunk_schema(self.node.types), out.schema
         self._commit(tables)
         return out
@@ -72,16 +74,16 @@ class Bench:
     def pieces(self, *chunks: pa.Table) -> list[pa.Table]:
         """Like `apply`, but in the pieces that an actor passes on."""
         tables = self.tables()
-        executor = self.node.executor(tables, self.actor)
+        executor = self.node.make_executor(tables, self.actor)
         assert isinstance(executor, MakesPieces)
-        out = list(executor.pieces(*chunks))
+        out = list(executor.make_pieces(*chunks))
         self._commit(tables)
         return out
 
     def _commit(self, tables: list[StateTable]) -> None:
         self.epoch += 1
         for table in tables:
-            self.store.ingest(table.seal(), self.epoch)
+            self.store.ingest(table.seal_changes(), self.epoch)
 
 
 def chunk_of(types: Sequence[str], rows: Iterable[tuple[Row, int]]) -> pa.Table:

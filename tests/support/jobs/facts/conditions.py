@@ -13,10 +13,10 @@ from tussock.jobs.facts.health import (
     HealthFacts,
     Trouble,
     TroubleKind,
-    troubles,
-    unopened,
+    find_troubles,
+    trouble_of_unopened,
 )
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts
 from tussock.jobs.facts.runs import RunFacts, RunState
 from tussock.jobs.facts.sources import HoldFacts
@@ -128,18 +128,18 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         },
         TroubleKind.COMPACTION_DUE: {"shape": msgspec.structs.replace(facts.shape, compaction_due=("L0 has 12 runs",))},
     }
-    found = {kind: troubles(msgspec.structs.replace(facts, **change)) for kind, change in changes.items()}
+    found = {kind: find_troubles(msgspec.structs.replace(facts, **change)) for kind, change in changes.items()}
     broken = PipelineError("pipelines/shop/pipeline.toml", "colour", "1", "no such key")
-    found[TroubleKind.DEFINITION] = (unopened(broken, None),)
+    found[TroubleKind.DEFINITION] = (trouble_of_unopened(broken, None),)
     away = ObjectStoreUnavailableError("s3://bucket/shop", "GET meta/store.json", "connection refused")
-    found[TroubleKind.STORE_UNREADABLE] = (unopened(away, None, "s3://bucket/shop"),)
+    found[TroubleKind.STORE_UNREADABLE] = (trouble_of_unopened(away, None, "s3://bucket/shop"),)
     pipeline = Pipeline("shop", Path(), "s3://bucket/shop", ())
-    found[TroubleKind.STORE_MISSING] = (unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
+    found[TroubleKind.STORE_MISSING] = (trouble_of_unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
     return {kind: found[kind] for kind in TroubleKind}
 
 
 def _failed(epoch: int) -> QualityFacts:
-    return QualityFacts(Quality.FAILED, epoch, moment(epoch), 2, ("expect_min(n): found -1",))
+    return QualityFacts(Quality.FAILED, epoch, epoch_moment(epoch), 2, ("expect_min(n): found -1",))
 
 
 def _view(facts: HealthFacts, **changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.statestore.meta.store import MetaStore
 
 
@@ -16,7 +16,7 @@ def meta(tmp_path: Path) -> MetaStore:
     meta = new_store(tmp_path / "store")
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
     insert(meta, "t", (1, 7, 1), (2, 7, 2), (3, 8, 3))
-    publish(meta, epoch(meta).epoch)
+    publish_epoch(meta, epoch(meta).epoch)
     insert(meta, "t", (4, 7, 1))
     epoch(meta)
     insert(meta, "t", (5, 9, 1))

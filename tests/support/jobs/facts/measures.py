@@ -6,7 +6,7 @@ from itertools import count
 from tests.support.jobs.driver.embedded import append
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.s3_servers import BUCKET, Seen
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.statestore.meta.manifest import SealedManifest
@@ -29,12 +29,12 @@ def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
 
 def run_and_compare(runner: LevelRunner, meta: MetaStore, seen: list[Seen]) -> SealedManifest:
     """Run the waiting input, and compare the requests in its manifest with the requests that the server received."""
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
     del seen[:]
     run_epoch(runner, meta, barrier)
     sealed = next(i for i, one in enumerate(seen) if one.method == "PUT" and "/meta/manifest/" in one.path)
-    found = meta.sealed(barrier.epoch)
+    found = meta.read_manifest(barrier.epoch)
     assert found is not None
     assert found.requests == requests_of(seen[:sealed])
     assert found.requests.bytes_out >= sum(sst.size for sst in found.ssts) > 0

@@ -41,7 +41,7 @@ class Host:
         with self._turn():
             self.session.insert("t", pa.table({name: pa.array([key], pa.int32()) for name in ("k", "g", "a")}))
             self.session.flush()
-            pin = meta.pin(meta.latest().published)
+            pin = meta.pin_epoch(meta.read_latest().published)
             keys = self.session.read("t", ["k"])["k"].to_pylist()
             counted = sum(self.session.read("v", ["n"])["n"].to_pylist())
         facts = {"key": key, "writer": meta.writer, "pin": pin.name, "keys": sorted(keys), "counted": counted}
@@ -186,7 +186,7 @@ def main(program: str, store: str) -> None:
     host = Host(store)
     _inherited.append(host)
     host.work(-1)
-    with host.session.meta.reading(host.session.meta.latest().published):
+    with host.session.meta.open_for_reading(host.session.meta.read_latest().published):
         {one.__name__: one for one in PROGRAMS}[program](host)
     host.work(CHILDREN)
 

@@ -15,5 +15,5 @@ def meta(tmp_path: Path) -> MetaStore:
     append(meta, table("t"), view("v", counted(scan("t"), 1)))
     insert(meta, "t", (1000, 0, 0))
     epoch(meta)
-    meta.publish(meta.latest().epoch)
+    meta.publish(meta.read_latest().epoch)
     return meta

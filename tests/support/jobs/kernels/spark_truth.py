@@ -14,7 +14,7 @@ from tests.support.jobs.sql.bound import bind_expressions
 from tests.support.recorded_truth import known_answers, write_answers
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import Expr, Field
-from tussock.jobs.spark.collected import collected, frame_of
+from tussock.jobs.spark.collected import collect_rows, frame_of
 from tussock.statestore.types import array_name, map_name, struct_name
 
 
@@ -50,7 +50,9 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str], bou
         else f"{text} AS r{i}"
         for i, (text, bad) in enumerate(zip(texts, raising, strict=True))
     ]
-    return Truth(bound, types, collected(frame.selectExpr("row", *guarded)).sort_by("row").drop_columns("row"), raising)
+    return Truth(
+        bound, types, collect_rows(frame.selectExpr("row", *guarded)).sort_by("row").drop_columns("row"), raising
+    )
 
 
 def name_of(kind: DataType) -> str:

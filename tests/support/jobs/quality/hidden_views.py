@@ -31,7 +31,7 @@ Columns = Mapping[str, Column]
 
 def apply_suites(meta: MetaStore, *suites: Suite) -> None:
     """Log the hidden views of suites, as `tussock apply` does. Epochs maintain them from the next one on."""
-    relations = {r.name: r for r in pending_catalog(meta, meta.latest()).live()}
+    relations = {r.name: r for r in pending_catalog(meta, meta.read_latest()).live_relations()}
     for suite in suites:
         for condition, measures in find_measures(suite, relations[suite.view]).parts.items():
             assert not condition, "handwritten plans have no row conditions"

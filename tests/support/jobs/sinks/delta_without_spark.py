@@ -17,4 +17,4 @@ def check(shop: Shop) -> None:
     """Every table equals its relation, read by two libraries."""
     location = location_of(shop.settings.to)
     for name, rows in shop.model().items():
-        assert read_back(location.uri(name), options=location.delta_options) == in_order(rows), name
+        assert read_back(location.table_uri(name), options=location.delta_options) == in_order(rows), name

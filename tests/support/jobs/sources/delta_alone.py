@@ -102,9 +102,9 @@ def counted(rows: list[dict[str, object]]) -> Counter[str]:
 
 
 def require_equal(session: Session, story: Story) -> None:
-    version = session.meta.latest()
+    version = session.meta.read_latest()
     for name in TABLES:
-        (relation,) = [r for r in version.catalog.live() if r.name == f"s_{name}"]
+        (relation,) = [r for r in version.catalog.live_relations() if r.name == f"s_{name}"]
         taken = newest_taken(open_table(session.meta.objects, version, relation.state_tables[0]))
         assert taken is not None
         newest = story.spark.sql(f"DESCRIBE HISTORY {story.of(name)}").count() - 1
@@ -145,7 +145,9 @@ def main(root: Path) -> None:
             if turn == 2:
                 spark.sql(f"ALTER TABLE {story.of('mapped')} ADD COLUMNS (later INT)")
             session.flush()
-            assert not held_sources(session.meta.latest().catalog), held_sources(session.meta.latest().catalog)
+            assert not held_sources(session.meta.read_latest().catalog), held_sources(
+                session.meta.read_latest().catalog
+            )
             if turn >= 1:
                 require_equal(session, story)
             if turn == 2:
@@ -155,7 +157,7 @@ def main(root: Path) -> None:
         spark.sql(f"ALTER TABLE {story.of('mapped')} RENAME COLUMN m TO other")
         spark.sql(f"VACUUM {story.of('plain')} RETAIN 0 HOURS")
         session.flush()
-        held = held_sources(session.meta.latest().catalog)
+        held = held_sources(session.meta.read_latest().catalog)
         assert set(held) == {"s_plain", "s_mapped"}, held
         assert "is gone, because of VACUUM" in held["s_plain"], held
         assert "column 'm': found no such column" in held["s_mapped"], held

@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.jobs.sources.kafka_broker import Broker
 from tests.support.waiting import eventually
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.spark_runner import SparkRunner
 from tussock.jobs.session import Session
 from tussock.jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
 from tussock.jobs.spark.session import spark_session
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
@@ -170,7 +170,7 @@ def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) 
             )  # it would read the taken records again
             with pytest.raises(LostOffsetsError, match="its topic is now compacted"):
                 session.flush()
-            abandon(session.meta, Detour(drop=("late",)))
+            abandon_barrier(session.meta, Detour(drop=("late",)))
             cluster.configure("plain", {"cleanup.policy": "delete"})
             session.flush()  # the barrier without the view, then the waiting records
             assert not session.flush().held
@@ -240,7 +240,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         # An aborted transaction is never visible. A committed one is, in one of several bounded epochs.
         cluster.produce("events", *numbered(1000, 20), transaction="t", aborted=True)
         cluster.produce("events", *numbered(50, 20), transaction="t")
-        epochs, last_epoch = 0, session.meta.latest().epoch
+        epochs, last_epoch = 0, session.meta.read_latest().epoch
         while (epoch := session.flush(max_epoch_bytes=10 * 1024).epoch) != last_epoch:
             epochs, last_epoch = epochs + 1, epoch
             assert not found(session, "copy") - cluster.produced
@@ -249,13 +249,13 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
 
         # The reader dies with a pinned barrier, and so does the broker. More records are produced meanwhile.
         cluster.produce("events", *numbered(70, 10))
-        assert inject(session.meta) is not None
+        assert inject_barrier(session.meta) is not None
         broker.kill()
         session.execute("CREATE TABLE t (id INT, PRIMARY KEY (id)); INSERT INTO t VALUES (1)")
         broker.start()
         cluster.produce("events", *numbered(80, 10))
     with Session(str(root / "store"), spark) as session:
-        advance(SparkRunner(spark), session.meta)
+        advance_store(SparkRunner(spark), session.meta)
         session.execute("CREATE MATERIALIZED VIEW later AS SELECT * FROM s")
         session.flush()
         assert found(session, "copy") == found(session, "later") == cluster.produced
@@ -276,15 +276,15 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         cluster.delete_before("events", 0, last)
         session.execute("INSERT INTO t VALUES (2)")
         session.flush()
-        held = held_sources(session.meta.latest().catalog)
+        held = held_sources(session.meta.read_latest().catalog)
         assert "partition events-0: offset" in held["s"], held
         assert "but the first existing offset is" in held["s"], held
         assert found(session, "copy") == before
         assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
-        abandon(session.meta, Detour(skip_files=("events-0",)))
+        abandon_barrier(session.meta, Detour(skip_files=("events-0",)))
         for _ in range(2):  # the barrier that skips, then the waiting records
             session.flush()
-        assert not held_sources(session.meta.latest().catalog)
+        assert not held_sources(session.meta.read_latest().catalog)
         missing = cluster.produced - found(session, "copy")
         assert {p for p, _, _ in missing} == {0}, missing
         assert sum(missing.values()) == 3, missing
@@ -293,7 +293,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         session.execute("CREATE MATERIALIZED VIEW too_late AS SELECT * FROM s")
         with pytest.raises(LostOffsetsError, match="events-0"):
             session.flush()
-        abandon(session.meta, Detour(drop=("too_late",)))
+        abandon_barrier(session.meta, Detour(drop=("too_late",)))
         session.flush()
 
         # A recreated topic is a different one, even if it is longer.
@@ -304,7 +304,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         kept = found(session, "copy")
         cluster.produce("events", *numbered(2000, 300))
         session.flush()
-        assert "dropped and created again" in held_sources(session.meta.latest().catalog)["s"]
+        assert "dropped and created again" in held_sources(session.meta.read_latest().catalog)["s"]
         assert found(session, "copy") == kept
 
         broker.kill()

@@ -17,7 +17,7 @@ NULL = {"missing": "null"}
 def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
     reader = DeltaTables()
     (item,) = reader.waiting(source, None)
-    snapshot = DeltaPlace(*split_bucket(source.options["path"]), {}).snapshot()
+    snapshot = DeltaPlace(*split_bucket(source.options["path"]), {}).read_snapshot()
     assert snapshot is not None
 
     return source, msgspec.Raw(

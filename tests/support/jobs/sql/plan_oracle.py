@@ -217,10 +217,10 @@ def _over(call: WindowCall, plan: Window) -> str:
     window = f"PARTITION BY {', '.join(_text(e) for e in plan.partition) or 'true'}" + (
         f" ORDER BY {', '.join(order)}" if order else ""
     )
-    if call.function.shifts:
+    if call.function.shifts_rows:
         args = [_text(call.args[0]), str(call.number), *(_text(a) for a in call.args[1:])]
         return f"{call.function.sql}({', '.join(args)}) OVER ({window})"
-    if not call.function.numbers:
+    if not call.function.numbers_rows:
         window += f" {'ROWS' if call.frame.by_rows else 'RANGE'} BETWEEN {_edge(call, False)} AND {_edge(call, True)}"
     args = [_text(a) for a in call.args] or (["*"] if call.function.sql == "count" else [])
     return f"{call.function.sql}({', '.join(args)}) OVER ({window})"
@@ -242,7 +242,7 @@ def _generated(below: DataFrame, plan: Generate) -> DataFrame:
     argument = _text(plan.argument)
     if plan.generator is Generator.REPLICATE:
         return _named(below.withColumn("n", F.expr(f"explode(array_repeat(0, cast({argument} AS int)))")).drop("n"))
-    kept = [below.columns[i] for i in plan.passed]
+    kept = [below.columns[i] for i in plan.passed_columns]
     made = f"{plan.generator}{'_outer' if plan.outer else ''}({argument})"
     return _named(below.select(*kept, F.expr(made)))
 

@@ -43,7 +43,7 @@ class LivingStore:
         return MetaStore(objects or self.objects, writer, self.clock)
 
     def inject(self) -> Barrier:
-        version = self.meta.latest()
+        version = self.meta.read_latest()
         return self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0))
 
     def upload(
@@ -72,7 +72,7 @@ class LivingStore:
         """A whole epoch, published. Returns it."""
         self.clock.now_ms += 1000
         manifest = self.upload(self.inject(), change, units=units)
-        self.meta.commit_epoch(self.meta.seal(manifest))
+        self.meta.commit_epoch(self.meta.seal_epoch(manifest))
         self.committed(manifest, change)
         self.meta.publish(manifest.epoch)
         return manifest.epoch
@@ -87,7 +87,7 @@ class LivingStore:
         """Merge a task's inputs into one SST with each key's newest row: enough if only the newest epoch is read."""
         taken = {name for inputs in task.inputs for name in inputs.ssts}
         alone = HummockStore(self.objects, _only(version, taken), BlockCache(1 << 20))
-        rows = pa.concat_tables(list(alone.iter(TABLE, None, None, version.epoch)))
+        rows = pa.concat_tables(list(alone.iter_rows(TABLE, None, None, version.epoch)))
         batch = sealed(
             TABLE,
             {k: {"n": n, "s": s} for k, n, s in zip(*(rows[c].to_pylist() for c in ("key", "n", "s")), strict=True)},
@@ -97,7 +97,7 @@ class LivingStore:
     def compact(self) -> HummockVersion:
         """Compact all runs into level 1, as another process does."""
         meta = self.open("compactor")
-        version = meta.latest()
+        version = meta.read_latest()
         task = meta.open_compaction(self.everything_to_level_1(version))
         return meta.commit_compaction(task, self.merge(version, task))[0]
 
@@ -105,7 +105,7 @@ class LivingStore:
         """Check that a version holds exactly the rows of an epoch."""
         # A separate cache: removed objects must be missed.
         store = HummockStore(self.objects, version, BlockCache(1 << 20), pinned=(epoch,))
-        found = pa.concat_tables(store.iter(TABLE, None, None, epoch))
+        found = pa.concat_tables(store.iter_rows(TABLE, None, None, epoch))
         assert dict(zip(found["key"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.rows[epoch]
 
     def data(self) -> set[str]:
@@ -122,12 +122,12 @@ def sealed_change(change: Mapping[int, int | None]) -> SealedBatch:
 def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> LivingStore:
     """A store whose catalog lists its table, after some epochs that each write the whole table."""
     store = LivingStore(objects)
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     barrier = store.meta.inject_barrier(
         version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog_of((TABLE,)))
     )
     manifest = store.upload(barrier, first := dict.fromkeys(range(rows), -1))
-    store.meta.commit_epoch(store.meta.seal(manifest))
+    store.meta.commit_epoch(store.meta.seal_epoch(manifest))
     store.committed(manifest, first)
     for number in range(1, epochs):
         store.run({n: n * 100 + number for n in range(rows)})

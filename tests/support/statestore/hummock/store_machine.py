@@ -46,7 +46,7 @@ from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.store import HummockStore
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import LostRaceError, PinLapsedError
@@ -183,7 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _after_commit(self, rng: random.Random) -> None:
         if rng.random() < 0.7:
-            self.driver.publish(self.driver.latest().epoch)
+            self.driver.publish(self.driver.read_latest().epoch)
         if rng.random() < 0.3:
             self._raise_the_floor(rng.randint(1, 4))
 
@@ -192,7 +192,7 @@ class StoreMachine(RuleBasedStateMachine):
         if table in self.dropped or len(self.dropped) == len(TABLES) - 1 or rng.random() < 0.7:
             return
         self._count("table dropped")
-        catalog = self.driver.latest().catalog
+        catalog = self.driver.read_latest().catalog
 
         def gone(epoch: int) -> Catalog:
             relations = tuple(
@@ -208,7 +208,7 @@ class StoreMachine(RuleBasedStateMachine):
         """A train begins, starts its next epoch, ends its oldest one, or ends."""
         if self.train is None:
             meta = self._open()
-            pin = meta.pin(meta.latest().epoch, onward=True)
+            pin = meta.pin_epoch(meta.read_latest().epoch, onward=True)
             self.train = Train(meta, pin, meta.pinned_version(pin))
         in_flight = len(self.train.in_flight)
         if rng.random() < 0.08:
@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._at(rng.choice((0, 1, 1000)))
         version, _ = train.base()
         plan = BarrierPlan(mapping=version.mapping, log_end=0)
-        drafted = bool(train.flights) or rng.random() < 0.5 or train.meta.latest().epoch != version.epoch
+        drafted = bool(train.flights) or rng.random() < 0.5 or train.meta.read_latest().epoch != version.epoch
         if drafted:
             barrier = train.meta.draft_barrier(version, plan)
         elif (found := train.meta.barrier_after(version.epoch)) is None:
@@ -259,7 +259,7 @@ class StoreMachine(RuleBasedStateMachine):
             if flight.drafted:
                 meta.put_in_force(barrier)
             ssts.sort(key=lambda sst: sst.name)
-            version, mine = meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
+            version, mine = meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, tuple(ssts))))
             assert mine
             assert version.epoch == barrier.epoch
             flight.landed = True
@@ -267,20 +267,20 @@ class StoreMachine(RuleBasedStateMachine):
             self.states[barrier.epoch] = flight.state
             if rng.random() < 0.4:  # move to a newer version, and forget the flights that it contains
                 self._count("train moved")
-                pin = meta.pin(barrier.epoch, onward=True)
+                pin = meta.pin_epoch(barrier.epoch, onward=True)
                 meta.unpin(train.pin)
                 train.pin, train.stand = pin, meta.pinned_version(pin)
                 train.flights = train.in_flight
         except Killed:
             self._count("train killed")
-            if not taken and barrier.epoch in self._open().latest().epochs:
+            if not taken and barrier.epoch in self._open().read_latest().epochs:
                 self.states[barrier.epoch] = flight.state
             self._lose_train()
         except LostRaceError:
             self.objects.fuse = None
             self._count("train overtaken")
             assert (
-                self.driver.latest().epoch != barrier.prev_epoch
+                self.driver.read_latest().epoch != barrier.prev_epoch
                 or self.driver.barrier_after(barrier.prev_epoch) != barrier
             )
             meta.unpin(train.pin)
@@ -299,19 +299,19 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _lose_train(self) -> None:
         assert self.train is not None
-        left = (pin for pin in self.driver.pins() if pin.holder.startswith(f"{self.train.meta.writer}/"))
+        left = (pin for pin in self.driver.all_pins() if pin.holder.startswith(f"{self.train.meta.writer}/"))
         self.pins += {pin.holder: pin for pin in left}.values()  # of several renewals the last
         self.train = None
 
     # --- readers and the floor
 
     def _raise_the_floor(self, keep: int) -> None:
-        self.driver.retain(keep)
+        self.driver.apply_retention(keep)
         now = self.clock.now_ms
         for pin in (pin for pin in self.pins if pin.expires_ms <= now):
             self._count("lapsed")
             with pytest.raises(PinLapsedError):
-                self.driver.renew(pin)
+                self.driver.renew_lease(pin)
         self.pins = [pin for pin in self.pins if pin.expires_ms > now]
         if self.train is not None and self.train.pin.expires_ms <= now:
             self.train = None  # its next renewal will fail
@@ -321,13 +321,13 @@ class StoreMachine(RuleBasedStateMachine):
         what = rng.choice(["pin", "pin", "unpin", "renew"])
         self._count(what)
         if what == "renew":
-            self.pins = [self.driver.renew(pin) for pin in self.pins]
+            self.pins = [self.driver.renew_lease(pin) for pin in self.pins]
             if self.train is not None:
-                self.train.pin = self.train.meta.renew(self.train.pin)
+                self.train.pin = self.train.meta.renew_lease(self.train.pin)
         elif what == "pin" and len(self.pins) < 3:
-            version = self.driver.latest()
+            version = self.driver.read_latest()
             readable = [e for e in version.epochs if e >= version.min_readable_epoch]
-            self.pins.append(self.driver.pin(rng.choice(readable), onward=rng.random() < 0.5))
+            self.pins.append(self.driver.pin_epoch(rng.choice(readable), onward=rng.random() < 0.5))
         elif self.pins:
             self.driver.unpin(self.pins.pop(rng.randrange(len(self.pins))))
 
@@ -358,7 +358,7 @@ class StoreMachine(RuleBasedStateMachine):
         except MissingSstError:  # correct only if the task was closed, so that vacuum could remove its inputs
             task = self.compactors[which].task
             assert task is not None
-            assert all(other.id != task.id for other in self.driver.latest().tasks)
+            assert all(other.id != task.id for other in self.driver.read_latest().tasks)
             self._count("closed by another")
             self.compactors[which] = self._new_compactor()
         finally:
@@ -369,7 +369,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _vacuum(self, fuse: int | None) -> None:
         self.objects.fuse = fuse
         try:
-            vacuum(self.driver)
+            vacuum_store(self.driver)
         except Killed:
             self._count("vacuum killed")
             self.driver = self._open()
@@ -392,14 +392,14 @@ class StoreMachine(RuleBasedStateMachine):
         if self.train is not None:
             for seed in range(3):
                 self._read_in_flight(self.train, random.Random(seed))
-        for pin in self.driver.pins():
+        for pin in self.driver.all_pins():
             self.driver.unpin(pin)
-        for task in self.driver.latest().tasks:
+        for task in self.driver.read_latest().tasks:
             self.driver.close_compaction(task.id, "the end")
         self._at(10_000)  # past what trains have drafted
         self._run_epoch({}, None, None)
-        vacuum(self.driver)
-        named = {sst.name for level in self.driver.latest().levels for sst in level}
+        vacuum_store(self.driver)
+        named = {sst.name for level in self.driver.read_latest().levels for sst in level}
         assert {found.name for found in self.objects.list("data/")} == named
         for disk in self.disks:
             if disk is not None:
@@ -445,7 +445,7 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> int:
         """Run one epoch in the driver. If it dies, check that its commit is complete or absent."""
         self._at(1000 if amid is None else amid.choice((0, 1, 1000)))
-        version, epoch = self.driver.latest(), 0
+        version, epoch = self.driver.read_latest(), 0
 
         def planned(epoch: int) -> BarrierPlan:
             return BarrierPlan(
@@ -471,12 +471,12 @@ class StoreMachine(RuleBasedStateMachine):
                 )
                 rows, kinds = self.states[version.epoch].get(table, {}), (amid.choice(KINDS),)
                 assert_agrees(store, version.epoch, table, rows, amid.randrange(1 << 16), kinds)
-            self.driver.commit_epoch(self.driver.seal(manifest_of(barrier, self.driver.writer, tuple(ssts))))
+            self.driver.commit_epoch(self.driver.seal_epoch(manifest_of(barrier, self.driver.writer, tuple(ssts))))
         except Killed:
             self._count("epoch killed")
             self.driver = self._open()
         self.objects.fuse = None
-        if epoch and epoch in self.driver.latest().epochs:
+        if epoch and epoch in self.driver.read_latest().epochs:
             self.states[epoch] = changed(self.states[version.epoch], changes)
         return epoch
 
@@ -486,11 +486,11 @@ class StoreMachine(RuleBasedStateMachine):
             return False
         self._compact_a_while(rng.randrange(2), rng, None)
         if rng.random() < 0.5:
-            vacuum(self.compactors[0].meta)
+            vacuum_store(self.compactors[0].meta)
         return True
 
     def _readable(self) -> list[int]:
-        version = self.driver.latest()
+        version = self.driver.read_latest()
         return sorted(
             {*(e for e in version.epochs if e >= version.min_readable_epoch), *(pin.epoch for pin in self.pins)}
         )
@@ -513,7 +513,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _read_changes(self, rng: random.Random) -> None:
         """Read the changes between two readable epochs of the newest version, or between two epochs of a train."""
-        states, version, buffer = self.states, self.driver.latest(), None
+        states, version, buffer = self.states, self.driver.read_latest(), None
         epochs, pinned = self._readable(), [pin.epoch for pin in self.pins]
         if self.train is not None and rng.random() < 0.5:
             version, buffer = self.train.base()
@@ -531,7 +531,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _check(self, epoch: int, table: int, seed: int, kinds: Sequence[str]) -> None:
         """Reads of a table at a readable epoch, on the newest version and on versions that pins of that epoch hold."""
-        versions = [self.driver.latest(), *(self.driver.pinned_version(pin) for pin in self.pins if pin.epoch == epoch)]
+        versions = [
+            self.driver.read_latest(),
+            *(self.driver.pinned_version(pin) for pin in self.pins if pin.epoch == epoch),
+        ]
         for version in versions:
             self._count("read at an epoch", len(kinds))
             store = HummockStore(self.objects, version, self.cache, [epoch])

@@ -73,7 +73,7 @@ def assert_agrees(
 
 def _iter_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
     first, last = sorted(_some_keys(table, rows, rng, 2)) if rng.random() < 0.3 else (None, None)
-    found = [(row.pop("key"), row) for part in store.iter(table, first, last, epoch) for row in part.to_pylist()]
+    found = [(row.pop("key"), row) for part in store.iter_rows(table, first, last, epoch) for row in part.to_pylist()]
     expected = [
         (key, row) for key, row in rows.items() if (first is None or key >= first) and (last is None or key < last)
     ]
@@ -117,7 +117,7 @@ def assert_changes_agree(
     """The net changes between two epochs must be the difference of two states. Returns how many there are."""
     first, last = sorted(_some_keys(table, before, rng, 2)) if rng.random() < 0.3 else (None, None)
     found = []
-    for part in store.changes(table, first, last, since, until):
+    for part in store.read_changes(table, first, last, since, until):
         weights = part.column("weight").to_pylist()
         assert weights == sorted(weights)
         found += [(row.pop("key"), row.pop("weight"), row) for row in part.to_pylist()]
@@ -129,7 +129,9 @@ def assert_changes_agree(
     asked = f"changes of table {table} from {first!r} to {last!r} after {since} up to {until}"
     assert sorted(found, key=repr) == sorted(expected, key=repr), asked
     written = [
-        (row.pop("key"), row) for part in store.written(table, first, last, since, until) for row in part.to_pylist()
+        (row.pop("key"), row)
+        for part in store.read_written(table, first, last, since, until)
+        for row in part.to_pylist()
     ]
     assert len({key for key, _ in written}) == len(written), f"a key was written twice: {asked}"
     assert all(after.get(key) == row for key, row in written), f"written: {asked}"

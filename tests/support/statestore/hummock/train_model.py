@@ -6,7 +6,7 @@ from tests.support.statestore.hummock.store_model import State
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply
+from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply_delta
 from tussock.statestore.meta.pin import Pin
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion, SstInfo
@@ -44,7 +44,7 @@ class Train:
         for flight in self.flights:
             barrier = flight.barrier
             change = EpochCommitted(barrier.prev_epoch, barrier.epoch, barrier.attempt, tuple(flight.uploaded), 0)
-            version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
+            version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in flight.held:
                 runs.setdefault(batch.table_id, []).append(
                     (barrier.epoch, lambda batch=batch: batch)  # type: ignore[misc]

@@ -47,9 +47,9 @@ def manifest_for(barrier: Barrier, writer: str = "a") -> SealedManifest:
 
 def run_epoch(meta: MetaStore) -> HummockVersion:
     """One whole epoch, as a driver runs it: resume or inject, seal, commit."""
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.inject_barrier(version.epoch, plan_on(version))
-    sealed = meta.sealed(barrier.epoch)
+    sealed = meta.read_manifest(barrier.epoch)
     if sealed is None:
-        sealed = meta.seal(manifest_for(barrier, meta.writer))
+        sealed = meta.seal_epoch(manifest_for(barrier, meta.writer))
     return meta.commit_epoch(sealed)[0]

@@ -105,7 +105,7 @@ class DictStore:
                 rows.append(row)
         return pa.array(index, pa.int64()), pa.array(keys, pa.binary()), self._table(rows, columns)
 
-    def iter(
+    def iter_rows(
         self, table_id: int, first: bytes, last: bytes, epoch: int, columns: list[str] | None = None
     ) -> Iterator[pa.Table]:
         live = [

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Clock, IntervalsNotRunError, Pace, Wish
-from tussock.jobs.driver.epoch import advance, epochs_of_call, next_epoch, run_epoch
+from tussock.jobs.driver.epoch import advance_store, epochs_of_call, next_epoch, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.driver.train import Train
-from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Field, Scan, TemporalFilter
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restating
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
@@ -48,7 +48,7 @@ def meta(tmp_path: Path) -> MetaStore:
 
 def run(meta: MetaStore, second: int) -> bool:
     """Run an epoch at this moment; return whether it had work to do."""
-    if (barrier := inject(meta, Wish(moment=second * SECOND))) is None:
+    if (barrier := inject_barrier(meta, Wish(moment=second * SECOND))) is None:
         return False
     run_epoch(LocalRunner(), meta, barrier)
     return True
@@ -58,7 +58,7 @@ def test_an_epoch_without_input_adds_due_rows(meta: MetaStore) -> None:
     assert rows(meta, "due") == [(1, 10)]
     assert run(meta, 25)
     assert rows(meta, "due") == [(1, 10), (2, 20)]
-    assert meta.latest().moment == 25 * SECOND
+    assert meta.read_latest().moment == 25 * SECOND
     assert not run(meta, 25), "the moment is unchanged, and no input waits"
 
 
@@ -67,7 +67,7 @@ def test_the_moment_never_goes_back(meta: MetaStore) -> None:
     assert not run(meta, 15)
     insert(meta, "t", (5, 1, 18), (6, 1, 22))
     assert run(meta, 15)
-    assert meta.latest().moment == 20 * SECOND
+    assert meta.read_latest().moment == 20 * SECOND
     assert rows(meta, "due") == [(1, 10), (2, 20), (5, 18)]
 
 
@@ -75,27 +75,29 @@ def test_a_store_without_such_views_rests_when_nothing_waits(tmp_path: Path) -> 
     meta = new_store(tmp_path / "store")
     append(meta, CreateTable("t", FIELDS, (0,)))
     epoch(meta)
-    assert inject(meta) is None
-    assert meta.latest().moment >= CLOCK, "it has a moment all the same: a view that is created later is at the clock"
+    assert inject_barrier(meta) is None
+    assert meta.read_latest().moment >= CLOCK, (
+        "it has a moment all the same: a view that is created later is at the clock"
+    )
 
 
 def test_a_run_takes_the_end_of_its_interval_and_another_the_clock_once_if_asked(meta: MetaStore) -> None:
     end = datetime(1970, 1, 1, 0, 0, 29, 500_000, tzinfo=UTC)
-    (scheduled,) = advance(LocalRunner(), meta, Wish(Interval(end - timedelta(hours=1), end)))
-    assert meta.latest().moment == 29_500_000
+    (scheduled,) = advance_store(LocalRunner(), meta, Wish(Interval(end - timedelta(hours=1), end)))
+    assert meta.read_latest().moment == 29_500_000
     assert rows(meta, "due") == [(1, 10), (2, 20)]
-    (by_clock,) = advance(LocalRunner(), meta, Wish(moment=Clock.NOW))
+    (by_clock,) = advance_store(LocalRunner(), meta, Wish(moment=Clock.NOW))
     assert by_clock.epoch > scheduled.epoch
-    assert meta.latest().moment >= CLOCK
+    assert meta.read_latest().moment >= CLOCK
     assert rows(meta, "due") == [(1, 10), (2, 20), (3, 30)]
 
 
 def test_an_attempt_that_supersedes_another_has_its_moment(meta: MetaStore) -> None:
     insert(meta, "t", (7, 1, 11))
-    held = inject(meta, Wish(moment=12 * SECOND))
+    held = inject_barrier(meta, Wish(moment=12 * SECOND))
     assert held is not None
     later = open_store(Path(meta.objects.uri.removeprefix("file://")), "later")
-    following = abandon(later, Detour(take_log=True))
+    following = abandon_barrier(later, Detour(take_log=True))
     assert (following.attempt, following.moment) == (1, held.moment)
 
 
@@ -111,7 +113,7 @@ def test_epochs_in_flight_count_on_the_moments_of_those_before_them(meta: MetaSt
 
 
 def test_a_paused_view_causes_no_epoch(meta: MetaStore) -> None:
-    abandon(meta, Detour(pause=("due",)))
+    abandon_barrier(meta, Detour(pause=("due",)))
     run(meta, 11)
     assert not run(meta, 40)
     assert rows(meta, "due") == [(1, 10)]
@@ -128,7 +130,7 @@ def day(number: int) -> Interval:
 
 def second(meta: MetaStore) -> float:
     """The moment of the newest epoch."""
-    return meta.latest().moment / SECOND
+    return meta.read_latest().moment / SECOND
 
 
 @pytest.fixture
@@ -141,8 +143,8 @@ def by_days(tmp_path: Path) -> MetaStore:
     append(meta, CreateTable("t", FIELDS, (0,)), due())
     append(meta, CreateSource("s", "csv", (Field("id", "int"),), {"path": str(files), "retain": "files"}))
     insert(meta, "t", (1, 1, 150), (2, 1, 250), (3, 1, 350))
-    advance(LocalRunner(), meta, Wish(day(1)))
-    assert (second(meta), meta.latest().by_intervals) == (200, True)
+    advance_store(LocalRunner(), meta, Wish(day(1)))
+    assert (second(meta), meta.read_latest().by_intervals) == (200, True)
     return meta
 
 
@@ -157,20 +159,20 @@ def source_file(meta: MetaStore) -> Path:
 
 def restate(meta: MetaStore) -> None:
     file = write(source_file(meta), "7")
-    assert Restating(meta, "s", Restated(str(file))).begin() is not None
+    assert Restating(meta, "s", Restated(str(file))).inject_barrier() is not None
     next_epoch(LocalRunner(), meta)
 
 
 def restate_before_another_run(meta: MetaStore) -> None:
     """As in Airflow: one task begins it, and another runs all epochs."""
     file = write(source_file(meta), "7")
-    assert Restating(meta, "s", Restated(str(file))).begin() is not None
-    advance(LocalRunner(), meta)
+    assert Restating(meta, "s", Restated(str(file))).inject_barrier() is not None
+    advance_store(LocalRunner(), meta)
 
 
 def statement(meta: MetaStore) -> None:
     insert(meta, "t", (9, 1, 120))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
 
 
 def new_view(meta: MetaStore) -> None:
@@ -180,7 +182,7 @@ def new_view(meta: MetaStore) -> None:
 
 def new_file(meta: MetaStore) -> None:
     write(source_file(meta).parent / "b.csv", "8")
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
 
 
 def one_flush(meta: MetaStore) -> None:
@@ -198,22 +200,22 @@ def train(meta: MetaStore) -> None:
 
 
 def pause(meta: MetaStore) -> None:
-    abandon(meta, Detour(pause=("due",)))
-    advance(LocalRunner(), meta)
+    abandon_barrier(meta, Detour(pause=("due",)))
+    advance_store(LocalRunner(), meta)
 
 
 def supersede(meta: MetaStore) -> None:
     insert(meta, "t", (9, 1, 120))
-    assert inject(meta) is not None
+    assert inject_barrier(meta) is not None
     insert(meta, "t", (8, 1, 120))
-    abandon(meta, Detour(take_log=True))
-    advance(LocalRunner(), meta)
+    abandon_barrier(meta, Detour(take_log=True))
+    advance_store(LocalRunner(), meta)
 
 
 def skip(meta: MetaStore) -> None:
     write(source_file(meta), "7 7")
-    abandon(meta, Detour(skip_files=(str(source_file(meta)),)))
-    advance(LocalRunner(), meta)
+    abandon_barrier(meta, Detour(skip_files=(str(source_file(meta)),)))
+    advance_store(LocalRunner(), meta)
 
 
 ENTRIES = (
@@ -233,11 +235,11 @@ ENTRIES = (
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_no_epoch_between_intervals_moves_the_moment(by_days: MetaStore, entry: Callable[[MetaStore], None]) -> None:
-    before = by_days.latest().epoch
+    before = by_days.read_latest().epoch
     entry(by_days)
-    assert by_days.latest().epoch > before
-    assert (second(by_days), by_days.latest().by_intervals) == (200, True)
-    advance(LocalRunner(), by_days, Wish(day(2)))
+    assert by_days.read_latest().epoch > before
+    assert (second(by_days), by_days.read_latest().by_intervals) == (200, True)
+    advance_store(LocalRunner(), by_days, Wish(day(2)))
     assert second(by_days) == 300 or entry is pause, "a paused view requests no epoch"
 
 
@@ -251,12 +253,12 @@ def test_every_way_to_a_barrier_takes_its_moment_from_one_function() -> None:
 
 
 def test_a_jump_over_an_interval_that_has_not_run_is_refused(by_days: MetaStore) -> None:
-    before = by_days.latest()
+    before = by_days.read_latest()
     with pytest.raises(IntervalsNotRunError, match="over the intervals from 1970-01-01 00:03:20 UTC to "):
-        advance(LocalRunner(), by_days, Wish(day(3)))
-    assert (by_days.latest(), by_days.open_barrier()) == (before, None)
-    advance(LocalRunner(), by_days, Wish(day(2)))
-    advance(LocalRunner(), by_days, Wish(day(3)))
+        advance_store(LocalRunner(), by_days, Wish(day(3)))
+    assert (by_days.read_latest(), by_days.open_barrier()) == (before, None)
+    advance_store(LocalRunner(), by_days, Wish(day(2)))
+    advance_store(LocalRunner(), by_days, Wish(day(3)))
     assert second(by_days) == 400
 
 
@@ -273,41 +275,41 @@ def test_a_jump_in_a_train_is_refused_after_the_epochs_before_it(by_days: MetaSt
 
 @pytest.mark.parametrize("moment", [400 * SECOND, 310 * SECOND])
 def test_a_jump_that_is_asked_for_is_in_the_summary_and_the_facts(by_days: MetaStore, moment: int) -> None:
-    (summary,) = advance(LocalRunner(), by_days, Wish(day(3), moment))
+    (summary,) = advance_store(LocalRunner(), by_days, Wish(day(3), moment))
     assert second(by_days) == 400
     passed = "the intervals from 1970-01-01 00:03:20 UTC to 1970-01-01 00:05:00 UTC, which have not run"
     assert summary.moment == f"now() in views is 1970-01-01 00:06:40 UTC; it passed over {passed}"
     assert f"\n  {summary.moment}" in show_summary(summary)
-    (facts,) = epochs(by_days, 1)
+    (facts,) = list_epochs(by_days, 1)
     assert facts.now == datetime.fromtimestamp(400, UTC)
     assert facts.passed_over == (datetime.fromtimestamp(200, UTC), datetime.fromtimestamp(300, UTC))
-    advance(LocalRunner(), by_days, Wish(day(2)))
+    advance_store(LocalRunner(), by_days, Wish(day(2)))
     assert second(by_days) == 400, "it never goes back"
 
 
 def test_an_asked_moment_without_an_interval_passes_over_all_before_it(by_days: MetaStore) -> None:
-    (summary,) = advance(LocalRunner(), by_days, Wish(moment=500 * SECOND))
+    (summary,) = advance_store(LocalRunner(), by_days, Wish(moment=500 * SECOND))
     assert "passed over the intervals from 1970-01-01 00:03:20 UTC to 1970-01-01 00:08:20 UTC" in summary.moment
     insert(by_days, "t", (9, 1, 120))
-    (kept,) = advance(LocalRunner(), by_days)
+    (kept,) = advance_store(LocalRunner(), by_days)
     assert kept.moment == "now() in views is 1970-01-01 00:08:20 UTC"
 
 
 def test_a_store_follows_the_clock_again_once_it_is_asked_for(by_days: MetaStore) -> None:
-    advance(LocalRunner(), by_days, Wish(moment=Clock.NOW))
-    first = by_days.latest().moment
-    assert (first >= CLOCK, by_days.latest().by_intervals) == (True, False)
-    advance(LocalRunner(), by_days)
-    assert by_days.latest().moment > first
+    advance_store(LocalRunner(), by_days, Wish(moment=Clock.NOW))
+    first = by_days.read_latest().moment
+    assert (first >= CLOCK, by_days.read_latest().by_intervals) == (True, False)
+    advance_store(LocalRunner(), by_days)
+    assert by_days.read_latest().moment > first
 
 
 def test_a_store_without_views_of_the_moment_passes_over_intervals(tmp_path: Path) -> None:
     """No run without input commits an epoch there, so such a store does not know which intervals have run."""
     meta = new_store(tmp_path / "store")
     append(meta, CreateTable("t", FIELDS, (0,)))
-    advance(LocalRunner(), meta, Wish(day(1)))
+    advance_store(LocalRunner(), meta, Wish(day(1)))
     insert(meta, "t", (1, 1, 1))
-    (summary,) = advance(LocalRunner(), meta, Wish(day(7)))
+    (summary,) = advance_store(LocalRunner(), meta, Wish(day(7)))
     assert (second(meta), summary.moment) == (800, "")
 
 
@@ -315,22 +317,22 @@ def test_until_an_interval_has_run_the_moment_is_the_start_of_the_schedule(tmp_p
     for catchup in (True, False):
         meta, pace = new_store(tmp_path / f"{catchup}"), Pace(100 * SECOND, catchup)
         append(meta, CreateTable("t", FIELDS, (0,)), due())
-        advance(LocalRunner(), meta, Wish(pace=pace))
+        advance_store(LocalRunner(), meta, Wish(pace=pace))
         assert second(meta) == 100
         if catchup:
             with pytest.raises(IntervalsNotRunError):
-                advance(LocalRunner(), meta, Wish(day(3), pace=pace))
+                advance_store(LocalRunner(), meta, Wish(day(3), pace=pace))
         else:  # a user chooses the first interval
-            advance(LocalRunner(), meta, Wish(day(3), pace=pace))
+            advance_store(LocalRunner(), meta, Wish(day(3), pace=pace))
             with pytest.raises(IntervalsNotRunError):
-                advance(LocalRunner(), meta, Wish(day(6), pace=pace))
-            (summary,) = advance(LocalRunner(), meta, Wish(day(6), pace=replace(pace, is_scheduled=True)))
+                advance_store(LocalRunner(), meta, Wish(day(6), pace=pace))
+            (summary,) = advance_store(LocalRunner(), meta, Wish(day(6), pace=replace(pace, is_scheduled=True)))
             assert "passed over the intervals from 1970-01-01 00:06:40 UTC" in summary.moment
 
 
 def test_an_open_barrier_of_an_earlier_interval_does_not_set_the_moment_of_the_next_run(by_days: MetaStore) -> None:
     insert(by_days, "t", (9, 1, 120))
-    assert inject(by_days, Wish(day(2))) is not None
-    advance(LocalRunner(), by_days, Wish(day(3)))
+    assert inject_barrier(by_days, Wish(day(2))) is not None
+    advance_store(LocalRunner(), by_days, Wish(day(3)))
     assert second(by_days) == 400
     assert rows(by_days, "due") == [(1, 150), (2, 250), (3, 350), (9, 120)]

@@ -16,9 +16,9 @@ from tests.support.jobs.driver.embedded import append, new_store, open_store, ro
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError
 from tussock.jobs.catalog.apply import apply_log, apply_statement
-from tussock.jobs.catalog.definition import find, source_of
+from tussock.jobs.catalog.definition import find_relation, source_of
 from tussock.jobs.catalog.replace import UnsettledError
-from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
@@ -76,12 +76,12 @@ def alter(known: tuple[Field, ...], fields: tuple[Field, ...], *views: CreateVie
 
 
 def run(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
-    assert not held_sources(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    assert not held_sources(meta.read_latest().catalog)
 
 
 def source(meta: MetaStore) -> CreateSource:
-    found = source_of(find(meta.latest().catalog, "s"))
+    found = source_of(find_relation(meta.read_latest().catalog, "s"))
     assert found is not None
     return found
 
@@ -109,18 +109,20 @@ def started(tmp_path: Path, files: Path, format: str, **options: str) -> MetaSto
 
 def test_each_file_is_read_by_the_names_and_types_of_its_time(tmp_path: Path, files: Path, format: str) -> None:
     meta, (write, _) = started(tmp_path, files, format), FORMATS[format]
-    before = meta.latest()
-    ids = find(before.catalog, "ids")
+    before = meta.read_latest()
+    ids = find_relation(before.catalog, "ids")
     append(meta, alter(OLD, NEW, view("all", NEW, again=True), view("ids", NEW, 0, again=True)))
     write(files / f"b.{format}", ("id", "amount"), [(3, FAR)])
     run(meta)
     expected = [(1, 10), (2, None), (3, FAR)]
     assert rows(meta, "all") == expected
-    assert [(c.name, c.type) for c in find(meta.latest().catalog, "all").columns] == [
+    assert [(c.name, c.type) for c in find_relation(meta.read_latest().catalog, "all").columns] == [
         ("id", "int"),
         ("amount", "bigint"),
     ]
-    assert find(meta.latest().catalog, "ids").id == ids.id, "a view that does not read the column keeps its state"
+    assert find_relation(meta.read_latest().catalog, "ids").id == ids.id, (
+        "a view that does not read the column keeps its state"
+    )
     append(meta, view("late", NEW))
     run(meta)
     assert rows(meta, "late") == expected
@@ -134,11 +136,11 @@ def test_a_restatement_takes_an_old_file_back_as_it_was_read(tmp_path: Path, fil
     run(meta)
     old = files / f"a.{format}"
     write(old, ("id", "amount"), [(1, FAR)])
-    Restating(meta, "s", Restated(str(old))).begin()
+    Restating(meta, "s", Restated(str(old))).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, FAR)]
     old.unlink()
-    Restating(meta, "s", Restated(str(old), gone=True)).begin()
+    Restating(meta, "s", Restated(str(old), gone=True)).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == rows(meta, "ids") == []
     write(files / f"c.{format}", ("id", "amount"), [(4, FAR)])
@@ -171,7 +173,7 @@ def test_quarantined_records_of_a_narrow_type_stay_and_a_restatement_reads_them(
     run(meta)
     assert rows(meta, "all") == [(1, 10), (2, None), (4, 40)]
     assert len(rows(meta, "s__rejects")) == 1
-    Restating(meta, "s", Restated(options=True)).begin()
+    Restating(meta, "s", Restated(options=True)).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, 10), (2, None), (3, FAR), (4, 40)]
     assert rows(meta, "s__rejects") == []
@@ -181,8 +183,8 @@ def test_a_file_under_the_earlier_name_is_held_and_not_read_as_nulls(tmp_path: P
     meta = started(tmp_path, files, "parquet")
     append(meta, alter(OLD, NEW, view("all", NEW, again=True), view("ids", NEW, 0, again=True)))
     write_parquet(files / "b.parquet", ("id", "v"), [(3, 30)])
-    advance(LocalRunner(), meta)
-    assert "'amount'" in held_sources(meta.latest().catalog)["s"]
+    advance_store(LocalRunner(), meta)
+    assert "'amount'" in held_sources(meta.read_latest().catalog)["s"]
     write_parquet(files / "b.parquet", ("id", "amount"), [(3, 30)])
     run(meta)
     assert rows(meta, "all") == [(1, 10), (2, None), (3, 30)]
@@ -213,13 +215,13 @@ def test_records_without_names_are_read_with_present_options_after_a_rename(
     append(meta, SetSourceOptions("s", known, {**known, "nullValue": "20"}))
     run(meta)
     assert rows(meta, "all") == [(1, 10), (2, 20)]
-    Restating(meta, "s", Restated(options=True)).begin()
+    Restating(meta, "s", Restated(options=True)).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, 10), (2, None)]
 
 
 def test_views_must_be_bound_again_in_the_same_entry(tmp_path: Path, files: Path) -> None:
-    catalog = started(tmp_path, files, "json").latest().catalog
+    catalog = started(tmp_path, files, "json").read_latest().catalog
     with pytest.raises(UnsettledError, match="'all'"):
         apply_statement(catalog, SetSourceColumns("s", OLD, NEW), 9)
     replayed = apply_log(catalog, [SetSourceColumns("s", OLD, NEW)], 9)
@@ -270,7 +272,7 @@ def test_a_driver_killed_at_any_request_reads_each_file_with_its_columns(tmp_pat
     meta = started(tmp_path, files, "parquet")
     append(meta, alter(OLD, NEW, view("all", NEW, again=True), view("ids", NEW, 0, again=True)))
     write_parquet(files / "b.parquet", ("id", "amount"), [(3, FAR)])
-    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), []):
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance_store(LocalRunner(), first), []):
         other = open_store(store, "second")
         run(other)
         assert rows(other, "all") == [(1, 10), (2, None), (3, FAR)]

@@ -18,10 +18,10 @@ from tests.support.jobs.driver.embedded import append, insert, new_store, open_s
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources, require_not_held
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 from tussock.jobs.driver.summary import EpochSummary, show_summary
-from tussock.jobs.facts.sources import sources
+from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
     AddSourceColumns,
@@ -35,8 +35,8 @@ from tussock.jobs.logical.statements import (
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.statements.show import show
-from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon
+from tussock.jobs.statements.show import answer_show
+from tussock.jobs.trouble.supersede import NothingToAbandonError, abandon_barrier
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -94,14 +94,14 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
         CreateTable("t", FIELDS, (0,)),
     )
     insert(meta, "t", (1, 1, 1))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     return meta
 
 
 def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner | None = None) -> list[EpochSummary]:
     """Run as the commands do: process all waiting input, then raise if some of it failed."""
-    done = advance(runner or LocalRunner(), meta, Wish(interval))
-    require_not_held(meta.latest().catalog, interval)
+    done = advance_store(runner or LocalRunner(), meta, Wish(interval))
+    require_not_held(meta.read_latest().catalog, interval)
     return done
 
 
@@ -132,7 +132,7 @@ def require_the_rest_went_on(meta: MetaStore) -> None:
 
 
 def state_of(meta: MetaStore, name: str) -> str:
-    shown = show(meta.latest().catalog, Show(Shown.SOURCES))
+    shown = answer_show(meta.read_latest().catalog, Show(Shown.SOURCES))
     return shown["state"][list(shown["name"]).index(name)]
 
 
@@ -144,9 +144,9 @@ def test_a_damaged_file_holds_its_source_alone_until_it_is_repaired(meta: MetaSt
     assert f"file {files}/s/2.parquet cannot be read as parquet" in why
     require_the_rest_went_on(meta)
     assert rows(meta, "of_s") == [(1, 10)]
-    assert state_of(meta, "s") == f"held since epoch {meta.latest().epoch}: {why}"
+    assert state_of(meta, "s") == f"held since epoch {meta.read_latest().epoch}: {why}"
     assert state_of(meta, "other") == ""
-    held = {s.source: [f"held since epoch {h.since}: {h.reason}" for h in s.held] for s in sources(meta)}
+    held = {s.source: [f"held since epoch {h.since}: {h.reason}" for h in s.held] for s in list_sources(meta)}
     assert held == {"s": [state_of(meta, "s")], "other": []}
     (files / "s" / "2.parquet").write_bytes(whole)
     (summary,) = run(meta)
@@ -158,16 +158,16 @@ def test_a_damaged_file_holds_its_source_alone_until_it_is_repaired(meta: MetaSt
 def test_a_source_that_stays_held_is_not_read_again_and_makes_no_epochs(meta: MetaStore, files: Path) -> None:
     write(files / "s" / "2.parquet", 2)
     damage(files / "s" / "2.parquet")
-    first, epoch = reason(meta), meta.latest().epoch
+    first, epoch = reason(meta), meta.read_latest().epoch
     again = Counting()
     with pytest.raises(HeldSourcesError):
         run(meta, runner=again)
-    assert (again.ran, meta.latest().epoch) == (0, epoch)
+    assert (again.ran, meta.read_latest().epoch) == (0, epoch)
     write(files / "s" / "3.parquet", 3)  # undamaged, and waits with the other
     assert reason(open_store(files.parent / "store", "another")) == first
-    assert meta.latest().epoch == epoch
+    assert meta.read_latest().epoch == epoch
     change_the_rest(meta, files)
-    (summary,) = advance(again, meta)
+    (summary,) = advance_store(again, meta)
     assert again.ran == 1, "the epoch of the others, and no attempt at the damaged file"
     require_the_rest_went_on(meta)
     assert f"\n  s has been held since epoch {epoch}: {first}" in show_summary(summary)
@@ -178,9 +178,9 @@ def test_a_path_that_disappeared_holds_its_source_until_it_is_back(meta: MetaSto
     change_the_rest(meta, files)
     assert "no file at" in reason(meta)
     require_the_rest_went_on(meta)
-    epoch = meta.latest().epoch
+    epoch = meta.read_latest().epoch
     assert "no file at" in reason(meta), "each run that wants its files fails"
-    assert meta.latest().epoch == epoch
+    assert meta.read_latest().epoch == epoch
     shutil.move(moved, files / "s")
     write(files / "s" / "2.parquet", 2)
     run(meta)
@@ -207,7 +207,7 @@ def test_a_changed_file_that_a_person_accepts_no_longer_holds_its_source(meta: M
     write(files / "s" / "1.parquet", 1, 99)
     write(files / "s" / "2.parquet", 2)
     reason(meta)
-    abandon(meta, Detour(skip_files=(str(files / "s" / "1.parquet"),)))
+    abandon_barrier(meta, Detour(skip_files=(str(files / "s" / "1.parquet"),)))
     run(meta)
     assert rows(meta, "of_s") == [(1, 10), (2, 20)]
     assert state_of(meta, "s") == ""
@@ -219,13 +219,13 @@ def test_a_damaged_file_is_skipped_or_tried_again_at_a_persons_word(meta: MetaSt
     write(files / "s" / "3.parquet", 3)
     reason(meta)
     with pytest.raises(NothingToAbandonError, match=r"3\.parquet' is not pinned"):
-        abandon(meta, Detour(repin_files=(str(files / "s" / "3.parquet"),)))
-    abandon(meta, Detour(repin_files=(str(files / "s" / "2.parquet"),)))
+        abandon_barrier(meta, Detour(repin_files=(str(files / "s" / "3.parquet"),)))
+    abandon_barrier(meta, Detour(repin_files=(str(files / "s" / "2.parquet"),)))
     again = Counting()
     with pytest.raises(HeldSourcesError):
         run(meta, runner=again)
     assert again.ran == 1, "it was tried, and is held again"
-    abandon(meta, Detour(skip_files=(str(files / "s" / "2.parquet"),)))
+    abandon_barrier(meta, Detour(skip_files=(str(files / "s" / "2.parquet"),)))
     run(meta)
     assert rows(meta, "of_s") == [(1, 10), (3, 30)]
 
@@ -261,7 +261,7 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
     (days / "2026-01-02.parquet").write_bytes(whole)
     run(meta, intervals[1])
     assert rows(meta, "of_s") == [(0, 0), (1, 10), (2, 20)]
-    assert held_sources(meta.latest().catalog) == {}
+    assert held_sources(meta.read_latest().catalog) == {}
 
 
 def test_a_train_holds_a_damaged_file_continues_with_others_and_takes_it_once_repaired(
@@ -272,15 +272,15 @@ def test_a_train_holds_a_damaged_file_continues_with_others_and_takes_it_once_re
         write(files / "s" / f"{n}.parquet", n)
         write(files / "other" / f"{n}.parquet", 99 + n)
     whole = damage(files / "s" / "4.parquet")
-    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
+    done = advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
     assert len(done) >= 6
     assert [s.epoch for s in done] == sorted({s.epoch for s in done})
     assert rows(meta, "of_other") == [(99 + n, 10 * (99 + n)) for n in range(1, 8)]
     assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
     (files / "s" / "4.parquet").write_bytes(whole)
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
     assert rows(meta, "of_s") == [(n, 10 * n) for n in range(1, 8)]
-    require_not_held(meta.latest().catalog)
+    require_not_held(meta.read_latest().catalog)
 
 
 def test_an_error_during_a_train_fails_that_run(meta: MetaStore, files: Path) -> None:
@@ -368,11 +368,11 @@ def test_a_taken_file_that_is_damaged_stops_a_new_view_as_before_and_holds_nothi
 ) -> None:
     (files / "s" / "1.parquet").unlink()
     append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
-    before = meta.latest()
+    before = meta.read_latest()
     with pytest.raises(ChangedFileError, match="no such file"):
         run(meta)
-    assert meta.latest() == before
-    abandon(meta, Detour(drop=("late",)))
+    assert meta.read_latest() == before
+    abandon_barrier(meta, Detour(drop=("late",)))
     run(meta)
     assert rows(meta, "of_s") == [(1, 10)]
 
@@ -384,11 +384,11 @@ def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_can_be_continued_wi
     whole = damage(files / "s" / "2.parquet")
     change_the_rest(meta, files)
     calls: list[tuple[str, str]] = []
-    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), calls):
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance_store(LocalRunner(), first), calls):
         other = MetaStore(open_object_store(str(store)), "second", lambda: 1_700_000_200_000)
-        advance(LocalRunner(), other)
+        advance_store(LocalRunner(), other)
         require_the_rest_went_on(other)
-        assert (rows(other, "of_s"), list(held_sources(other.latest().catalog))) == ([(1, 10)], ["s"]), (
+        assert (rows(other, "of_s"), list(held_sources(other.read_latest().catalog))) == ([(1, 10)], ["s"]), (
             f"killed at the request of {store.name}"
         )
         (files / "s" / "2.parquet").write_bytes(whole)
@@ -405,10 +405,10 @@ def test_a_column_that_is_added_makes_no_damaged_file_of_another_interval_forgot
     assert "2026-01-02" in reason(meta, intervals[1])
     append(meta, AddSourceColumns("s", FILE_FIELDS, (Field("x", "int"),)))
     run(meta, intervals[3])
-    assert held_sources(meta.latest().catalog)
+    assert held_sources(meta.read_latest().catalog)
     write(days / "2026-01-02.parquet", 1)
     run(meta, intervals[1])
-    assert not held_sources(meta.latest().catalog)
+    assert not held_sources(meta.read_latest().catalog)
 
 
 @pytest.mark.parametrize(("name", "is_held"), [("{start:%Y-%m-%d}*.parquet", True), ("{start:%Y}/*.parquet", False)])

@@ -15,8 +15,8 @@ from tests.support.jobs.driver.embedded import append, new_store, open_store, ro
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError, created_source
 from tussock.jobs.catalog.apply import apply_statement
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find, source_of
-from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find_relation, source_of
+from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
@@ -48,7 +48,7 @@ def write(path: Path, **columns: list[int]) -> None:
 
 
 def options_of(meta: MetaStore) -> dict[str, str]:
-    statement = source_of(find(meta.latest().catalog, "s"))
+    statement = source_of(find_relation(meta.read_latest().catalog, "s"))
     assert statement is not None
     return statement.options
 
@@ -60,7 +60,7 @@ def change(meta: MetaStore, *, gone: str = "", **options: str) -> None:
 
 
 def run(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
 
 
 @pytest.fixture
@@ -99,14 +99,14 @@ def test_earlier_files_are_read_as_before_also_by_views_that_are_created_later(m
     require(meta, [(1, 10), (3, 30), (4, 40)])
     write(files / "c.parquet", id=[5], v=[2**40])
     run(meta)
-    assert "c.parquet" in held_sources(meta.latest().catalog)["s"], "new files are held at a bad record again"
+    assert "c.parquet" in held_sources(meta.read_latest().catalog)["s"], "new files are held at a bad record again"
     change(meta, missing="null", on_error="quarantine")
     run(meta)
     write(files / "d.parquet", id=[6])
     run(meta)
     require(meta, [(1, 10), (3, 30), (4, 40), (6, None)])
     assert len(rows(meta, "s__rejects")) == 2
-    statement = source_of(find(meta.latest().catalog, "s"))
+    statement = source_of(find_relation(meta.read_latest().catalog, "s"))
     assert statement is not None
     assert [(c.were, c.added, c.below) for c in statement.option_changes] == [
         ({"on_error": "quarantine"}, (), 1),
@@ -132,7 +132,7 @@ def test_a_path_holds_at_once_and_taken_rows_stay(meta: MetaStore, files: Path, 
     write(files / "b.parquet", id=[4], v=[40])
     run(meta)
     require(meta, [(1, 10), (3, 30), (7, 70)])
-    statement = source_of(find(meta.latest().catalog, "s"))
+    statement = source_of(find_relation(meta.read_latest().catalog, "s"))
     assert statement is not None
     assert not statement.option_changes
 
@@ -145,7 +145,7 @@ def test_restating_reads_earlier_files_with_the_present_options(meta: MetaStore,
     run(meta)
     restating = Restating(meta, "s", Restated(options=True))
     assert [i.name for i in restating.found.goes] == [str(files / "a.parquet"), str(files / "b.parquet")]
-    restating.begin()
+    restating.inject_barrier()
     next_epoch(LocalRunner(), meta)
     require(meta, [(1, 10), (3, 30), (4, 40)])
     assert not Restating(meta, "s", Restated(options=True)).found, "once is enough"
@@ -155,11 +155,11 @@ def test_a_file_after_a_removed_one_is_read_with_the_present_options(meta: MetaS
     change(meta, gone="on_error", missing="null")
     run(meta)
     (files / "a.parquet").unlink()
-    Restating(meta, "s", Restated(str(files / "a.parquet"), gone=True)).begin()
+    Restating(meta, "s", Restated(str(files / "a.parquet"), gone=True)).inject_barrier()
     next_epoch(LocalRunner(), meta)
     write(files / "b.parquet", id=[4])
     run(meta)
-    assert not held_sources(meta.latest().catalog)
+    assert not held_sources(meta.read_latest().catalog)
     require(meta, [(4, None)])
 
 
@@ -182,7 +182,7 @@ def test_numbers_of_new_files_are_not_those_of_files_that_are_read_otherwise() -
 
 
 def test_options_that_views_depend_on_and_wrong_values_are_refused(meta: MetaStore) -> None:
-    catalog, known = meta.latest().catalog, options_of(meta)
+    catalog, known = meta.read_latest().catalog, options_of(meta)
     for options, error, said in (
         (known | {"retain": "none"}, CannotAlterSourceError, "option retain is fixed: the state of views"),
         (known | {"on_error": "ignore"}, BadOptionError, "expected 'fail'"),
@@ -196,12 +196,12 @@ def test_options_that_views_depend_on_and_wrong_values_are_refused(meta: MetaSto
 
 def test_a_create_in_the_files_has_the_options_of_an_edit_and_not_those_of_an_alter(meta: MetaStore) -> None:
     known = options_of(meta)
-    altered = apply_statement(meta.latest().catalog, SetSourceOptions("s", known, known | {"missing": "null"}), 2)
+    altered = apply_statement(meta.read_latest().catalog, SetSourceOptions("s", known, known | {"missing": "null"}), 2)
     edited = apply_statement(
-        meta.latest().catalog, SetSourceOptions("s", known, known | {"missing": "null"}, declared=True), 2
+        meta.read_latest().catalog, SetSourceOptions("s", known, known | {"missing": "null"}, declared=True), 2
     )
     for catalog, options in ((altered, known), (edited, known | {"missing": "null"})):
-        definition = definition_of(find(catalog, "s"))
+        definition = definition_of(find_relation(catalog, "s"))
         assert isinstance(definition, SourceDefinition)
         assert created_source(definition).options == options
 
@@ -211,7 +211,7 @@ def test_a_driver_killed_at_any_request_reads_each_file_with_its_options(
 ) -> None:
     change(meta, gone="on_error", missing="null")
     write(files / "b.parquet", id=[4])
-    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), []):
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance_store(LocalRunner(), first), []):
         other = open_store(store, "second")
         run(other)
         assert rows(other, "v") == [(1, 10), (3, 30), (4, None)]

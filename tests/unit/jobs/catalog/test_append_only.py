@@ -30,10 +30,10 @@ def catalog_of(*statements: Statement) -> Catalog:
 @pytest.mark.parametrize("append_only", [False, True])
 def test_a_maximum_over_an_append_only_table_is_one_value(key: tuple[int, ...], append_only: bool) -> None:
     catalog = catalog_of(CreateTable("t", FIELDS, key, append_only=append_only), CreateView("m", "SELECT …", HIGHEST))
-    (view,) = (r for r in catalog.live() if r.name == "m")
+    (view,) = (r for r in catalog.live_relations() if r.name == "m")
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
-    texts = [operator.node.text() for fragment in definition.fragments for operator in fragment.operators]
+    texts = [operator.node.explain_text() for fragment in definition.fragments for operator in fragment.operators]
     assert any("append-only" in text for text in texts) is (append_only is True)
     assert len(view.state_tables) == (
         2 if append_only is True else 3

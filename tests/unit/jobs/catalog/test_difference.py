@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
 from tussock.jobs.catalog.apply import RelationExistsError, apply_log, apply_statement
-from tussock.jobs.catalog.definition import created_by, find
-from tussock.jobs.catalog.difference import differences
+from tussock.jobs.catalog.definition import created_by, find_relation
+from tussock.jobs.catalog.difference import list_differences
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Place
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, SetSourceOptions, Transaction
 from tussock.statestore.meta.catalog import RelationKind
@@ -132,13 +132,13 @@ def test_the_remedy_in_the_message_about_an_existing_name_works(case: Again) -> 
     if "CREATE OR REPLACE MATERIALIZED VIEW" in message:
         anew = Transaction((Drop(RelationKind.VIEW, "reader"), msgspec.structs.replace(case.second, or_replace=True)))
         replaced = apply_statement(catalog, anew, 2)
-        assert not differences(created_by(find(replaced, case.first.name)), case.second)
+        assert not list_differences(created_by(find_relation(replaced, case.first.name)), case.second)
         return
     if "SET OPTIONS" in message:
         assert isinstance(case.second, CreateSource)
-        known = created_by(find(catalog, case.first.name)).options  # type: ignore[union-attr]
+        known = created_by(find_relation(catalog, case.first.name)).options  # type: ignore[union-attr]
         altered = apply_statement(catalog, SetSourceOptions(case.first.name, known, case.second.options), 2)
-        assert not differences(created_by(find(altered, case.first.name)), case.second)
+        assert not list_differences(created_by(find_relation(altered, case.first.name)), case.second)
         return
     drop = re.search(
         r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader too, with all rows)\)", message

@@ -35,7 +35,7 @@ def test_one_more_view_decodes_the_definitions_that_it_reads_and_no_other(
     for module in (definition, create):
         monkeypatch.setattr(module, "definition_of", counting)
     late = view("late", joined(scan("t"), scan("v1", 2), 1, 0))
-    assert len(apply_statement(catalog, late, 2).live()) == views + 2
+    assert len(apply_statement(catalog, late, 2).live_relations()) == views + 2
     assert set(decoded) == {"t", "v1"}
     assert len(decoded) <= 4
 
@@ -49,12 +49,12 @@ def test_the_pending_catalog_reads_the_new_entry_of_a_long_log_and_no_other(view
     for n, statement in enumerate(town(views)):
         meta.append_log(f"c{n}", msgspec.json.encode(statement))
     pending = PendingCatalog(meta)
-    version = meta.latest()
-    assert len(pending.at(version).live()) == views + 1
+    version = meta.read_latest()
+    assert len(pending.read_catalog(version).live_relations()) == views + 1
     meta.append_log("late", msgspec.json.encode(view("late", counted(scan("t"), 1))))
     store.calls.clear()
-    after: Catalog = pending.at(version)
-    assert len(after.live()) == views + 2
+    after: Catalog = pending.read_catalog(version)
+    assert len(after.live_relations()) == views + 2
     reads = [name for operation, name in store.calls if operation == "get" and "/log/" in name]
     assert len(reads) == 1
     assert len(store.calls) < 12

@@ -21,7 +21,7 @@ def shop() -> Catalog:
 
 
 def paused_in(catalog: Catalog) -> dict[str, int]:
-    return {r.name: r.paused for r in catalog.live() if r.paused is not None}
+    return {r.name: r.paused for r in catalog.live_relations() if r.paused is not None}
 
 
 def test_only_the_readers_of_a_paused_view_are_paused_with_it() -> None:
@@ -34,7 +34,7 @@ def test_a_view_that_was_paused_before_its_input_keeps_its_own_epoch() -> None:
 
 
 def test_a_reader_sees_older_rows_from_the_pause_on() -> None:
-    (v,) = (r for r in pause_view(shop(), "v", 7).live() if r.name == "v")
+    (v,) = (r for r in pause_view(shop(), "v", 7).live_relations() if r.name == "v")
     assert [v.paused_at(epoch) for epoch in (6, 7, 8)] == [False, True, True]
 
 
@@ -66,7 +66,7 @@ def test_no_view_is_created_over_a_paused_one_until_that_was_dropped_and_created
     again = apply_log(paused, [Drop(RelationKind.VIEW, "v", cascade=True), view("v", counted(scan("t"), 1)), over], 8)
     assert again.rejected == ()
     assert paused_in(again.catalog) == {}
-    assert {r.name for r in again.catalog.live()} == {"t", "beside", "v", "late"}
+    assert {r.name for r in again.catalog.live_relations()} == {"t", "beside", "v", "late"}
 
 
 def test_a_catalog_older_than_pauses_has_no_paused_view() -> None:
@@ -78,12 +78,14 @@ def test_a_catalog_older_than_pauses_has_no_paused_view() -> None:
 
 def test_explain_shows_that_a_view_is_paused_and_its_plan() -> None:
     running, paused = shop(), pause_view(shop(), "v", 7)
-    (before,), (after,) = ([explain_relation(c, r) for r in c.live() if r.name == "w"] for c in (running, paused))
+    (before,), (after,) = (
+        [explain_relation(c, r) for r in c.live_relations() if r.name == "w"] for c in (running, paused)
+    )
     head, *rest = before.splitlines()
     assert after.splitlines() == [
         head,
         "paused since epoch 7: nothing below runs, readers see the rows of the epoch before",
         *rest,
     ]
-    (beside,) = (explain_relation(paused, r) for r in paused.live() if r.name == "beside")
+    (beside,) = (explain_relation(paused, r) for r in paused.live_relations() if r.name == "beside")
     assert "paused" not in beside

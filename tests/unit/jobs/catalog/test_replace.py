@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
 from tussock.jobs.catalog.apply import apply_log, apply_statement
-from tussock.jobs.catalog.definition import find
+from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.replace import CannotReplaceError, UnsettledError
 from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Filter, Literal, Plan, Project
 from tussock.jobs.logical.statements import CreateView, Drop, Statement, Transaction
-from tussock.jobs.schedule.schedule import Feed, schedule
+from tussock.jobs.schedule.schedule import Feed, make_schedule
 from tussock.statestore.meta.catalog import Catalog, RelationKind
 
 EVEN = Filter(scan("t"), Literal(True, "boolean"))
@@ -30,20 +30,20 @@ def greatest(plan: Plan) -> Aggregate:
 
 
 def names(catalog: Catalog) -> list[str]:
-    return [r.name for r in catalog.live()]
+    return [r.name for r in catalog.live_relations()]
 
 
 def feeds_of(catalog: Catalog, before: Catalog, relation: str, epoch: int) -> list[Feed]:
-    return [f for s in schedule(catalog, epoch, before).fragments() if s.relation == relation for f in s.feeds]
+    return [f for s in make_schedule(catalog, epoch, before).all_fragments() if s.relation == relation for f in s.feeds]
 
 
 def test_a_reader_keeps_its_state_and_is_fed_the_difference_to_the_columns_that_it_read() -> None:
     before = catalog_of(table("t"), view("v", scan("t")), view("w", counted(scan("v"), 1)))
     turned = Project(EVEN, (Column(2, "int"), Column(1, "int"), Column(0, "int")), EVEN.fields)
     after = apply_statement(before, replacing(view("v", turned), view("w", counted(scan("v"), 1))), 2)
-    old, new = (find(c, "v") for c in (before, after))
-    assert (old.id != new.id, find(before, "w").id == find(after, "w").id) == (True, True)
-    assert find(before, "w").state_tables == find(after, "w").state_tables
+    old, new = (find_relation(c, "v") for c in (before, after))
+    assert (old.id != new.id, find_relation(before, "w").id == find_relation(after, "w").id) == (True, True)
+    assert find_relation(before, "w").state_tables == find_relation(after, "w").state_tables
     (feed, *_) = feeds_of(after, before, "w", 2)
     assert feed.want.replaced is not None
     assert feed.want.replaced.table in old.state_tables
@@ -55,8 +55,8 @@ def test_a_view_planned_for_append_only_input_is_replaced_too() -> None:
     before = catalog_of(source("s"), view("v", scan("s")), view("w", greatest(scan("v"))), view("x", filtered))
     changed = view("v", Filter(scan("s"), Literal(True, "boolean")))
     after = apply_statement(before, replacing(changed, view("w", greatest(scan("v"))), view("x", filtered)), 2)
-    assert find(after, "w").id != find(before, "w").id
-    assert find(after, "x").id == find(before, "x").id
+    assert find_relation(after, "w").id != find_relation(before, "w").id
+    assert find_relation(after, "x").id == find_relation(before, "x").id
 
 
 def test_each_relation_follows_its_inputs() -> None:
@@ -101,4 +101,4 @@ def test_replaced_again_before_its_first_epoch_there_is_one_old_view_and_one_new
     assert [r.name for r in after.relations if r.name == "v"] == ["v", "v"]
     (feed, *_) = feeds_of(after, before, "w", 2)
     assert feed.want.replaced is not None
-    assert feed.want.replaced.table in find(before, "v").state_tables
+    assert feed.want.replaced.table in find_relation(before, "v").state_tables

@@ -18,8 +18,8 @@ from tests.support.jobs.driver.embedded import append, new_store, rows
 from tussock.jobs.barriers.source_holds import held_sources, holds_text, with_holds
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError, set_source_columns
 from tussock.jobs.catalog.apply import RelationExistsError, apply_statement
-from tussock.jobs.catalog.definition import find, source_of
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.catalog.definition import find_relation, source_of
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateView, SetSourceColumns, Transaction
@@ -54,7 +54,7 @@ def write(folder: Path, name: str, *ids: int, **columns: list[object]) -> None:
 
 
 def run(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_columns_can_be_added_again_and_again_with_files_between_and_without(met
     write(files, "c.parquet", 4, gone=[7])
     run(meta)
     assert rows(meta, "all") == [(1, None, None), (2, None, None), (3, "x", None), (4, "x", 40)]
-    statement = source_of(find(meta.latest().catalog, "events"))
+    statement = source_of(find_relation(meta.read_latest().catalog, "events"))
     assert statement is not None
     assert [(n.columns, n.below) for n in statement.widths] == [(1, 1), (2, 2)]
 
@@ -114,7 +114,7 @@ def test_the_option_missing_decides_about_a_new_file_without_the_column(meta: Me
     append(meta, add((FIRST,), MORE), view("both", FIRST, MORE))
     write(files, "b.parquet", 3, s=[])
     run(meta)
-    assert "no such column" in held_sources(meta.latest().catalog)["events"]
+    assert "no such column" in held_sources(meta.read_latest().catalog)["events"]
     assert rows(meta, "both") == BEFORE, "the barrier that holds the source is settled, too"
     write(files, "b.parquet", 3)
     run(meta)
@@ -123,12 +123,12 @@ def test_the_option_missing_decides_about_a_new_file_without_the_column(meta: Me
 
 def test_a_file_that_is_held_is_tried_again_after_a_column_was_added(meta: MetaStore, files: Path) -> None:
     """A file of csv whose header has one more column, which only Spark can read, is held with its mark."""
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     hold = Hold("only its header has 's'", 1, "CsvHeaderError", str(files / "b.csv"), "mark")
-    held = with_holds(catalog, {find(catalog, "events").id: (hold,)}, 1)
+    held = with_holds(catalog, {find_relation(catalog, "events").id: (hold,)}, 1)
     assert held_sources(held)
     altered = set_source_columns(held, SetSourceColumns("events", (FIRST,), (FIRST, MORE)))
-    (still,) = find(altered, "events").holds
+    (still,) = find_relation(altered, "events").holds
     assert still == msgspec.structs.replace(hold, mark=""), "the next run that wants the file reads it"
     assert holds_text(held, altered) == (), "the same file was held before"
 
@@ -150,7 +150,7 @@ def test_a_record_that_was_a_row_remains_a_row_despite_the_new_column(tmp_path: 
 def test_the_earlier_create_still_describes_the_source(meta: MetaStore, files: Path) -> None:
     append(meta, add((FIRST,), MORE))
     run(meta)
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     for same in (source(files), source(files, FIRST, MORE)):
         again = CreateSource(same.name, same.format, same.fields, same.options, if_not_exists=True)
         assert apply_statement(catalog, again, 9) == catalog
@@ -162,8 +162,8 @@ def test_the_earlier_create_still_describes_the_source(meta: MetaStore, files: P
 
 def test_in_a_pipelines_files_it_runs_once(meta: MetaStore) -> None:
     once = Transaction((add((FIRST,), MORE),), ((0, "named/1"),))
-    catalog = apply_statement(meta.latest().catalog, once, 9)
-    assert [c.name for c in find(catalog, "events").columns] == ["id", "s"]
+    catalog = apply_statement(meta.read_latest().catalog, once, 9)
+    assert [c.name for c in find_relation(catalog, "events").columns] == ["id", "s"]
     assert apply_statement(catalog, once, 10) == catalog
 
 
@@ -178,8 +178,12 @@ def test_a_kill_at_any_object_creation_ends_in_the_same_rows(tmp_path: Path, met
 
     def ended(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> dict[str, object]:
         meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: 1_800_000_000_000)
-        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
-        return {r.name: rows(meta, r.name) for r in meta.latest().catalog.live() if r.kind is RelationKind.VIEW}
+        advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
+        return {
+            r.name: rows(meta, r.name)
+            for r in meta.read_latest().catalog.live_relations()
+            if r.kind is RelationKind.VIEW
+        }
 
     watched = FaultyObjectStore(open_object_store(str(shutil.copytree(template, tmp_path / "whole"))))
     whole = ended(tmp_path / "whole", watched)

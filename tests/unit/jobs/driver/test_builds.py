@@ -21,16 +21,16 @@ from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.support.jobs.quality.hidden_views import hidden_views
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.apply import apply_statement
 from tussock.jobs.catalog.builds import BeingBuiltError
-from tussock.jobs.catalog.definition import UnknownRelationError, find
+from tussock.jobs.catalog.definition import UnknownRelationError, find_relation
 from tussock.jobs.catalog.statement_log import pending_catalog
-from tussock.jobs.driver.epoch import BuildFailedError, advance, run_epoch
+from tussock.jobs.driver.epoch import BuildFailedError, advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.graph import NodeState, graph
-from tussock.jobs.facts.views import ViewState, views
+from tussock.jobs.facts.graph import NodeState, build_graph
+from tussock.jobs.facts.views import ViewState, list_views
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project, Scan
 from tussock.jobs.logical.statements import (
     AlterTable,
@@ -49,10 +49,10 @@ from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources import file_portions
-from tussock.jobs.statements.show import show
+from tussock.jobs.statements.show import answer_show
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.hummock.compaction_picker import dropped_tables
 from tussock.statestore.meta.catalog import RelationKind
@@ -118,7 +118,7 @@ def random_rows(draw: random.Random, count: int) -> dict[int, Row]:
 
 
 def next_barrier(meta: MetaStore, max_bytes: int | None = MAX_BYTES) -> None:
-    barrier = inject(meta, settings=EpochSettings(max_bytes=max_bytes))
+    barrier = inject_barrier(meta, settings=EpochSettings(max_bytes=max_bytes))
     assert barrier is not None
     run_epoch(LocalRunner(), meta, barrier)
 
@@ -132,7 +132,7 @@ def test_the_old_view_and_its_reader_continue_until_the_new_one_has_read_everyth
     epoch(meta)
     append(meta, replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1))))
     steps = 0
-    while not steps or meta.latest().catalog.builds:
+    while not steps or meta.read_latest().catalog.builds:
         for name, found in (("t", t), ("u", u)):
             changed = random_rows(draw, 30)
             found |= changed
@@ -143,11 +143,11 @@ def test_the_old_view_and_its_reader_continue_until_the_new_one_has_read_everyth
                 append(meta, Delete(name, equal))
         next_barrier(meta)
         steps += 1
-        built = not meta.latest().catalog.builds
+        built = not meta.read_latest().catalog.builds
         wanted = answers([*t.values()], [*u.values()], per_g=FEW if built else PER_G, per_n=PER_N)
         assert {name: rows(meta, name) for name in wanted} == wanted, f"step {steps}, built: {built}"
     assert steps > 3
-    assert inject(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is None, "nothing is left to do"
+    assert inject_barrier(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is None, "nothing is left to do"
 
 
 def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Row], list[Row]]:
@@ -159,22 +159,22 @@ def replace_per_g(meta: MetaStore, *, units: int | None = None) -> tuple[list[Ro
     epoch(meta)
     append(meta, replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1))))
     next_barrier(meta)
-    assert meta.latest().catalog.builds
+    assert meta.read_latest().catalog.builds
     return t, u
 
 
 def test_a_train_of_epochs_completes_a_build_and_each_epoch_reports_progress(meta: MetaStore) -> None:
     t, u = replace_per_g(meta)
     said: list[str] = []
-    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES), progress=said.append)
+    done = advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES), progress=said.append)
     assert len(done) > 2
     assert any("builds per_g (since epoch" in line and "% read)" in line for line in said)
     assert any("per_g (being built)" in summary.rows for summary in done)
     wanted = answers(t, u, per_g=FEW, per_n=PER_N)
     assert {name: rows(meta, name) for name in wanted} == wanted
     assert "per_g (being built)" not in done[-1].rows
-    version = meta.latest()
-    assert {r.name: version.rows[r.id] for r in version.catalog.live() if r.name in wanted} == {
+    version = meta.read_latest()
+    assert {r.name: version.rows[r.id] for r in version.catalog.live_relations() if r.name in wanted} == {
         n: len(r) for n, r in wanted.items()
     }
     changed = len(set(rows(meta, "per_g")) ^ set(answers(t, u, v=PER_G)["v"]))
@@ -187,7 +187,7 @@ def test_one_epoch_builds_it_if_there_is_no_bound_or_it_reads_less(meta: MetaSto
     epoch(meta)
     append(meta, replacing(few(), view("per_n", counted(over("per_g", "g", "n"), 1))))
     next_barrier(meta)
-    assert not meta.latest().catalog.builds
+    assert not meta.read_latest().catalog.builds
     assert rows(meta, "per_g") == [(1, 2)]
 
 
@@ -196,26 +196,28 @@ def test_a_new_view_is_invisible_until_it_is_built_but_its_name_is_reserved(meta
     epoch(meta)
     append(meta, view("per_a", counted(scan("t"), 2)))
     next_barrier(meta)
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     assert [r.name for b in catalog.builds for r in b.relations] == ["per_a"]
     with pytest.raises(UnknownRelationError, match=r"view 'per_a' is being built since epoch .*% read"):
-        find(catalog, "per_a")
+        find_relation(catalog, "per_a")
     with pytest.raises(
         BeingBuiltError, match="'per_a' cannot be created, while per_a is being built over several epochs"
     ):
         apply_statement(catalog, table("per_a"), 9)
     same = msgspec.structs.replace(view("per_a", counted(scan("t"), 2)), if_not_exists=True)
     assert apply_statement(catalog, same, 9) == catalog
-    shown = show(catalog, Show(Shown.VIEWS))
+    shown = answer_show(catalog, Show(Shown.VIEWS))
     assert dict(zip(shown["name"], shown["state"], strict=True))["per_a"].startswith("being built since epoch")
-    known = {fact.view: (fact.state, fact.reason) for fact in views(meta, datetime.now(UTC))}
+    known = {fact.view: (fact.state, fact.reason) for fact in list_views(meta, datetime.now(UTC))}
     assert known["per_a"] == (ViewState.BUILDING, catalog.builds[0].progress)
     assert known["per_g"][0] is not ViewState.BUILDING
-    drawn = {node.name: (node.state, node.reads) for node in graph(meta.latest(), None)}
+    drawn = {node.name: (node.state, node.reads) for node in build_graph(meta.read_latest(), None)}
     assert drawn["per_a"] == (NodeState.BUILDING, ("t",))
     assert drawn["per_g"][0] is NodeState.RUNS
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    assert find(meta.latest().catalog, "per_a").created == meta.latest().epoch, "earlier epochs do not have it"
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    assert find_relation(meta.read_latest().catalog, "per_a").created == meta.read_latest().epoch, (
+        "earlier epochs do not have it"
+    )
 
 
 def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) -> None:
@@ -223,8 +225,8 @@ def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) 
     epoch(meta)
     append(meta, few("pairs"))
     next_barrier(meta, 20_000)
-    version = meta.latest()
-    sealed = meta.sealed(version.epoch)
+    version = meta.read_latest()
+    sealed = meta.read_manifest(version.epoch)
     assert version.catalog.builds
     assert sealed is not None
     assert "pairs (being built)" in {work.hot.relation for work in sealed.units if work.hot is not None}
@@ -232,7 +234,7 @@ def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) 
 
 def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
-    vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.latest().mapping.units))
+    vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.read_latest().mapping.units))
     bad = int(np.argmin(vnodes))  # read first, so not among the last epoch's rows
     append(meta, table("t"), view("v", above(scan("t"), 2, 3)))
     insert(meta, "t", *((k, 1, -5 if k == bad else 7) for k in range(600)))
@@ -246,29 +248,29 @@ def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers
     (folder / "quality" / "v.json").write_bytes(msgspec.json.encode({"expectations": [rule]}))
 
     def failures() -> int:
-        (judged,) = check_epoch(refuse_spark, meta, load_pipeline(folder), meta.latest().epoch).views
+        (judged,) = check_epoch(refuse_spark, meta, load_pipeline(folder), meta.read_latest().epoch).views
         return len(judged.failures)
 
     def measures() -> list[CreateView]:
-        (relation,) = (r for r in pending_catalog(meta, meta.latest()).live() if r.name == "v")
+        (relation,) = (r for r in pending_catalog(meta, meta.read_latest()).live_relations() if r.name == "v")
         return hidden_views(relation, find_measures(read_suite(folder / "quality/v.json"), relation).parts[""])
 
     append(meta, *measures())
     epoch(meta)
     assert failures() == 0
-    meta.publish(meta.latest().epoch)
+    meta.publish(meta.read_latest().epoch)
     append(meta, replacing(CreateView("v", "all", above(scan("t"), 2, -10)), *measures()))
     next_barrier(meta)
-    while meta.latest().catalog.builds:
+    while meta.read_latest().catalog.builds:
         assert failures() == 0, "readers have the old one"
-        meta.publish(meta.latest().epoch)
+        meta.publish(meta.read_latest().epoch)
         next_barrier(meta)
     assert failures() == 1
 
 
 def test_only_statements_that_would_disturb_a_build_are_refused(meta: MetaStore) -> None:
     replace_per_g(meta)
-    catalog = meta.latest().catalog
+    catalog = meta.read_latest().catalog
     refused = {
         "view 'over' cannot be created over a relation that is being replaced": view(
             "over", counted(over("per_g", "g", "n"), 0)
@@ -303,10 +305,10 @@ def test_another_statement_about_a_view_ends_its_build_and_removes_its_rows(
     meta: MetaStore, statement: Statement
 ) -> None:
     t, u = replace_per_g(meta)
-    built = {s.table_id for b in meta.latest().catalog.builds for r in b.relations for s in r.state_tables}
+    built = {s.table_id for b in meta.read_latest().catalog.builds for r in b.relations for s in r.state_tables}
     append(meta, statement)
     next_barrier(meta, None)
-    version = meta.latest()
+    version = meta.read_latest()
     assert not version.catalog.builds
     stored = {section.table_id for level in version.levels for sst in level for section in sst.sections}
     assert built & stored
@@ -319,18 +321,18 @@ def test_another_statement_about_a_view_ends_its_build_and_removes_its_rows(
 def test_a_build_survives_compaction_another_number_of_units_and_a_superseded_barrier(meta: MetaStore) -> None:
     t, u = replace_per_g(meta)
     for units in (1, 8, 3):
-        compact(meta, full=True)
+        compact_store(meta, full=True)
         t.append((1000 + units, units, 7))
         insert(meta, "t", t[-1])
-        barrier = inject(meta, settings=EpochSettings(max_bytes=600, units=units))
+        barrier = inject_barrier(meta, settings=EpochSettings(max_bytes=600, units=units))
         assert barrier is not None
         assert barrier.catalog is not None
-        superseding = abandon(meta, Detour(take_log=True))
+        superseding = abandon_barrier(meta, Detour(take_log=True))
         assert superseding.catalog is not None
         assert superseding.catalog.builds == barrier.catalog.builds, "it has the superseded barrier's builds"
         run_epoch(LocalRunner(), meta, superseding)
-    assert meta.latest().catalog.builds
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    assert meta.read_latest().catalog.builds
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     wanted = answers(t, u, per_g=FEW, per_n=PER_N)
     assert {name: rows(meta, name) for name in wanted} == wanted
 
@@ -351,7 +353,7 @@ def test_a_view_that_raises_over_a_part_of_the_rows_alone_is_finished_in_one_epo
     insert(meta, "t", *((k, k % 2, 1) for k in range(600)))
     epoch(meta)
     append(meta, replacing(raising_below(300), view("per_n", counted(over("per_g", "g", "n"), 1))))
-    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    done = advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
     assert len(done) == 1
     assert rows(meta, "per_g") == [(0, 300, LEAST), (1, 300, LEAST)]
     assert rows(meta, "per_n") == [(300, 2)]
@@ -364,10 +366,10 @@ def test_a_view_that_raises_over_all_rows_stops_the_epoch_that_begins_to_build_i
     epoch(meta)
     append(meta, replacing(raising_below(301), view("per_n", counted(over("per_g", "g", "n"), 1))))
     with pytest.raises(ViewRowError, match=r"To keep the old view.*--skip-entry 5"):
-        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    abandon(meta, Detour(skip_entries=(meta.log_end() - 1,)))
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    assert not meta.latest().catalog.builds
+        advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    abandon_barrier(meta, Detour(skip_entries=(meta.log_end() - 1,)))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    assert not meta.read_latest().catalog.builds
     assert rows(meta, "per_g") == [(0, 300), (1, 300)]
 
 
@@ -379,14 +381,14 @@ def test_a_row_during_a_build_that_the_new_view_cannot_process_ends_only_the_bui
     added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
     append(meta, view("sums", Project(scan("t"), (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     next_barrier(meta)
-    assert meta.latest().catalog.builds
+    assert meta.read_latest().catalog.builds
     insert(meta, "t", (1000, 77, 2**31 - 1))
     with pytest.raises(
         BuildFailedError, match=r"(?s)view 'sums' could not be built: k . a raised.*The row: k=1000.*given up"
     ):
-        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    assert not meta.latest().catalog.builds
+        advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    assert not meta.read_latest().catalog.builds
     assert rows(meta, "per_g") == [(0, 300), (1, 300), (77, 1)]
 
 
@@ -410,14 +412,14 @@ def test_files_of_a_source_are_read_in_pieces_while_others_come_and_one_is_resta
     epoch(meta)
     append(meta, view("per_g", counted(scan("t"), 1)))
     steps, largest = 0, max(file.stat().st_size for file in data.iterdir())
-    while not steps or meta.latest().catalog.builds:
+    while not steps or meta.read_latest().catalog.builds:
         write(f"g{steps}", 10_000 + 100 * steps)
         write("f0" if steps == 1 else "f5", 20_000 + 100 * steps, 30)  # one file that is already read, one that is not
         next_barrier(meta, 3 * largest)
         steps += 1
         found = [row for rows in files.values() for row in rows]
         wanted = answers(found, [], per_a="SELECT a, count(*) AS n FROM t GROUP BY a", per_g=PER_G)
-        for name in ("per_a",) if meta.latest().catalog.builds else wanted:
+        for name in ("per_a",) if meta.read_latest().catalog.builds else wanted:
             assert rows(meta, name) == wanted[name], f"step {steps}"
         assert steps < 20
     assert steps > 2
@@ -430,13 +432,13 @@ def test_a_build_over_a_view_that_is_paused_is_given_up(meta: MetaStore) -> None
     next_barrier(meta, None)
     append(meta, view("per_a", counted(over("narrow", "k", "g", "a"), 2)))
     next_barrier(meta)
-    assert meta.latest().catalog.builds
+    assert meta.read_latest().catalog.builds
     insert(meta, "t", (5000, 1, 1))
-    assert inject(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is not None
-    abandon(meta, Detour(pause=("narrow",)))
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
-    assert not meta.latest().catalog.builds
-    assert all(r.name != "per_a" for r in meta.latest().catalog.live())
+    assert inject_barrier(meta, settings=EpochSettings(max_bytes=MAX_BYTES)) is not None
+    abandon_barrier(meta, Detour(pause=("narrow",)))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))
+    assert not meta.read_latest().catalog.builds
+    assert all(r.name != "per_a" for r in meta.read_latest().catalog.live_relations())
 
 
 def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_whole(
@@ -452,7 +454,7 @@ def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_wh
         if number < len(calls):
             objects.kill(number)
         with suppress(Killed, RetryableError, LostRaceError):
-            advance(
+            advance_store(
                 LocalRunner(),
                 MetaStore(objects, "first", lambda: 1_700_000_100_000),
                 settings=EpochSettings(max_bytes=2 * MAX_BYTES),
@@ -462,7 +464,7 @@ def test_a_driver_that_dies_at_any_request_leaves_the_old_view_or_the_new_one_wh
         found = {name: rows(other, name) for name in old}
         assert found in (old, new), f"killed at request {number}"
         whole.add(found == new)
-        advance(LocalRunner(), other, settings=EpochSettings(max_bytes=2 * MAX_BYTES))
+        advance_store(LocalRunner(), other, settings=EpochSettings(max_bytes=2 * MAX_BYTES))
         assert {name: rows(other, name) for name in new} == new, f"killed at request {number}"
         shutil.rmtree(store)
         number = next_death(calls, number)

@@ -15,7 +15,7 @@ from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport
 from tussock.jobs.wire.flush_policy import FlushPolicy
@@ -45,7 +45,7 @@ class Watched(LocalRunner):
     def attempt(
         self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        found = pa.Table.from_batches(super().attempt(unit, function, arriving), CELL_SCHEMA)
+        found = pa.Table.from_batches(super().run_unit(unit, function, arriving), CELL_SCHEMA)
         kinds = found["fragment"].to_pylist()
         self.failures.append(kinds.count(Mail.FAILURE))
         reports = (chunk for kind, chunk in zip(kinds, found["chunk"].to_pylist(), strict=True) if kind == Mail.REPORT)
@@ -75,14 +75,14 @@ def meta(tmp_path: Path) -> MetaStore:
     ],
 )
 def test_one_bad_row_costs_neither_later_levels_nor_an_upload(meta: MetaStore, policy: FlushPolicy) -> None:
-    before, uploaded = meta.latest(), {found.name for found in meta.objects.list("data/")}
+    before, uploaded = meta.read_latest(), {found.name for found in meta.objects.list("data/")}
     insert(meta, "t", *((k, k % 5, k) for k in range(10, 60)), (100, 1, LARGEST))
     watched = Watched(policy)
     with pytest.raises(ViewRowError, match=r"view 'sums': .*Overflow in addition"):
         epoch(meta, watched)
     barrier = meta.open_barrier()
     assert barrier is not None
-    assert meta.latest() == before
+    assert meta.read_latest() == before
     first, last = watched.failures[:3], watched.failures[-3:]
     assert len(watched.failures) >= 9, "three levels or more"
     assert sorted(first) == [0, 0, 3], "the unit that has the row announces it to all three"
@@ -99,7 +99,7 @@ def test_all_rows_are_in_the_views_once_the_bad_row_is_skipped(meta: MetaStore) 
         epoch(meta)
     held = meta.open_barrier()
     assert held is not None
-    abandon(meta, Detour(skip_entries=(held.log_start,)))
+    abandon_barrier(meta, Detour(skip_entries=(held.log_start,)))
     insert(meta, "t", (4, 4, 4))
     epoch(meta)
     epoch(meta)

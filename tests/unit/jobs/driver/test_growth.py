@@ -20,7 +20,7 @@ from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Pla
 from tussock.jobs.logical.statements import CreateSource, Delete, Insert, Transaction, Update
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_round, run_here
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.meta.store import MetaStore
@@ -203,8 +203,8 @@ def test_epochs_of_a_log(stores: Stores) -> None:
                 insert(meta, "t", (i, 1, 1))
                 epoch(meta)
                 compact_round(meta, CompactionOptions(), run_here(meta.objects))
-            meta.publish(meta.latest().epoch)
-            clean(meta, Retention())
+            meta.publish(meta.read_latest().epoch)
+            clean_store(meta, Retention())
 
         return use
 
@@ -216,14 +216,14 @@ def test_ssts_of_a_version(stores: Stores) -> None:
         meta = stores.new()
         insert(meta, "t", *((i, i, i) for i in range(1500 * n)))
         epoch(meta, LocalRunner(FlushPolicy(target_bytes=2048)))
-        assert sum(map(len, meta.latest().levels)) > n / 2
+        assert sum(map(len, meta.read_latest().levels)) > n / 2
 
         def use() -> None:
             insert(meta, "t", (7, 7, 7))
             epoch(meta)
             compact_round(meta, CompactionOptions(), run_here(meta.objects), full=True)
-            meta.publish(meta.latest().epoch)
-            clean(meta, Retention())
+            meta.publish(meta.read_latest().epoch)
+            clean_store(meta, Retention())
 
         return use
 

@@ -19,17 +19,17 @@ from tests.support.s3_servers import BUCKET, credentials, moto_process
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Wish, micros_of
 from tussock.jobs.catalog import fed_tables
-from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
-from tussock.jobs.schedule.schedule import schedule
+from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.sources import ports, rejects, taken
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.trouble.restate import Restating
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -71,8 +71,8 @@ def expected(file: Path, stat: os.stat_result, moment: datetime, *ids: int, inde
 
 def run(meta: MetaStore, moment: datetime) -> datetime:
     """Run to the end; return when the newest epoch began."""
-    advance(LocalRunner(), meta, Wish(None, micros_of(moment)))
-    return datetime.fromtimestamp((meta.latest().epoch >> 16) / 1000, UTC)
+    advance_store(LocalRunner(), meta, Wish(None, micros_of(moment)))
+    return datetime.fromtimestamp((meta.read_latest().epoch >> 16) / 1000, UTC)
 
 
 def require(meta: MetaStore, *found: list[Row], at: datetime = MOMENTS[-1]) -> None:
@@ -122,7 +122,7 @@ def test_a_corrected_file_is_taken_again_at_the_time_of_its_restatement(tmp_path
     append(meta, source(files), view("v"))
     first = run(meta, MOMENTS[0])
     now = write(files / "a.parquet", 7, modified=1_690_000_001)
-    assert Restating(meta, "s", Restated(str(files / "a.parquet"))).begin() is not None
+    assert Restating(meta, "s", Restated(str(files / "a.parquet"))).inject_barrier() is not None
     next_epoch(LocalRunner(), meta)
     second = run(meta, MOMENTS[0])
     assert a != now
@@ -145,7 +145,7 @@ def test_a_change_that_a_person_accepts_moves_no_facts(tmp_path: Path) -> None:
     at = run(meta, MOMENTS[0])
     write(file, 3, 4, 5)
     run(meta, MOMENTS[1])
-    abandon(meta, Detour(skip_files=(str(file),)))
+    abandon_barrier(meta, Detour(skip_files=(str(file),)))
     run(meta, MOMENTS[2])
     require(meta, expected(file, stat, at, 1, 2))
 
@@ -158,12 +158,12 @@ def test_a_source_of_an_earlier_release_has_the_time_of_the_epochs_number(
     a = write(files / "a.parquet", 1)
     append(meta, source(files))
     run(meta, MOMENTS[0])
-    first = meta.latest().epoch
+    first = meta.read_latest().epoch
     monkeypatch.undo()
     b = write(files / "b.parquet", 2)
     append(meta, view("v"))
     run(meta, MOMENTS[1])
-    times = [datetime.fromtimestamp((e >> 16) / 1000, UTC) for e in (first, meta.latest().epoch)]
+    times = [datetime.fromtimestamp((e >> 16) / 1000, UTC) for e in (first, meta.read_latest().epoch)]
     require(meta, expected(files / "a.parquet", a, times[0], 1), expected(files / "b.parquet", b, times[1], 2))
 
 
@@ -172,8 +172,10 @@ def test_a_source_whose_hidden_columns_no_view_reads_schedules_none(tmp_path: Pa
     write(files / "a.parquet", 1)
     append(meta, source(files), view("v", ()))
     run(meta, MOMENTS[0])
-    catalog = meta.latest().catalog
-    (leaf,) = (s.source for s in schedule(catalog, meta.latest().epoch + 1, catalog).fragments() if s.source)
+    catalog = meta.read_latest().catalog
+    (leaf,) = (
+        s.source for s in make_schedule(catalog, meta.read_latest().epoch + 1, catalog).all_fragments() if s.source
+    )
     assert (leaf.columns, leaf.hidden) == ((0,), ())
 
 

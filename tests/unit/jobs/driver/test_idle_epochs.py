@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.support.jobs.driver.embedded import append, new_store
 from tests.unit.jobs.barriers.test_source_holds import FILE_FIELDS, over, write
-from tussock.jobs.barriers.barrier import inject
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.barriers.barrier import inject_barrier
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.status import status
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.listing import list_files
 from tussock.statestore.meta.store import MetaStore
@@ -27,7 +27,7 @@ def taken(folder: Path, files: int) -> MetaStore:
     for n in range(files):
         write(folder / f"in/{n}.parquet", n)
     append(meta, CreateSource("s", "parquet", FILE_FIELDS, {"path": f"{folder}/in", "retain": "none"}), over("s"))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     return meta
 
 
@@ -47,5 +47,5 @@ def test_an_epoch_and_a_status_without_new_files_cost_the_listing(tmp_path: Path
 
     listing = calls_per_file(lambda files: list_files(f"{tmp_path}/{files}/in", {}))
     assert listing <= 13
-    assert calls_per_file(lambda files: inject(stores[files])) <= MOST_CALLS * listing
-    assert calls_per_file(lambda files: status(stores[files], datetime.now(UTC))) <= MOST_CALLS * listing
+    assert calls_per_file(lambda files: inject_barrier(stores[files])) <= MOST_CALLS * listing
+    assert calls_per_file(lambda files: read_status(stores[files], datetime.now(UTC))) <= MOST_CALLS * listing

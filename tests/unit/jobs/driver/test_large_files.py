@@ -13,9 +13,9 @@ import pytest
 from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.unit.jobs.trouble.test_restate import restate
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
@@ -24,7 +24,7 @@ from tussock.jobs.sources import file_portions
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.files import files_of
 from tussock.jobs.sources.plain import PlainTexts
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.store import MetaStore
 
@@ -37,7 +37,7 @@ Row = tuple[int, str]
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_portions, "LEAST_PORTION_BYTES", 1)
-    monkeypatch.setattr(PlainTexts._blocks, "__defaults__", (500,))  # bytes of a block
+    monkeypatch.setattr(PlainTexts._read_blocks, "__defaults__", (500,))  # bytes of a block
 
 
 def made_rows(count: int = COUNT, first: int = 0) -> list[Row]:
@@ -69,7 +69,7 @@ def view(name: str) -> CreateView:
 
 def step(meta: MetaStore, settings: EpochSettings = SMALL) -> Barrier | None:
     """Run one epoch; None if nothing waits."""
-    if (barrier := inject(meta, settings=settings)) is not None:
+    if (barrier := inject_barrier(meta, settings=settings)) is not None:
         run_epoch(LocalRunner(), meta, barrier)
     return barrier
 
@@ -105,7 +105,7 @@ def test_each_epoch_takes_a_portion_and_views_equal_the_rows_taken(name: str, tm
 def test_a_view_that_is_created_between_two_portions_has_all_of_them(tmp_path: Path) -> None:
     meta, _ = begun(tmp_path, steps=2)
     append(meta, view("late"))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "late") == rows(meta, "v") == sorted(made_rows(), key=repr)
 
 
@@ -128,30 +128,30 @@ def test_small_files_share_an_epoch_with_a_portion(tmp_path: Path) -> None:
 def test_a_changed_file_is_restated_with_all_its_portions(steps: int, tmp_path: Path) -> None:
     meta, file = begun(tmp_path, steps=steps, on_change="restate")
     write(file, made_rows(700, 5_000))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     append(meta, view("late"))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "late") == rows(meta, "v") == sorted(made_rows(700, 5_000), key=repr)
 
 
 def test_the_rest_of_a_changed_file_is_read_from_the_kept_bytes_if_changes_are_ignored(tmp_path: Path) -> None:
     meta, file = begun(tmp_path, steps=2, on_change="ignore")
     write(file, made_rows(700, 5_000))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "v") == sorted(made_rows(), key=repr)
 
 
 def test_a_changed_file_holds_its_source_and_keeps_the_rows_of_its_portions(tmp_path: Path) -> None:
     meta, file = begun(tmp_path, steps=2)
     write(file, made_rows(700, 5_000))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "v") == sorted(made_rows(2 * PORTION), key=repr)
-    abandon(meta, Detour(skip_files=(str(file),)))
-    advance(LocalRunner(), meta, settings=SMALL)
+    abandon_barrier(meta, Detour(skip_files=(str(file),)))
+    advance_store(LocalRunner(), meta, settings=SMALL)
     append(meta, view("late"))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "late") == rows(meta, "v") == sorted(made_rows(2 * PORTION), key=repr)
-    (relation,) = [r for r in meta.latest().catalog.live() if r.name == "s"]
+    (relation,) = [r for r in meta.read_latest().catalog.live_relations() if r.name == "s"]
     assert not relation.holds
 
 
@@ -160,7 +160,7 @@ def test_the_rows_of_a_file_that_is_gone_are_taken_back(tmp_path: Path) -> None:
     file.unlink()
     write(file.with_name("b.parquet"), made_rows(10))
     restate(meta, Restated(str(file), gone=True))
-    advance(LocalRunner(), meta, settings=SMALL)
+    advance_store(LocalRunner(), meta, settings=SMALL)
     assert rows(meta, "v") == sorted(made_rows(10), key=repr)
 
 
@@ -169,13 +169,13 @@ def test_a_file_with_a_record_that_is_too_large_holds_its_source_until_the_limit
     write(file.with_name("b.csv"), [(COUNT, "c")])
     large = file.with_name("c.csv")
     large.write_text(f"{COUNT + 1},{'x' * 2_000_000}\n{COUNT + 2},d\n")
-    advance(LocalRunner(), meta, settings=SMALL)
-    (hold,) = next(r.holds for r in meta.latest().catalog.live() if r.name == "s")
+    advance_store(LocalRunner(), meta, settings=SMALL)
+    (hold,) = next(r.holds for r in meta.read_latest().catalog.live_relations() if r.name == "s")
     assert hold.file == str(large)
     assert "a record of 2,000,005 bytes, which cannot be divided" in hold.reason
     assert "set `max_bytes = 2000005`" in hold.reason
     assert rows(meta, "v") == sorted([*made_rows(), (COUNT, "c")], key=repr)
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=2_000_005))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=2_000_005))
     assert len(rows(meta, "v")) == COUNT + 3
 
 
@@ -183,7 +183,7 @@ def test_a_killed_run_loses_and_repeats_no_portion(tmp_path: Path) -> None:
     begun(tmp_path)
 
     def run(meta: MetaStore) -> None:
-        advance(LocalRunner(), meta, settings=SMALL)
+        advance_store(LocalRunner(), meta, settings=SMALL)
 
     deaths = 0
     for store in stores_after_deaths(tmp_path / "store", run, []):

@@ -13,13 +13,13 @@ import pytest
 
 from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.catalog.alter_source import CannotAlterSourceError, created_source
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find, source_of
-from tussock.jobs.catalog.difference import differences
+from tussock.jobs.catalog.definition import SourceDefinition, definition_of, find_relation, source_of
+from tussock.jobs.catalog.difference import list_differences
 from tussock.jobs.catalog.move_source import move_source, moved_sources
-from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import (
@@ -33,7 +33,7 @@ from tussock.jobs.logical.statements import (
 )
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.base import Restated
-from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.describe import place_source
 from tussock.jobs.sources.errors import CannotRestateError
 from tussock.jobs.sources.taken import taken_files
 from tussock.jobs.statements.source_changes import edited_source, set_options
@@ -57,7 +57,7 @@ def statement(folder: Path, path: str = "data/*.parquet", **options: str) -> Cre
     """CREATE SOURCE s … OPTIONS (path 'data/*.parquet'), in a file of the folder."""
     given = {"path": path, "retain": "files", "on_error": "quarantine", **options}
     source = CreateSource("s", "parquet", FIELDS, given, if_not_exists=True)
-    return placed(source, folder / "sql", open_object_store(str(folder / "store")))
+    return place_source(source, folder / "sql", open_object_store(str(folder / "store")))
 
 
 def view(name: str) -> CreateView:
@@ -70,7 +70,7 @@ def named_view(name: str) -> CreateView:
 
 
 def source_in(meta: MetaStore) -> CreateSource:
-    source = source_of(find(meta.latest().catalog, "s"))
+    source = source_of(find_relation(meta.read_latest().catalog, "s"))
     assert source is not None
     return source
 
@@ -80,13 +80,16 @@ def no_spark() -> None:
 
 
 def run(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
-    assert not held_sources(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    assert not held_sources(meta.read_latest().catalog)
 
 
 def taken(meta: MetaStore) -> list[str]:
-    version = meta.latest()
-    return [f.path for f in taken_files(open_table(meta.objects, version, find(version.catalog, "s").state_tables[0]))]
+    version = meta.read_latest()
+    return [
+        f.path
+        for f in taken_files(open_table(meta.objects, version, find_relation(version.catalog, "s").state_tables[0]))
+    ]
 
 
 @pytest.fixture
@@ -121,9 +124,9 @@ def test_no_file_is_taken_twice_and_names_are_those_of_the_new_folder(shop: Path
     source = source_in(meta)
     assert source.options["path"] == str(data / "*.parquet")
     assert source.moves == (EarlierBase(str(shop / "sql"), str(to / "sql"), 2),)
-    epoch = meta.latest().epoch
-    advance(LocalRunner(), meta)
-    assert meta.latest().epoch == epoch, "nothing waits"
+    epoch = meta.read_latest().epoch
+    advance_store(LocalRunner(), meta)
+    assert meta.read_latest().epoch == epoch, "nothing waits"
 
 
 def test_a_file_that_was_taken_before_the_move_is_restated_with_its_rejects(shop: Path) -> None:
@@ -134,7 +137,7 @@ def test_a_file_that_was_taken_before_the_move_is_restated_with_its_rejects(shop
         Restating(meta, "s", Restated(str(old)))
     run(meta)
     write(old, 31, 32)
-    Restating(meta, "s", Restated(str(old))).begin()
+    Restating(meta, "s", Restated(str(old))).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 10), (1, 31), (2, 20), (2, 32)]
     assert rows(meta, "s__rejects") == []
@@ -151,7 +154,7 @@ def test_a_project_moves_again_and_back(shop: Path) -> None:
     assert taken(meta) == [str(shop / f"sql/data/{name}.parquet") for name in "abc"]
     for name in "abc":
         write(shop / f"sql/data/{name}.parquet", 1)
-        Restating(meta, "s", Restated(str(shop / f"sql/data/{name}.parquet"))).begin()
+        Restating(meta, "s", Restated(str(shop / f"sql/data/{name}.parquet"))).inject_barrier()
         next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 1)] * 3
     assert rows(meta, "s__rejects") == []
@@ -161,10 +164,10 @@ def test_the_statement_in_the_files_is_unchanged_after_a_move(shop: Path) -> Non
     to = moved(shop)
     meta = open_store(to / "store")
     for _ in range(2):  # before and after the epoch that records the move
-        definition = definition_of(find(meta.latest().catalog, "s"))
+        definition = definition_of(find_relation(meta.read_latest().catalog, "s"))
         assert isinstance(definition, SourceDefinition)
-        assert differences(created_source(definition), statement(to)) == ()
-        assert differences(created_source(definition), statement(to, "other/*.parquet")) != ()
+        assert list_differences(created_source(definition), statement(to)) == ()
+        assert list_differences(created_source(definition), statement(to, "other/*.parquet")) != ()
         run(meta)
 
 
@@ -178,7 +181,7 @@ def test_a_view_that_is_created_in_the_epoch_of_the_move_reads_the_files(shop: P
 
 def test_a_barrier_that_was_open_at_the_move_takes_its_files_in_the_new_folder(shop: Path) -> None:
     write(shop / "sql" / "data" / "c.parquet", 40)
-    assert inject(open_store(shop / "store")) is not None
+    assert inject_barrier(open_store(shop / "store")) is not None
     meta = open_store(moved(shop) / "store")
     run(meta)
     assert rows(meta, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
@@ -191,14 +194,14 @@ def test_a_source_stays_if_only_its_store_moves_or_its_path_is_absolute(tmp_path
     write(shop / "sql" / "data" / "c.parquet", 40)
     run(meta)
     assert taken(meta)[2:] == [str(shop / "sql/data/c.parquet")]
-    other = placed(statement(shop, str(tmp_path / "x")), tmp_path, open_object_store(str(tmp_path / "store")))
+    other = place_source(statement(shop, str(tmp_path / "x")), tmp_path, open_object_store(str(tmp_path / "store")))
     assert "relative" not in str(other).replace("relative=None", "")
 
 
 def test_a_driver_killed_at_any_request_takes_no_file_twice(shop: Path) -> None:
     to = moved(shop)
     write(to / "sql" / "data" / "c.parquet", 40)
-    for store in stores_after_deaths(to / "store", lambda first: advance(LocalRunner(), first), []):
+    for store in stores_after_deaths(to / "store", lambda first: advance_store(LocalRunner(), first), []):
         other = open_store(store, "second")
         run(other)
         assert rows(other, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
@@ -208,7 +211,7 @@ def other_path(source: CreateSource, to: Path, *, relative: bool) -> SetSourceOp
     """ALTER SOURCE … SET OPTIONS (path …): absolute, or relative to a folder that contains the earlier one."""
     path = "sql/data/**" if relative else str(to / "sql" / "data" / "**")
     wanted = CreateSource("s", "parquet", FIELDS, {**source.options, "path": path})
-    placed_there = placed(wanted, to, open_object_store(str(to / "store")))
+    placed_there = place_source(wanted, to, open_object_store(str(to / "store")))
     return SetSourceOptions("s", source.options, placed_there.options, relative=placed_there.relative)
 
 
@@ -222,16 +225,16 @@ def test_rows_keep_the_names_of_their_files_whatever_the_path_becomes(
     run(open_store(shop / "store"))
     to = moved(shop)
     meta, data = open_store(to / "store"), to / "sql" / "data"
-    moves: Sequence[Statement] = tuple(moved_sources(meta.latest().catalog, meta.objects))
-    catalog = meta.latest().catalog
+    moves: Sequence[Statement] = tuple(moved_sources(meta.read_latest().catalog, meta.objects))
+    catalog = meta.read_latest().catalog
     if at_once:
         append(meta, *moves)
         for move in moved_sources(catalog, meta.objects):
             catalog = move_source(catalog, move)
     else:
         run(meta)
-        catalog = meta.latest().catalog
-    source = source_of(find(catalog, "s"))
+        catalog = meta.read_latest().catalog
+    source = source_of(find_relation(catalog, "s"))
     assert source is not None
     append(meta, other_path(source, to, relative=relative), named_view("late"))
     run(meta)
@@ -240,7 +243,7 @@ def test_rows_keep_the_names_of_their_files_whatever_the_path_becomes(
     assert rows(meta, "late") == rows(meta, "early") == expected
     assert taken(meta) == [str(data / "a.parquet"), str(data / "b.parquet")]
     write(data / "b.parquet", 31)
-    Restating(meta, "s", Restated(str(data / "b.parquet"))).begin()
+    Restating(meta, "s", Restated(str(data / "b.parquet"))).inject_barrier()
     next_epoch(LocalRunner(), meta)
     expected[1] = (1, 31, f"file:{data}/b.parquet")
     assert rows(meta, "late") == rows(meta, "early") == expected
@@ -277,7 +280,7 @@ def test_two_places_of_one_project_record_one_move(shop: Path) -> None:
     assert source_in(meta).moves == (EarlierBase(str(shop / "sql"), str(place / "sql"), 2),)
     assert taken(meta) == [str(place / "sql/data/a.parquet"), str(place / "sql/data/b.parquet")]
     write(place / "sql/data/b.parquet", 31)
-    Restating(meta, "s", Restated(str(place / "sql/data/b.parquet"))).begin()
+    Restating(meta, "s", Restated(str(place / "sql/data/b.parquet"))).inject_barrier()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 10), (1, 31), (2, 20)]
     assert rows(meta, "s__rejects") == []
@@ -286,7 +289,7 @@ def test_two_places_of_one_project_record_one_move(shop: Path) -> None:
 def test_two_moves_before_an_epoch_are_one(shop: Path) -> None:
     middle = moved(shop)
     meta = open_store(middle / "store")
-    append(meta, *moved_sources(meta.latest().catalog, meta.objects))  # by a run that dies
+    append(meta, *moved_sources(meta.read_latest().catalog, meta.objects))  # by a run that dies
     to = shop.parent / "third"
     shutil.move(middle, to)
     meta = open_store(to / "store")
@@ -303,7 +306,7 @@ def test_an_edited_statement_is_applied_between_the_move_and_its_epoch(shop: Pat
     to = moved(shop)
     meta = open_store(to / "store")
     wanted = statement(to, path, may_be_missing="true")  # the path itself is edited or not
-    changes = edited_source(meta.latest().catalog, wanted, meta.objects, no_spark)
+    changes = edited_source(meta.read_latest().catalog, wanted, meta.objects, no_spark)
     assert [type(change) for change in changes] == [MoveSource, SetSourceOptions]
     append(meta, *changes)
     run(meta)
@@ -311,7 +314,7 @@ def test_an_edited_statement_is_applied_between_the_move_and_its_epoch(shop: Pat
     run(meta)
     assert taken(meta) == [str(to / f"sql/data/{name}.parquet") for name in "abc"]
     assert rows(meta, "v") == [(1, 10), (1, 30), (1, 40), (2, 20)]
-    assert edited_source(meta.latest().catalog, wanted, meta.objects, no_spark) == ()
+    assert edited_source(meta.read_latest().catalog, wanted, meta.objects, no_spark) == ()
 
 
 def test_the_path_of_a_moved_source_is_not_altered_before_its_epoch(shop: Path) -> None:
@@ -319,8 +322,8 @@ def test_the_path_of_a_moved_source_is_not_altered_before_its_epoch(shop: Path) 
     meta = open_store(to / "store")
     change = BoundSourceOptions("s", {"path": str(to / "sql" / "data")})
     with pytest.raises(CannotAlterSourceError, match="Run `tussock epoch`, then repeat this"):
-        set_options(meta.latest().catalog, change, to, meta.objects, no_spark)
+        set_options(meta.read_latest().catalog, change, to, meta.objects, no_spark)
     run(meta)
-    append(meta, set_options(meta.latest().catalog, change, to, meta.objects, no_spark))
+    append(meta, set_options(meta.read_latest().catalog, change, to, meta.objects, no_spark))
     run(meta)
     assert len(taken(meta)) == 2

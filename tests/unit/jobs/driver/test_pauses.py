@@ -21,7 +21,7 @@ from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.failure import ViewFailedError
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import EpochSummary, show_summary
@@ -29,9 +29,9 @@ from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, 
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
 from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.listing import Interval
-from tussock.jobs.statements.show import show
+from tussock.jobs.statements.show import answer_show
 from tussock.jobs.trouble.row_names import ViewRowError
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
@@ -67,15 +67,17 @@ def meta(tmp_path: Path) -> MetaStore:
     meta = new_store(tmp_path / "store", units=3)
     over = counted(Scan("sums", (0, 1), (Field("k", "int"), Field("s", "int"))), 1)
     append(meta, table("t"), sums(), view("per_sum", over), view("per_g", counted(scan("t"), 1)))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     insert(meta, "t", *GOOD)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     return meta
 
 
 def run(meta: MetaStore, run: str = "a") -> list[EpochSummary]:
     """A run that may pause views."""
-    return advance(LocalRunner(), meta, Wish(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+    return advance_store(
+        LocalRunner(), meta, Wish(run={"run": run}), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)
+    )
 
 
 def require_paused_at(meta: MetaStore, good: list[Row]) -> None:
@@ -103,7 +105,7 @@ def test_the_view_is_paused_with_its_reader_and_everything_else_continues_in_the
         require_none_paused(meta, done)
     assert "tussock apply PIPELINE --resume sums" in str(raised.value)
     assert "Everything else was taken and committed" in str(raised.value)
-    shown = show(meta.latest().catalog, Show(Shown.VIEWS))
+    shown = answer_show(meta.read_latest().catalog, Show(Shown.VIEWS))
     states = dict(zip(shown["name"], shown["state"], strict=True))
     assert states["sums"].startswith(f"paused since epoch {summary.epoch}: k + a raised")
     assert (states["per_sum"], states["per_g"]) == (f"paused since epoch {summary.epoch}", "")
@@ -124,10 +126,10 @@ def test_later_runs_continue_without_failing_for_it_again(meta: MetaStore) -> No
 
 def test_without_the_setting_the_epoch_stops_and_a_run_that_may_pause_continues(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
-    before = meta.latest()
+    before = meta.read_latest()
     with pytest.raises(ViewRowError, match="view 'sums'"):
-        advance(LocalRunner(), meta)
-    assert meta.latest() == before
+        advance_store(LocalRunner(), meta)
+    assert meta.read_latest() == before
     run(meta)
     require_paused_at(meta, GOOD)
     assert rows(meta, "per_g") == per_g([*GOOD, BAD])
@@ -136,21 +138,21 @@ def test_without_the_setting_the_epoch_stops_and_a_run_that_may_pause_continues(
 def test_a_new_view_has_no_rows_to_keep_and_stops_the_epoch(meta: MetaStore) -> None:
     insert(meta, "t", BAD)
     append(meta, sums(name="late"))
-    before = meta.latest()
+    before = meta.read_latest()
     with pytest.raises(ViewRowError, match="view 'late'"):
         run(meta)
-    assert meta.latest() == before
+    assert meta.read_latest() == before
 
 
 def test_two_views_that_raise_in_one_epoch_are_both_paused_each_with_its_reason(meta: MetaStore) -> None:
     append(meta, sums(name="again"))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     insert(meta, "t", BAD)
     (summary,) = run(meta)
     assert list(summary.paused) == ["sums", "again"]
     assert rows(meta, "again") == sums_of(GOOD)
     require_paused_at(meta, GOOD)
-    barrier = meta.barrier_after(meta.sealed(summary.epoch).prev_epoch)  # type: ignore[union-attr]
+    barrier = meta.barrier_after(meta.read_manifest(summary.epoch).prev_epoch)  # type: ignore[union-attr]
     assert barrier is not None
     assert set(barrier.skipped) == {"paused sums", "paused again"}
 
@@ -163,8 +165,8 @@ def test_a_paused_view_continues_once_the_row_is_corrected_and_its_run_succeeds(
     append(meta, resume)
     with pytest.raises(ViewRowError, match="--skip-entry"):  # too early: the new view reads the row
         run(meta, "b")
-    (entry,) = range(meta.latest().log_end, meta.log_end())
-    abandon(meta, Detour(skip_entries=(entry,)))
+    (entry,) = range(meta.read_latest().log_end, meta.log_end())
+    abandon_barrier(meta, Detour(skip_entries=(entry,)))
     run(meta, "b")
     require_paused_at(meta, GOOD)
     mended: Row = (100, 1, 7)
@@ -172,7 +174,7 @@ def test_a_paused_view_continues_once_the_row_is_corrected_and_its_run_succeeds(
     append(meta, resume)
     run(meta, "c")
     require_paused_at(meta, [*GOOD, mended])
-    assert paused_views(meta.latest().catalog) == {}
+    assert paused_views(meta.read_latest().catalog) == {}
     require_none_paused_by(meta, {"run": "a"})
     insert(meta, "t", (6, 6, 6))
     run(meta, "d")
@@ -189,7 +191,7 @@ def test_an_aggregate_without_a_value_of_its_type_pauses_its_view_too(tmp_path: 
         (Field("s", "bigint"),),
     )
     append(meta, CreateTable("b", fields, (0,)), CreateView("total", "SELECT sum(v) AS s FROM b", total))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
 
     def add(*values: tuple[int, int]) -> None:
         found = pa.table(
@@ -201,10 +203,10 @@ def test_an_aggregate_without_a_value_of_its_type_pauses_its_view_too(tmp_path: 
         append(meta, Insert("b", found.num_rows, meta.put_payload(sink.getvalue().to_pybytes())))
 
     add((1, 5))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     add((2, 2**63 - 1))
     with pytest.raises(ViewFailedError, match=r"view 'total': .*does not fit bigint"):
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
     (summary,) = run(meta)
     assert list(summary.paused) == ["total"]
     assert rows(meta, "total") == [(5,)]
@@ -227,17 +229,17 @@ def test_in_a_train_of_epochs_those_before_it_count_and_those_after_it_pass_the_
     added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     append(meta, view("per_g", counted(over, 1)))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     for number, row in enumerate((GOOD[1], BAD, GOOD[2], (9, 9, 9)), start=1):
         write(files / f"{number}.parquet", row)
     write(files / "damaged.parquet", GOOD[0])
     (files / "damaged.parquet").write_bytes((files / "damaged.parquet").read_bytes()[:20])
-    done = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1, on_error=OnError.PAUSE))
+    done = advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=1, on_error=OnError.PAUSE))
     assert [list(summary.paused) for summary in done if summary.paused] == [["sums"]]
     assert rows(meta, "sums") == sums_of(GOOD[:2])
-    assert list(held_sources(meta.latest().catalog)) == ["s"]
+    assert list(held_sources(meta.read_latest().catalog)) == ["s"]
     (files / "damaged.parquet").unlink()
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert rows(meta, "per_g") == per_g([*GOOD, BAD, (9, 9, 9)])
     assert rows(meta, "sums") == sums_of(GOOD[:2])
 
@@ -254,14 +256,14 @@ def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     append(meta, view("per_g", counted(over, 1)))
     write(files / "2026-01-01.parquet", *GOOD)
-    advance(LocalRunner(), meta, Wish(day))
+    advance_store(LocalRunner(), meta, Wish(day))
     corrected: list[Row] = [(1, 7, 1), (5, 7, 5), BAD]
     write(files / "2026-01-01.parquet", *corrected)
-    done = advance(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+    done = advance_store(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert [list(summary.paused) for summary in done] == [["sums"]]
     assert rows(meta, "sums") == sums_of(GOOD)
     assert rows(meta, "per_g") == per_g(corrected)
-    assert advance(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)) == []
+    assert advance_store(LocalRunner(), meta, Wish(day), EpochSettings(max_bytes=None, on_error=OnError.PAUSE)) == []
 
 
 def test_a_driver_killed_at_any_request_of_a_run_that_pauses_can_be_continued_with_the_same_rows(
@@ -276,7 +278,7 @@ def test_a_driver_killed_at_any_request_of_a_run_that_pauses_can_be_continued_wi
         if number < len(calls):
             objects.kill(number)
         with suppress(Killed, RetryableError, LostRaceError):
-            advance(
+            advance_store(
                 LocalRunner(),
                 MetaStore(objects, "first", lambda: 1_700_000_100_000),
                 Wish(run={"run": "a"}),

@@ -19,7 +19,7 @@ from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.catalog.apply import RelationExistsError, RelationInUseError, apply_statement
 from tussock.jobs.catalog.fed_tables import FedTableError
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import EpochSummary, show_summary
 from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Scan
@@ -36,15 +36,15 @@ from tussock.jobs.logical.statements import (
     Statement,
     Update,
 )
-from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.reading.rejected import count_rejects
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
-from tussock.jobs.statements.show import show
+from tussock.jobs.statements.show import answer_show
 from tussock.jobs.trouble.restate import Restating
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
@@ -107,7 +107,7 @@ def rejects(meta: MetaStore) -> list[tuple[object, ...]]:
 
 
 def run(meta: MetaStore) -> EpochSummary:
-    return advance(LocalRunner(), meta)[-1]
+    return advance_store(LocalRunner(), meta)[-1]
 
 
 @pytest.fixture
@@ -130,16 +130,18 @@ def test_records_that_cannot_be_read_go_to_the_rejects_and_the_rest_of_the_file_
 ) -> None:
     assert rows(meta, "everything") == good(RECORDS)
     assert rejects(meta) == bad(files / "a.parquet", RECORDS)
-    assert held_sources(meta.latest().catalog) == {}
+    assert held_sources(meta.read_latest().catalog) == {}
 
 
 def test_the_summary_and_show_count_the_rejects(tmp_path: Path, files: Path) -> None:
     meta = new_store(tmp_path / "store")
     append(meta, source(files))
-    (summary,) = advance(LocalRunner(), meta)
+    (summary,) = advance_store(LocalRunner(), meta)
     assert summary.rejected == {"events": 3}
     assert "unreadable records of events: 3, stored in events__rejects" in show_summary(summary)
-    shown = show(meta.latest().catalog, Show(Shown.SOURCES), rejected(meta.objects, meta.latest()))
+    shown = answer_show(
+        meta.read_latest().catalog, Show(Shown.SOURCES), count_rejects(meta.objects, meta.read_latest())
+    )
     assert list(shown["state"]) == ["rejects in events__rejects: 3"]
 
 
@@ -204,7 +206,7 @@ def test_some_rejects_can_be_deleted(meta: MetaStore, files: Path) -> None:
 )
 def test_nothing_but_the_source_writes_its_rejects_or_drops_them(meta: MetaStore, statement: Statement) -> None:
     with pytest.raises(FedTableError, match="TRUNCATE TABLE events__rejects empty it"):
-        apply_statement(meta.latest().catalog, statement, meta.latest().epoch + 1)
+        apply_statement(meta.read_latest().catalog, statement, meta.read_latest().epoch + 1)
 
 
 def test_the_table_of_rejects_cannot_be_altered(meta: MetaStore) -> None:
@@ -212,11 +214,11 @@ def test_the_table_of_rejects_cannot_be_altered(meta: MetaStore) -> None:
         "events__rejects", REJECT_FIELDS, (0, 1), comment="records of source events that could not be read"
     )
     with pytest.raises(FedTableError):
-        apply_statement(meta.latest().catalog, AlterTable(table, table), meta.latest().epoch + 1)
+        apply_statement(meta.read_latest().catalog, AlterTable(table, table), meta.read_latest().epoch + 1)
 
 
 def test_the_rejects_are_dropped_with_their_source_and_only_their_readers_prevent_it(meta: MetaStore) -> None:
-    catalog, epoch = meta.latest().catalog, meta.latest().epoch + 1
+    catalog, epoch = meta.read_latest().catalog, meta.read_latest().epoch + 1
     with pytest.raises(RelationInUseError, match="everything") as refused:
         apply_statement(catalog, Drop(RelationKind.SOURCE, "events"), epoch)
     assert "rejects" not in str(refused.value)
@@ -225,13 +227,13 @@ def test_the_rejects_are_dropped_with_their_source_and_only_their_readers_preven
     with pytest.raises(RelationInUseError, match="complaints"):
         apply_statement(apply_statement(without, over, epoch), Drop(RelationKind.SOURCE, "events"), epoch)
     gone = apply_statement(without, Drop(RelationKind.SOURCE, "events"), epoch)
-    assert [r.name for r in gone.live()] == []
+    assert [r.name for r in gone.live_relations()] == []
     again = apply_statement(gone, source("/elsewhere"), epoch)
-    assert [r.name for r in again.live()] == ["events", "events__rejects"]
+    assert [r.name for r in again.live_relations()] == ["events", "events__rejects"]
 
 
 def test_a_name_that_is_taken_and_an_unknown_way_are_refused(meta: MetaStore, files: Path) -> None:
-    taken = apply_statement(meta.latest().catalog, CreateTable("more__rejects", (Field("k", "int"),), (0,)), 1)
+    taken = apply_statement(meta.read_latest().catalog, CreateTable("more__rejects", (Field("k", "int"),), (0,)), 1)
     more = CreateSource("more", "parquet", FIELDS, source(files).options)
     with pytest.raises(RelationExistsError, match="more__rejects"):
         apply_statement(taken, more, 1)
@@ -248,17 +250,17 @@ def test_a_file_that_is_damaged_as_a_whole_holds_the_source(
 ) -> None:
     (files / "b.parquet").write_bytes(damage((files / "a.parquet").read_bytes()))
     run(meta)
-    assert list(held_sources(meta.latest().catalog)) == ["events"]
+    assert list(held_sources(meta.read_latest().catalog)) == ["events"]
     assert rejects(meta) == bad(files / "a.parquet", RECORDS)
-    abandon(meta, Detour(skip_files=(str(files / "b.parquet"),)))
+    abandon_barrier(meta, Detour(skip_files=(str(files / "b.parquet"),)))
     run(meta)
-    assert held_sources(meta.latest().catalog) == {}
+    assert held_sources(meta.read_latest().catalog) == {}
 
 
 def test_text_in_a_number_column_holds_the_source_instead_of_rejecting_records(meta: MetaStore, files: Path) -> None:
     pq.write_table(pa.table({"id": ["1"], "v": pa.array([1], pa.int16()), "s": ["x"]}), files / "b.parquet")
     run(meta)
-    assert "found string, expected int" in held_sources(meta.latest().catalog)["events"]
+    assert "found string, expected int" in held_sources(meta.read_latest().catalog)["events"]
 
 
 def test_a_train_killed_at_any_object_creation_rejects_each_record_once(tmp_path: Path, files: Path) -> None:
@@ -278,8 +280,12 @@ def test_a_train_killed_at_any_object_creation_rejects_each_record_once(tmp_path
 
     def ended(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> dict[str, object]:
         meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: 1_800_000_000_000)
-        advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
-        return {r.name: rows(meta, r.name) for r in meta.latest().catalog.live() if r.kind is not RelationKind.SOURCE}
+        advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=1))
+        return {
+            r.name: rows(meta, r.name)
+            for r in meta.read_latest().catalog.live_relations()
+            if r.kind is not RelationKind.SOURCE
+        }
 
     watched = FaultyObjectStore(open_object_store(str(shutil.copytree(template, tmp_path / "whole"))))
     whole = ended(tmp_path / "whole", watched)
@@ -315,7 +321,7 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
     ]
     there = 0 if emptied else len(bad(file, RECORDS))
     for restated, now in steps:
-        assert Restating(meta, "events", restated).begin() is not None
+        assert Restating(meta, "events", restated).inject_barrier() is not None
         summary, unreadable = run(meta), len(bad(file, now))
         assert (summary.rejected.get("events", 0), summary.withdrawn.get("events", 0)) == (unreadable, there)
         said = show_summary(summary)
@@ -338,4 +344,4 @@ def test_a_store_without_the_option_has_no_table_of_rejects(tmp_path: Path, file
     )
     append(meta, plain)
     run(meta)
-    assert [r.name for r in open_store(tmp_path / "store").latest().catalog.live()] == ["events"]
+    assert [r.name for r in open_store(tmp_path / "store").read_latest().catalog.live_relations()] == ["events"]

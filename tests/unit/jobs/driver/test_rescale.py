@@ -11,8 +11,8 @@ import pytest
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
-from tussock.jobs.barriers.barrier import inject
-from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.barriers.barrier import inject_barrier
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import barrier_text
 from tussock.jobs.driver.train import Train
@@ -77,7 +77,7 @@ def test_epochs_before_and_after_a_rescale_and_their_barriers_are_right(meta: Me
     held, rng, kinds = Rows(), random.Random(1), []
     for units in (2, 5, 1, 3, 3, None):
         change(meta, held, rng)
-        barrier = inject(meta, settings=EpochSettings(max_bytes=None, units=units))
+        barrier = inject_barrier(meta, settings=EpochSettings(max_bytes=None, units=units))
         assert barrier is not None
         assert barrier.mapping.unit_count == (3 if units is None else units)
         kinds.append(barrier.mutation.kind)
@@ -90,32 +90,32 @@ def test_epochs_before_and_after_a_rescale_and_their_barriers_are_right(meta: Me
 def test_nothing_waits_and_nothing_is_rescaled(meta: MetaStore) -> None:
     held = Rows()
     change(meta, held, random.Random(2))
-    advance(LocalRunner(), meta)
-    version = meta.latest()
-    assert advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=7)) == []
-    assert meta.latest() == version
+    advance_store(LocalRunner(), meta)
+    version = meta.read_latest()
+    assert advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=7)) == []
+    assert meta.read_latest() == version
 
 
 def test_the_progress_of_a_run_names_the_new_number_of_units(meta: MetaStore) -> None:
     change(meta, Rows(), random.Random(3))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     change(meta, Rows(), random.Random(3))
     lines: list[str] = []
-    advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=4), progress=lines.append)
+    advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, units=4), progress=lines.append)
     assert lines[0].endswith(": runs on 4 units from this epoch on")
 
 
 def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_ones(meta: MetaStore) -> None:
     held, rng = Rows(), random.Random(4)
     change(meta, held, rng)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     change(meta, held, rng)
-    pinned = inject(meta)
+    pinned = inject_barrier(meta)
     assert pinned is not None
     meta.rescale(5)
-    assert (found := inject(meta, settings=EpochSettings(max_bytes=None, units=5))) is not None
+    assert (found := inject_barrier(meta, settings=EpochSettings(max_bytes=None, units=5))) is not None
     assert found == pinned
-    assert barrier_text(found, meta.latest().catalog) == f"barrier {pinned.epoch} after {pinned.prev_epoch}"
+    assert barrier_text(found, meta.read_latest().catalog) == f"barrier {pinned.epoch} after {pinned.prev_epoch}"
     change(meta, held, rng)  # waits for the epoch after it
     ran: list[int] = []
 
@@ -132,7 +132,7 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
             train.run(barrier)
             assert max(ran) == expected
     assert_right(meta, held)
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_a_train_whose_units_change_drains_and_continues(seed: int, meta: MetaSt
     assert_right(meta, held)
     assert len(train.done) == 10
     assert len(set(pinned)) > 1
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()

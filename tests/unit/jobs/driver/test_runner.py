@@ -37,7 +37,7 @@ def test_spark_with_machines_runs_large_epochs_and_not_small_ones(
     assert spark.epochs == [large]
     assert created not in spark.epochs, "the store is empty"
     assert rows(meta, "v") == [(0, 4), (1, 4), (2, 3)]
-    sealed = meta.sealed(large)
+    sealed = meta.read_manifest(large)
     assert sealed is not None
     assert sealed.ran.endswith(", because about 0 MB are expected, and Spark has other machines")
     insert(meta, "t", *((k, k % 3, k) for k in range(11, 22)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tussock.jobs.driver import slots
-from tussock.jobs.driver.one_stage import repeated
+from tussock.jobs.driver.one_stage import repeat_job
 from tussock.jobs.driver.slots import Slots, SlotsLostError
 
 REASON = "Executor heartbeat timed out\n after 120000 ms"
@@ -63,7 +63,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def meeting(connected: int) -> Any:
-    return SimpleNamespace(connected=connected)
+    return SimpleNamespace(connected_count=connected)
 
 
 def test_slots_are_counted_again_after_a_loss() -> None:
@@ -71,13 +71,13 @@ def test_slots_are_counted_again_after_a_loss() -> None:
     counted = Slots(application)  # type: ignore[arg-type]
 
     def job() -> pa.Table:
-        tried.append(counted.tasks(3))
-        with counted.watched(tried[-1], [meeting(0)]):
+        tried.append(counted.task_count(3))
+        with counted.watched_job(tried[-1], [meeting(0)]):
             if tried[-1] > 1:
                 application.run_job()
         return pa.table({})
 
-    repeated(job)
+    repeat_job(job)
     assert tried == [3, 1]
     assert application.properties["spark.jobGroup.id"] == "users", "the group of this thread is restored"
 
@@ -88,7 +88,7 @@ def test_the_error_names_the_lost_executors_and_spark_s_reason() -> None:
     began = time.monotonic()
     with (
         pytest.raises(SlotsLostError) as raised,
-        Slots(application).watched(2, [meeting(0)]),  # type: ignore[arg-type]
+        Slots(application).watched_job(2, [meeting(0)]),  # type: ignore[arg-type]
     ):
         application.run_job()
     assert time.monotonic() - began < 5
@@ -108,7 +108,7 @@ def test_the_error_names_the_lost_executors_and_spark_s_reason() -> None:
 )
 def test_a_job_that_may_start_or_runs_goes_on(counts: tuple[int, ...], connected: int) -> None:
     application = Application(*counts)
-    with Slots(application).watched(2, [meeting(0), meeting(connected)]):  # type: ignore[arg-type]
+    with Slots(application).watched_job(2, [meeting(0), meeting(connected)]):  # type: ignore[arg-type]
         application.run_job(0.6)
     assert not application.cancelled.is_set()
 
@@ -116,11 +116,11 @@ def test_a_job_that_may_start_or_runs_goes_on(counts: tuple[int, ...], connected
 def test_spark_s_own_error_about_slots_means_the_same() -> None:
     with (
         pytest.raises(SlotsLostError),
-        Slots(Application(1)).watched(2, [meeting(0)]),  # type: ignore[arg-type]
+        Slots(Application(1)).watched_job(2, [meeting(0)]),  # type: ignore[arg-type]
     ):
         raise RuntimeError("[SPARK-24819]: Barrier execution mode does not allow run a barrier stage that …")
 
 
 def test_another_error_is_not_changed() -> None:
-    with pytest.raises(ZeroDivisionError), Slots(Application(1)).watched(2, [meeting(0)]):  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError), Slots(Application(1)).watched_job(2, [meeting(0)]):  # type: ignore[arg-type]
         raise ZeroDivisionError

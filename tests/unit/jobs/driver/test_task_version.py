@@ -8,7 +8,7 @@ from tests.support.jobs.driver.embedded import append, epoch, insert, new_store,
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import VersionPart
 
@@ -21,13 +21,13 @@ class Recording(LocalRunner):
         self.parts: list[VersionPart] = []
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
-        self.parts.append(decoded(levels.task.version, VersionPart))
+        self.parts.append(decode_json(levels.task.version, VersionPart))
         return super().run(levels)
 
 
 def tables_of(meta: MetaStore, *names: str) -> set[int]:
     """The state tables of relations."""
-    return {t.table_id for r in meta.latest().catalog.live() if r.name in names for t in r.state_tables}
+    return {t.table_id for r in meta.read_latest().catalog.live_relations() if r.name in names for t in r.state_tables}
 
 
 def test_a_task_has_the_ssts_of_relations_that_the_epoch_changes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import Call, Column, Field, Join, JoinKind, Literal, Project, SingleRow
 from tussock.jobs.logical.statements import Delete
-from tussock.jobs.task.opened import measured
+from tussock.jobs.task.opened import measure_work
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import Measurement, MeasurementSum, Report
@@ -128,7 +128,7 @@ def test_an_epoch_runs_once_whatever_it_seals(case: str, meta: MetaStore, monkey
             sent.append(found[1])
             report((dict.fromkeys(found[0], 1.0), found[1]))
 
-        return measured(work, uri, unit, one_second)
+        return measure_work(work, uri, unit, one_second)
 
     monkeypatch.setattr("tussock.jobs.task.level.measured", in_seconds)
     insert(meta, "t", *((k, k % 40, k % 7) for k in range(1, 300)))
@@ -145,7 +145,7 @@ def test_an_epoch_runs_once_whatever_it_seals(case: str, meta: MetaStore, monkey
 def test_each_unit_counts_for_an_equal_part_of_the_work(meta: MetaStore) -> None:
     insert(meta, "t", *((k, 1, 1) for k in range(1, 12)))
     done = epoch(meta)
-    sealed = meta.sealed(done.epoch)
+    sealed = meta.read_manifest(done.epoch)
     assert sealed is not None
     assert [work.unit for work in sealed.units] == [0, 1, 2]
     assert sum(work.rows for work in sealed.units) == sum(counts.rows_in for counts in done.rows.values())

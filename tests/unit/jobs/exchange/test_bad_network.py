@@ -14,7 +14,7 @@ from tests.unit.jobs.exchange.test_peers import HOST, join, taken
 from tussock.jobs.exchange import peers
 from tussock.jobs.exchange.meeting import Endpoint, PeerMissingError, Rendezvous
 from tussock.jobs.exchange.peers import PeerLostError, Peers
-from tussock.jobs.wire.cell import Address, cells
+from tussock.jobs.wire.cell import Address, make_cells
 
 COUNT, UNITS, LEVELS = 3, 5, 3
 Forward = Callable[[socket.socket, socket.socket], None]  # passes on what comes from the first to the second
@@ -55,7 +55,7 @@ class Network:
 @pytest.fixture
 def through(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Forward], None]]:
     networks = []
-    connected = peers._connected
+    connected = peers._connect_to
 
     def use(forward: Forward) -> None:
         network = Network(forward)
@@ -76,8 +76,10 @@ def exchanged(rank: int, joined: Peers) -> dict[tuple[int, int], list[bytes]]:
     for level in range(LEVELS):
         for unit in range(UNITS):
             for _ in range(4):
-                joined.post(level, cells(unit, Address(rank, level), [rnd.randbytes(rnd.choice((0, 9, 70_000)))]))
-        joined.finish(level)
+                joined.post_cells(
+                    level, make_cells(unit, Address(rank, level), [rnd.randbytes(rnd.choice((0, 9, 70_000)))])
+                )
+        joined.finish_level(level)
         found |= {(level, u): sorted(chunk for *_, chunk in got) for u, got in taken(joined, level).items()}
     return found
 

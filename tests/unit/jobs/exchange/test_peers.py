@@ -14,16 +14,16 @@ from cryptography.exceptions import InvalidTag
 from tests.support.waiting import eventually
 from tussock.jobs.exchange import mailbox, meeting, peers
 from tussock.jobs.exchange.mailbox import LocalDiskError, Mailbox
-from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, owners
+from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, assign_units
 from tussock.jobs.exchange.peers import PeerLostError, Peers
-from tussock.jobs.wire.cell import Address, cells
+from tussock.jobs.wire.cell import Address, make_cells
 
 HOST = "127.0.0.1"
 Work = Callable[[int, Peers], object]
 
 
 def join(met: Meeting, rank: int, task: int | None = None, units: tuple[int, ...] = ()) -> Peers:
-    return Peers.join(met, rank if task is None else task, rank, host=HOST, bind=HOST, units=units)
+    return Peers.join_meeting(met, rank if task is None else task, rank, host=HOST, bind=HOST, units=units)
 
 
 def together(count: int, units: int, work: Work, *, encrypts: bool = False) -> list[object]:
@@ -43,7 +43,7 @@ def taken(joined: Peers, level: int) -> dict[int, list[tuple[int, int, bytes]]]:
     found: dict[int, list[tuple[int, int, bytes]]] = {}
     for unit in joined.units:
         found[unit] = []
-        for batch in joined.take(level, unit):
+        for batch in joined.take_cells(level, unit):
             assert set(batch.column(0).to_pylist()) == {unit}
             found[unit] += zip(*(batch.column(i).to_pylist() for i in (1, 2, 3)), strict=True)
     return found
@@ -64,12 +64,12 @@ def test_every_cell_arrives_once_at_its_unit(kept: int, encrypts: bool, monkeypa
             for unit in range(units):
                 chunks = [rnd.randbytes(rnd.choice((0, 1, 999, 300_000))) for _ in range(rnd.randrange(3))]
                 sent[level, unit] += [(rank, level, chunk) for chunk in chunks]
-                joined.post(level, cells(unit, Address(rank, level), chunks))
-            mixed = [cells(unit, Address(-1, rank), [b"m"]) for unit in range(units)]
+                joined.post_cells(level, make_cells(unit, Address(rank, level), chunks))
+            mixed = [make_cells(unit, Address(-1, rank), [b"m"]) for unit in range(units)]
             for unit in range(units):
                 sent[level, unit].append((-1, rank, b"m"))
-            joined.post(level, pa.concat_batches(mixed).slice(0))
-            assert joined.finish(level, 10**rank) == 111
+            joined.post_cells(level, pa.concat_batches(mixed).slice(0))
+            assert joined.finish_level(level, 10**rank) == 111
             found |= {(level, unit): chunks for unit, chunks in taken(joined, level).items()}
         return found
 
@@ -87,7 +87,7 @@ def test_a_peer_that_ends_early_fails_the_others(encrypts: bool) -> None:
         if rank == 1:
             return "gone"
         with pytest.raises(PeerLostError, match=r"task 1 at 127.0.0.1:.*(closed the connection|reset by peer)"):
-            joined.finish(0)
+            joined.finish_level(0)
         return "failed"
 
     assert together(3, 3, work, encrypts=encrypts) == ["failed", "gone", "failed"]
@@ -100,10 +100,10 @@ def test_many_small_frames_that_arrived_together_are_all_read(encrypts: bool) ->
         first, second = (future.result(30) for future in [pool.submit(join, rendezvous.meeting, r) for r in (0, 1)])
         with first:
             for number in range(300):
-                first.post_to(1, 0, cells(1, Address(0, number), [b"x"]))
-            first._connections[1].end(0, 7)
+                first.post_to(1, 0, make_cells(1, Address(0, number), [b"x"]))
+            first._connections[1].send_end(0, 7)
             with second:
-                second._connections[0].end(0, 0)
+                second._connections[0].send_end(0, 0)
                 eventually("the end mark is read", lambda: second._mailbox._ended.get(0) == {0: 7})
                 assert len(taken(second, 0)[1]) == 300
 
@@ -111,11 +111,11 @@ def test_many_small_frames_that_arrived_together_are_all_read(encrypts: bool) ->
 def test_a_silent_peer_is_lost_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "PATIENCE_S", 0.5)
     monkeypatch.setattr(peers, "BEAT_S", 0.1)
-    monkeypatch.setattr(peers._Connection, "beat", lambda self: None)
+    monkeypatch.setattr(peers._Connection, "send_sign_of_life", lambda self: None)
 
     def work(rank: int, joined: Peers) -> str:
         with pytest.raises(PeerLostError) as raised:
-            joined.finish(rank)  # another level each, so that none ends
+            joined.finish_level(rank)  # another level each, so that none ends
         return str(raised.value)
 
     assert any("no sign of life" in str(text) for text in together(2, 2, work))
@@ -130,7 +130,7 @@ def test_a_peer_that_computes_longer_than_the_deadline_is_not_lost(monkeypatch: 
             deadline = time.monotonic() + 2.5
             while time.monotonic() < deadline:
                 sum(range(1000))
-        return joined.finish(0, 1)
+        return joined.finish_level(0, 1)
 
     assert together(2, 2, work) == [2, 2]
 
@@ -140,28 +140,28 @@ def test_an_encrypted_file_holds_no_cell_in_clear(tmp_path: Path) -> None:
     for encrypts in (False, True):
         box = Mailbox((), folder=str(tmp_path), kept_bytes=0, encrypts=encrypts)
         for number in range(3):
-            box.put(0, cells(0, Address(0, number), [chunk]))
+            box.put_cells(0, make_cells(0, Address(0, number), [chunk]))
         assert box._file is not None
         written = os.pread(box._file.fileno(), 1 << 20, 0)
         assert (chunk[:20] in written) is not encrypts
-        found = [batch.column(3).to_pylist() for batch in box.take(0, 0)]
+        found = [batch.column(3).to_pylist() for batch in box.take_cells(0, 0)]
         assert found == [[chunk]] * 3
         box.close()
 
 
 def test_a_changed_byte_in_an_encrypted_file_is_noticed(tmp_path: Path) -> None:
     box = Mailbox((), folder=str(tmp_path), kept_bytes=0, encrypts=True)
-    box.put(0, cells(0, Address(0, 0), [b"x" * 100]))
+    box.put_cells(0, make_cells(0, Address(0, 0), [b"x" * 100]))
     assert box._file is not None
     os.pwrite(box._file.fileno(), b"\0\1\2", 50)
     with pytest.raises(InvalidTag):
-        list(box.take(0, 0))
+        list(box.take_cells(0, 0))
 
 
 def test_a_full_disk_fails_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Mailbox((), folder="/dev/full", kept_bytes=0)
     with pytest.raises(LocalDiskError, match=r"/dev/full.*spark.local.dir"):
-        box.put(0, cells(0, Address(0, 0), [b"x"]))
+        box.put_cells(0, make_cells(0, Address(0, 0), [b"x"]))
 
 
 def test_a_process_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_a_process_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_closed_meeting_answers_at_once() -> None:
     with Rendezvous(HOST, HOST, 2, 2) as rendezvous, ThreadPoolExecutor(1) as pool:
         running = pool.submit(join, rendezvous.meeting, 0)
-        eventually("the first process waits", lambda: rendezvous.waiting == 1)
+        eventually("the first process waits", lambda: rendezvous.waiting_count == 1)
         rendezvous.__exit__(None, None, None)
         with pytest.raises(PeerMissingError):
             running.result(10)
@@ -186,7 +186,7 @@ def test_a_later_attempt_meets_without_the_processes_of_the_earlier_one(monkeypa
     monkeypatch.setattr(meeting, "_SETTLE_S", 0.4)
     with Rendezvous(HOST, HOST, 2, 2) as rendezvous, ThreadPoolExecutor(3) as pool:
         old = pool.submit(join, rendezvous.meeting, 1, 11)
-        eventually("the first process waits", lambda: rendezvous.waiting == 1)
+        eventually("the first process waits", lambda: rendezvous.waiting_count == 1)
         monkeypatch.setattr(meeting, "_TOGETHER_S", -1.0)
         new = [pool.submit(join, rendezvous.meeting, rank, 12 + rank) for rank in (0, 1)]
         both = [future.result(30) for future in new]
@@ -197,32 +197,32 @@ def test_a_later_attempt_meets_without_the_processes_of_the_earlier_one(monkeypa
 
 
 def test_a_unit_returns_to_the_process_that_remembers_it() -> None:
-    assert owners(4, 2, {}) == (0, 1, 0, 1)
-    assert owners(4, 2, {0: (1, 3), 1: (0, 2)}) == (1, 0, 1, 0)
-    assert owners(4, 2, {0: (0, 1, 2, 3)}) == (0, 0, 1, 1), "no process gets more than its share"
-    assert owners(3, 2, {1: (0, 2, 9)}) == (1, 0, 1)
+    assert assign_units(4, 2, {}) == (0, 1, 0, 1)
+    assert assign_units(4, 2, {0: (1, 3), 1: (0, 2)}) == (1, 0, 1, 0)
+    assert assign_units(4, 2, {0: (0, 1, 2, 3)}) == (0, 0, 1, 1), "no process gets more than its share"
+    assert assign_units(3, 2, {1: (0, 2, 9)}) == (1, 0, 1)
     for units in range(1, 9):
         for count in range(1, units + 1):
-            of = owners(units, count, {count - 1: tuple(range(units))})
+            of = assign_units(units, count, {count - 1: tuple(range(units))})
             assert len(of) == units
             assert {of.count(p) for p in range(count)} <= {units // count, -(-units // count)}
 
 
 def test_frames_of_any_fragmentation_are_read(tmp_path: Path) -> None:
     frame = peers._Frame()
-    batch = cells(3, Address(5, 6), [b"abc", b"", b"de" * 500])
+    batch = make_cells(3, Address(5, 6), [b"abc", b"", b"de" * 500])
     sent = bytearray()
     connection = peers._Connection.__new__(peers._Connection)
-    connection._write = lambda parts: sent.extend(b"".join(bytes(p) for p in parts))  # type: ignore[method-assign]
-    connection.send(2, batch)
+    connection._write_parts = lambda parts: sent.extend(b"".join(bytes(p) for p in parts))  # type: ignore[method-assign]
+    connection.send_cells(2, batch)
     sent += b"H"
-    connection.end(2, 77)
+    connection.send_end(2, 77)
     found = []
     rnd, left = random.Random(1), memoryview(bytes(sent))
     while left:
         size = min(rnd.choice((1, 2, 7, 400)), len(frame.room), len(left))
         frame.room[:size], left = left[:size], left[size:]
-        if (whole := frame.grown(size)) is not None:
+        if (whole := frame.add_bytes(size)) is not None:
             found.append(whole)
     (level, got, _), (end, none, number) = found
     assert (level, got.to_pylist()) == (2, batch.to_pylist())
@@ -236,4 +236,4 @@ def test_the_driver_learns_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> 
             with future.result(30) as joined:
                 for done in (1, 2):
                     joined.report_progress(done)
-        eventually("the reports arrive", lambda: rendezvous.done == 4)
+        eventually("the reports arrive", lambda: rendezvous.done_levels == 4)

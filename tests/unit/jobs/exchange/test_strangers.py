@@ -14,8 +14,8 @@ from tests.support.waiting import eventually
 from tests.unit.jobs.exchange.test_peers import HOST, join
 from tussock.jobs.exchange import door, meeting, peers
 from tussock.jobs.exchange.channel import open_channel, send_all, shake_hands
-from tussock.jobs.exchange.door import LONGEST, framed
-from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, meet
+from tussock.jobs.exchange.door import LONGEST, frame_message
+from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, meet_processes
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.exchange.tls import make_keys
 from tussock.jobs.outside import world
@@ -80,7 +80,7 @@ def half_a_token(strangers: Strangers, met: Meeting, port: int) -> None:
 
 def token_of_an_earlier_epoch(strangers: Strangers, met: Meeting, port: int) -> None:
     with Rendezvous(HOST, HOST, 2, 2) as earlier:
-        strangers.connect(port).sendall(framed(b"\x80", earlier.meeting.token))
+        strangers.connect(port).sendall(frame_message(b"\x80", earlier.meeting.token))
 
 
 def garbage(strangers: Strangers, met: Meeting, port: int) -> None:
@@ -90,14 +90,14 @@ def garbage(strangers: Strangers, met: Meeting, port: int) -> None:
         b"GET / HTTP/1.1\r\n\r\n",
         bytes(100),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(90),  # the first bytes of TLS
-        bytes(framed(b"x", bytes(32))),
+        bytes(frame_message(b"x", bytes(32))),
         met.token,
         met.token + struct.pack("!I", 0),
         met.token + struct.pack("!I", LONGEST + 1),
         met.token + struct.pack("!I", 100) + b"short",
-        bytes(framed(b"\xc1\xff", met.token)),
-        bytes(framed(hello, met.token)),
-        bytes(framed(b"x" * 12, met.token)),
+        bytes(frame_message(b"\xc1\xff", met.token)),
+        bytes(frame_message(hello, met.token)),
+        bytes(frame_message(b"x" * 12, met.token)),
     ):
         strangers.connect(port).sendall(data)
 
@@ -121,7 +121,7 @@ def seconds_to_join(met: Meeting, count: int) -> float:
 
     def one(rank: int) -> int:
         with join(met, rank) as joined:
-            return joined.finish(0, 1)
+            return joined.finish_level(0, 1)
 
     began = time.monotonic()
     with ThreadPoolExecutor(count) as pool:
@@ -143,11 +143,11 @@ def test_strangers_at_the_port_of_a_process_delay_nobody(
     kind: Kind, encrypts: bool, strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_strangers(*args, **more):  # type: ignore[no-untyped-def]
-        driver = meet(*args, **more)
+        driver = meet_processes(*args, **more)
         kind(strangers, args[0], args[4].port)
         return driver
 
-    monkeypatch.setattr(peers, "meet", with_strangers)
+    monkeypatch.setattr(peers, "meet_processes", with_strangers)
     with Rendezvous(HOST, HOST, 3, 3, encrypts=encrypts) as rendezvous:
         assert seconds_to_join(rendezvous.meeting, 3) < SOON_S
 
@@ -211,12 +211,12 @@ def test_a_process_that_leaves_before_the_others_come_is_named(encrypts: bool) -
     with Rendezvous(HOST, HOST, 2, 2, encrypts=encrypts, patience_s=1.0) as rendezvous:
         met = rendezvous.meeting
         hello = meeting.msgspec.msgpack.encode(meeting._Hello(1, 1, meeting.Endpoint(HOST, 1), ()))
-        channel = open_channel(world.create_connection((HOST, met.port)), met.tls(), accepts=False)
+        channel = open_channel(world.create_connection((HOST, met.port)), met.tls_contexts(), accepts=False)
         shake_hands(channel, Deadline(10))
-        send_all(channel, [framed(hello, met.token)], Deadline(10))
-        eventually("the process waits", lambda: rendezvous.waiting == 1)
+        send_all(channel, [frame_message(hello, met.token)], Deadline(10))
+        eventually("the process waits", lambda: rendezvous.waiting_count == 1)
         channel.close()
-        eventually("its end is known", lambda: rendezvous.waiting == 0)
+        eventually("its end is known", lambda: rendezvous.waiting_count == 0)
         with pytest.raises(PeerMissingError, match="tasks 1 of 2"):
             join(met, 0)
 
@@ -227,7 +227,7 @@ def test_the_token_alone_opens_no_sealed_door() -> None:
         for keys in (None, make_keys()):
             with pytest.raises(PeerMissingError, match=r"no answer from the driver|ended the meeting"):
                 join(meeting.msgspec.structs.replace(met, keys=keys), 0)
-        assert rendezvous.waiting == 0
+        assert rendezvous.waiting_count == 0
 
 
 def test_a_process_with_another_key_is_not_let_in(strangers: Strangers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,9 @@ def test_a_process_with_another_key_is_not_let_in(strangers: Strangers, monkeypa
     monkeypatch.setattr(peers, "_CONNECT_S", 1.0)
     with Rendezvous(HOST, HOST, 2, 2, encrypts=True) as rendezvous:
         met = rendezvous.meeting
-        monkeypatch.setattr(peers, "meet", lambda given, tls, *args: meet(met, met.tls(), *args))
+        monkeypatch.setattr(
+            peers, "meet_processes", lambda given, tls, *args: meet_processes(met, met.tls_contexts(), *args)
+        )
         other = meeting.msgspec.structs.replace(met, keys=make_keys())
         with ThreadPoolExecutor(2) as pool:
             running = [pool.submit(join, given, rank) for rank, given in enumerate((met, other))]

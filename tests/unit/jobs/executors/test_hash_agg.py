@@ -66,7 +66,7 @@ def agg_node(keys: tuple[int, ...], calls: Sequence[Agg], append_only: bool, par
 def _senders(node: HashAgg, chunks: Sequence[pa.Table]) -> pa.Table:
     sender = PartialAgg(node.input_types, node.keys, node.calls, node.append_only, ())
     sender = msgspec.structs.replace(sender, types=partial_types(sender))
-    executor = sender.executor((), Actor(kernel()))
+    executor = sender.make_executor((), Actor(kernel()))
     return pa.concat_tables([empty_chunk(sender.types), *(executor.apply(chunk) for chunk in chunks)])
 
 
@@ -312,8 +312,8 @@ def test_calls_that_differ_only_in_their_column_are_computed_together(
 ) -> None:
     monkeypatch.setattr(stacked, "MOST_VALUES", limit)
     added: list[int] = []
-    add = WideSum.add
-    monkeypatch.setattr(WideSum, "add", lambda s, old, new: added.append(len(old[0])) or add(s, old, new))
+    add = WideSum.add_change
+    monkeypatch.setattr(WideSum, "add_change", lambda s, old, new: added.append(len(old[0])) or add(s, old, new))
     functions = ("Sum", "Average", "Count") if partial and not append_only else ("Sum", "Average", "Count", "Max")
     calls = [
         Agg(AggFunction(f), a, WIDE[a], _result_type(f, WIDE[a]), "TRY" if f == "Sum" else None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
-from tussock.jobs.chunks.chunk import inserts
+from tussock.jobs.chunks.chunk import to_inserts
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from tussock.jobs.executors.materialize import Materialize, _in_key_order
 from tussock.jobs.executors.order import Order
@@ -25,7 +25,7 @@ def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]
     (table,) = bench.tables()
     content: Counter[Row] = Counter()
     for rows in table.scan(vnodes):
-        content = integrate(content, inserts(rows))
+        content = integrate(content, to_inserts(rows))
     return content
 
 
@@ -71,7 +71,7 @@ def test_changes_in_key_order_give_the_same_output_as_in_any_order(
             keys = pa.table(
                 [pa.array([r[2] for r in half], "int32"), pa.array([r[0] for r in half], "string")], ["k0", "k1"]
             )
-            in_order += [(half[place], weight) for place in table.locate(keys).order]
+            in_order += [(half[place], weight) for place in table.locate_keys(keys).order]
         if not in_order:
             continue
         chunk = chunk_of(TYPES, in_order)

@@ -91,6 +91,6 @@ def test_facts_that_did_not_change_are_not_written_again(objects: ObjectStore) -
     run = _Run(objects)
     run.epoch([((1, 1), 1)], [((3, 1), 1)])
     tables = run.bench.tables()
-    executor = NODE.executor(tables, run.bench.actor)
+    executor = NODE.make_executor(tables, run.bench.actor)
     executor.apply(chunk_of(LEFT, []), chunk_of(RIGHT, [((4, 2), 1)]), chunk_of(COUNTS, [((1, 1), -1), ((2, 2), 1)]))
-    assert [table.seal() is not None for table in tables] == [False, True, False, False]
+    assert [table.seal_changes() is not None for table in tables] == [False, True, False, False]

@@ -85,7 +85,7 @@ class Table:
             after = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
             assert applied(before, weighted(chunk)) == sorted(map(repr, after))
             out += weighted(chunk)
-            if (batch := state.seal()) is not None:
+            if (batch := state.seal_changes()) is not None:
                 sealed.append(batch)
         if commit and sealed:
             epoch = self.version.epoch + 1

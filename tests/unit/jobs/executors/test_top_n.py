@@ -86,7 +86,7 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopNNode, seed: int, o
 def test_append_only_input_keeps_only_the_first_rows(node: TopNNode, sent: bool, objects: ObjectStore) -> None:
     """`sent`: by senders that omit rows that cannot be among the first."""
     node = msgspec.structs.replace(node, append_only=True)
-    senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]
+    senders = [Bench(FirstRows(node.key, node.first_count, TYPES), objects) for _ in range(2)]
     rng, bench = random.Random(7), Bench(node, objects)
     live: list[Row] = []
     content: Counter[Row] = Counter()
@@ -101,7 +101,7 @@ def test_append_only_input_keeps_only_the_first_rows(node: TopNNode, sent: bool,
         content = integrate(content, emitted)
         assert content == Counter(sorted(live, key=_order(node))[node.offset : node.offset + (node.limit or 0)])
         (table,) = bench.tables()
-        assert sum(rows.num_rows for rows in table.scan()) == min(len(live), node.first)
+        assert sum(rows.num_rows for rows in table.scan()) == min(len(live), node.first_count)
 
 
 def test_all_rows_but_the_first_ones_of_append_only_input(objects: ObjectStore) -> None:

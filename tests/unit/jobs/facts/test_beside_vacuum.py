@@ -13,16 +13,16 @@ from tests.support.jobs.driver.embedded import append, epoch, insert, new_store,
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tussock.jobs.barriers.barrier import take_in
 from tussock.jobs.catalog.statement_log import PendingCatalog
-from tussock.jobs.driver.publish import publish
-from tussock.jobs.facts.size import size
-from tussock.jobs.facts.status import status
+from tussock.jobs.driver.publish import publish_epoch
+from tussock.jobs.facts.size import measure_size
+from tussock.jobs.facts.status import read_status
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.compaction import compact
-from tussock.jobs.upkeep.rebalance import measure
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.upkeep.compaction import compact_store
+from tussock.jobs.upkeep.rebalance import measure_loads
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.hummock.cache import process_cache
-from tussock.statestore.hummock.scrub import scrub
+from tussock.statestore.hummock.scrub import scrub_store
 from tussock.statestore.meta.errors import LostRaceError
 from tussock.statestore.meta.store import MetaStore
 
@@ -31,8 +31,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def scrubbed(meta: MetaStore) -> None:
-    report = scrub(meta.objects, threads=1)
-    assert report.whole, (report.meta, report.ssts)
+    report = scrub_store(meta.objects, threads=1)
+    assert report.is_whole, (report.meta, report.ssts)
 
 
 def read(meta: MetaStore) -> None:
@@ -46,11 +46,11 @@ def intake(meta: MetaStore) -> None:
 
 READERS: dict[str, Callable[[MetaStore], object]] = {
     "scrub": scrubbed,
-    "size": size,
-    "status": lambda meta: status(meta, NOW, everything=True),
-    "rebalance": measure,
-    "vacuum of another host": lambda meta: clean(meta, KEEP),
-    "a dry vacuum": lambda meta: clean(meta, KEEP, dry_run=True),
+    "size": measure_size,
+    "status": lambda meta: read_status(meta, NOW, everything=True),
+    "rebalance": measure_loads,
+    "vacuum of another host": lambda meta: clean_store(meta, KEEP),
+    "a dry vacuum": lambda meta: clean_store(meta, KEEP, dry_run=True),
     "a read": read,
     "the input of an epoch": intake,
 }
@@ -60,14 +60,14 @@ EACH = 4  # the quick run interferes at one request in so many
 def change(folder: Path) -> None:
     """The end of a reader, an epoch, compaction and vacuum, as another host."""
     meta = open_store(folder, "another host")
-    for pin in meta.pins():
+    for pin in meta.all_pins():
         if not pin.holder.startswith("reader/"):
             meta.unpin(pin)
     insert(meta, "t", (5, 5, 5))
-    publish(meta, epoch(meta).epoch)
-    meta.retain(1)
-    compact(meta, full=True)
-    clean(meta, KEEP)
+    publish_epoch(meta, epoch(meta).epoch)
+    meta.apply_retention(1)
+    compact_store(meta, full=True)
+    clean_store(meta, KEEP)
 
 
 class Beside:
@@ -99,8 +99,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     append(meta, table("t"), view("v", counted(scan("t"), 1)))
     for n in range(4):
         insert(meta, "t", *((k, k % 5, n) for k in range(20)))
-        publish(meta, epoch(meta).epoch)
-    meta.pin(meta.latest().epoch)
+        publish_epoch(meta, epoch(meta).epoch)
+    meta.pin_epoch(meta.read_latest().epoch)
     return folder
 
 
@@ -113,7 +113,7 @@ def test_a_reader_finds_a_whole_store_beside_a_change(reader: str, part: int, te
         meta = MetaStore(objects, "reader", lambda: 1_900_000_000_000)
         process_cache().clear()
         READERS[reader](meta)
-        assert scrub(open_store(folder).objects).whole
+        assert scrub_store(open_store(folder).objects).is_whole
         shutil.rmtree(folder)
         if objects.asked < at:
             break

@@ -8,17 +8,26 @@ import pytest
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.facts.graph import GraphNode, NodeState, around, explained, fragments, graph, nearest, readers
-from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.graph import (
+    GraphNode,
+    NodeState,
+    build_graph,
+    list_fragments,
+    nearest_nodes,
+    nodes_around,
+    readers_by_relation,
+    relation_text,
+)
+from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.quality import CheckFacts, Outcome, expectations
-from tussock.jobs.facts.upkeep import upkeep
+from tussock.jobs.facts.upkeep import find_due_work
 from tussock.jobs.quality.record import Failure, GateVerdict, Metric
 from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.settings.tables import PublishSettings, QualitySettings
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.store import MetaStore
 
@@ -35,11 +44,11 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 def live(meta: MetaStore, name: str) -> Relation:
-    return next(r for r in meta.latest().catalog.live() if r.name == name)
+    return next(r for r in meta.read_latest().catalog.live_relations() if r.name == name)
 
 
 def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStore) -> None:
-    nodes = graph(meta.latest(), PublishSettings("/tables", ("nn", "both")))
+    nodes = build_graph(meta.read_latest(), PublishSettings("/tables", ("nn", "both")))
     assert [(n.name, n.kind, n.reads) for n in nodes] == [
         ("t", "table", ()),
         ("u", "table", ()),
@@ -48,25 +57,28 @@ def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStor
         ("both", "view", ("t", "u")),
         ("delta tables", "sink", ("nn", "both")),
     ]
-    assert graph(meta.latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), (
+    assert build_graph(meta.read_latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), (
         "all views, if none are named"
     )
-    assert len(graph(meta.latest())) == 5
+    assert len(build_graph(meta.read_latest())) == 5
 
 
 def test_around_a_node_are_its_inputs_and_readers(meta: MetaStore) -> None:
-    assert [n.name for n in around(graph(meta.latest()), "n")] == ["t", "n", "nn"]
-    assert [(n.name, n.reads) for n in around(graph(meta.latest()), "u")] == [("u", ()), ("both", ("u",))]
+    assert [n.name for n in nodes_around(build_graph(meta.read_latest()), "n")] == ["t", "n", "nn"]
+    assert [(n.name, n.reads) for n in nodes_around(build_graph(meta.read_latest()), "u")] == [
+        ("u", ()),
+        ("both", ("u",)),
+    ]
 
 
 def test_the_nearest_nodes_are_those_that_the_fewest_steps_lead_to(meta: MetaStore) -> None:
-    nodes = graph(meta.latest(), PublishSettings("/tables", ("nn", "both")))
-    assert [[n.name for n in nearest(nodes, "n", most)] for most in (1, 3, 5)] == [
+    nodes = build_graph(meta.read_latest(), PublishSettings("/tables", ("nn", "both")))
+    assert [[n.name for n in nearest_nodes(nodes, "n", most)] for most in (1, 3, 5)] == [
         ["n"],
         ["t", "n", "nn"],
         ["t", "n", "nn", "both", "delta tables"],
     ]
-    assert [n.reads for n in nearest(nodes, "delta tables", 3)] == [(), (), ("nn", "both")]
+    assert [n.reads for n in nearest_nodes(nodes, "delta tables", 3)] == [(), (), ("nn", "both")]
 
 
 def test_the_nearest_of_many_paths_are_found_at_once() -> None:
@@ -78,18 +90,18 @@ def test_the_nearest_of_many_paths_are_found_at_once() -> None:
         for level in range(20)
         for i in range(4)
     ]
-    assert [n.name for n in nearest(nodes, "v0_0", 100)] == [n.name for n in nodes]
+    assert [n.name for n in nearest_nodes(nodes, "v0_0", 100)] == [n.name for n in nodes]
 
 
 def test_readers_are_the_views_that_follow_directly_or_not(meta: MetaStore) -> None:
-    found = readers(meta.latest().catalog)
+    found = readers_by_relation(meta.read_latest().catalog)
     assert found == {"t": ("n", "nn", "both"), "u": ("both",), "n": ("nn",), "nn": (), "both": ()}
 
 
 def test_fragments_are_those_that_explain_shows(meta: MetaStore) -> None:
-    catalog = meta.latest().catalog
-    found = fragments(catalog, [live(meta, "nn")])
-    text = explained(catalog, live(meta, "nn"))
+    catalog = meta.read_latest().catalog
+    found = list_fragments(catalog, [live(meta, "nn")])
+    text = relation_text(catalog, live(meta, "nn"))
     assert {f.relation for f in found} == {"t", "n", "nn"}
     for fragment in found:
         assert f"fragment {fragment.id} of" in text
@@ -98,9 +110,9 @@ def test_fragments_are_those_that_explain_shows(meta: MetaStore) -> None:
 
 
 def test_a_paused_view_has_its_start_and_a_state_counts_all_of_its_tables(meta: MetaStore) -> None:
-    abandon(meta, Detour(pause=("n",)))
+    abandon_barrier(meta, Detour(pause=("n",)))
     paused = epoch(meta).epoch
-    version = meta.latest()
+    version = meta.read_latest()
     found = pipeline_state(version)
     assert {r.name: r.state for r in relation_states(version) if r.state != NodeState.RUNS} == dict.fromkeys(
         ("n", "nn"), NodeState.PAUSED
@@ -119,13 +131,13 @@ def test_upkeep_announces_the_work_of_its_run(meta: MetaStore) -> None:
         insert(meta, "t", (k, 7, 1))
         meta.publish(epoch(meta).epoch)
     retention = Retention(1, 0)
-    before = meta.latest()
-    said = upkeep(meta, retention)
-    assert meta.latest() == before
-    done = clean(meta, retention)
+    before = meta.read_latest()
+    said = find_due_work(meta, retention)
+    assert meta.read_latest() == before
+    done = clean_store(meta, retention)
     assert (said.floor_after, said.let_go) == (done.floor, sum(e < done.floor for e in before.epochs))
     assert said.floor_after > said.floor
-    again = upkeep(meta, retention)
+    again = find_due_work(meta, retention)
     assert (again.let_go, again.removable_objects) == (0, 0)
 
 
@@ -139,7 +151,9 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
         listed = {1: ("a(column='x')",), 3: ("a(column='x')", "b()")}.get(number, ())  # a release before lists none
         metrics = tuple(Metric(text, number / 2) for text in listed)
         suite = digest if number == 4 else "another"
-        return CheckFacts(number, moment(number), "v", verdict, 5, 2, failures, warnings, metrics=metrics, suite=suite)
+        return CheckFacts(
+            number, epoch_moment(number), "v", verdict, 5, 2, failures, warnings, metrics=metrics, suite=suite
+        )
 
     digest = read_suite(tmp_path / "v.json").digest
     checks = [check(4, (), ()), check(3, (), (now,)), check(2, (old,), ()), check(1, (), ())]
@@ -160,7 +174,7 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
 def test_an_assertion_and_the_arrival_of_a_source_have_a_history_without_a_suite(tmp_path: Path) -> None:
     def check(number: int, view: str, *failures: Failure) -> CheckFacts:
         verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
-        return CheckFacts(number, moment(number), view, verdict, number - 1, 1, failures, (), of_view=False)
+        return CheckFacts(number, epoch_moment(number), view, verdict, number - 1, 1, failures, (), of_view=False)
 
     paid, arrived = "paid.sql", "source orders"
     (one,) = expectations(paid, [check(1, paid)], None)

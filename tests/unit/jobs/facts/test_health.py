@@ -16,21 +16,21 @@ from tests.support.jobs.plan.catalogs import table
 from tests.unit.jobs.driver.test_pauses import BAD, RAISED, sums
 from tests.unit.jobs.facts.test_status import NOW, files, look, shop
 from tussock.jobs import cli
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver import run_record
-from tussock.jobs.driver.publish import publish
-from tussock.jobs.driver.run_record import record_end, record_failure, recorded, recorded_elsewhere
+from tussock.jobs.driver.publish import publish_epoch
+from tussock.jobs.driver.run_record import record_end, record_failure, recorded_elsewhere, recorded_run
 from tussock.jobs.facts.health import (
     HealthVerdict,
     Trouble,
     TroubleKind,
-    troubles,
-    unopened,
-    verdict,
+    find_troubles,
+    health_verdict,
+    trouble_of_unopened,
     with_scheduler,
 )
 from tussock.jobs.facts.metrics import health_metrics
-from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue
+from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue_run
 from tussock.jobs.facts.views import ViewState
 from tussock.jobs.operations.epochs import recorded_to_its_end
 from tussock.jobs.operations.health import health_after_run
@@ -66,7 +66,7 @@ def test_each_condition_has_a_text_in_the_command_a_metric_and_a_line_of_the_dag
         for place in (" ".join(text.split()), " ".join(line.split())):
             for part in (trouble.about, trouble.what, trouble.do):
                 assert " ".join(part.split()) in place, "each place has the whole text"
-        title = f"== {kind}: {verdict(found)}, health={metrics['health']:g}"
+        title = f"== {kind}: {health_verdict(found)}, health={metrics['health']:g}"
         parts.append(f"{title}\n-- tussock status\n{text}\n-- task health\n{line}")
     shown = "\n\n".join(parts).replace(folder, "STORE") + "\n"
     if request.config.getoption("--update-cases"):
@@ -78,7 +78,7 @@ def test_the_verdict_is_that_of_the_worst_condition_and_notes_of_a_healthy_pipel
     quiet = Trouble(TroubleKind.COMPACTION_DUE, "store", "should be compacted", "", wrong=False)
     rejects = Trouble(TroubleKind.REJECTS, "source s", "has 3 unreadable records", "", wrong=False)
     wrong = Trouble(TroubleKind.VIEW_PAUSED, "view v", "is paused", "")
-    assert [verdict(found) for found in ((), (quiet,), (quiet, rejects), (rejects, wrong))] == [
+    assert [health_verdict(found) for found in ((), (quiet,), (quiet, rejects), (rejects, wrong))] == [
         HealthVerdict.HEALTHY,
         HealthVerdict.HEALTHY,
         HealthVerdict.ATTENTION,
@@ -93,7 +93,7 @@ def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_reco
         return found.state, found.name, found.error
 
     mine = {"dag": "d", "run": "mine"}
-    with recorded(shop, "epoch", {"run": "before"}):
+    with recorded_run(shop, "epoch", {"run": "before"}):
         pass
     with recorded_elsewhere(shop, "epoch", mine):
         assert last()[:2] == (RunState.SUCCEEDED, "before")
@@ -104,7 +104,7 @@ def test_a_job_that_could_not_start_is_the_failure_of_its_run_unless_it_has_reco
     assert b"of-mine" not in shop.objects.get("runs/last.json"), "the store and each page would show it"
 
     def job() -> None:
-        with suppress(InputError), recorded(shop, "epoch", mine):
+        with suppress(InputError), recorded_run(shop, "epoch", mine):
             raise InputError("the job's own error")
         raise RuntimeError("spark-submit returned 1")
 
@@ -118,12 +118,12 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
         record_failure(shop, "epoch", {"run": run}, began, "the task's log has the reason")
         return next((t.about for t in now(shop).troubles if t.kind is TroubleKind.RUN_FAILED), None)
 
-    with recorded(shop, "epoch", {"run": "before"}):
+    with recorded_run(shop, "epoch", {"run": "before"}):
         pass
     at = clock_ms()
     assert failed("older", at - 60_000) is None, "another run has ended since"
     assert failed("mine", at + 1) == "run mine", "its process did not reach the store"
-    with recorded(shop, "epoch", {"run": "next"}):
+    with recorded_run(shop, "epoch", {"run": "next"}):
         pass
     assert now(shop).troubles == ()
     assert failed("next", at) == "run next", "its epoch was committed, and a later task failed"
@@ -133,7 +133,7 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
     assert now(shop).troubles == (trouble,)
     record_end(shop, "epoch", {"run": "next"}, at, ())
     assert now(shop).troubles == (), "its failed task was cleared, and succeeded"
-    with suppress(InputError), recorded(shop, "epoch", {"run": "next"}):
+    with suppress(InputError), recorded_run(shop, "epoch", {"run": "next"}):
         raise InputError("its own error")
     record_end(shop, "epoch", {"run": "next"}, at, ())
     assert [t.kind for t in now(shop).troubles] == [TroubleKind.RUN_FAILED]
@@ -141,7 +141,7 @@ def test_a_run_that_could_not_record_its_failure_is_recorded_later_by_its_last_t
 
 def test_a_failure_that_a_later_task_records_keeps_the_interval_of_its_run(shop: MetaStore) -> None:
     day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
-    with recorded(shop, "epoch", {"run": "mine"}, day):
+    with recorded_run(shop, "epoch", {"run": "mine"}, day):
         pass
     for run, interval in ("mine", ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00")), ("other", None):
         record_failure(shop, "epoch", {"run": run}, clock_ms(), "the task's log has the reason")
@@ -159,14 +159,14 @@ def test_a_failed_task_counts_until_it_is_cleared_and_an_error_of_the_run_until_
         return [t.what for t in health_after_run(at, run, began, task, None, ()).troubles]
 
     began = datetime.now(UTC) - timedelta(minutes=1)
-    with recorded(shop, "epoch", mine):
+    with recorded_run(shop, "epoch", mine):
         pass
     assert failed(mine, "see publish_views") == ["failed (epoch): see publish_views"]
     assert failed(mine, "see publish_tables") == ["failed (epoch): see publish_tables"], "the first one was cleared"
     earlier = began - timedelta(hours=1)
     assert health_after_run(at, other, earlier, "", None, ()).troubles, "an earlier run ends no failure of a later one"
     assert failed(mine) == []
-    with pytest.raises(InputError), recorded(shop, "epoch", mine):
+    with pytest.raises(InputError), recorded_run(shop, "epoch", mine):
         raise InputError("its own error")
     assert failed(mine) == failed(mine, "see run_actors") == ["failed (epoch): its own error"]
 
@@ -203,7 +203,7 @@ def test_a_run_that_only_its_last_task_failed_is_incomplete_and_never_succeeded(
         (line,) = [part for part in status_text(found, 10).split("\n\n") if part.startswith("last run")]
         return re.sub(r"\d[\d: -]+, .* ago", "T", line)
 
-    with recorded(shop, "epoch", mine):
+    with recorded_run(shop, "epoch", mine):
         pass
     assert last() == "last run: mine (epoch) committed its input at T; its last task has not ended yet"
     found = health_after_run(at, mine, began, "", None, ["source 'orders' is held: no such file\n  more", "view"])
@@ -239,7 +239,7 @@ def test_a_command_that_fails_after_its_epochs_is_incomplete_until_another_leave
 
     def held() -> None:
         with recorded_to_its_end(at, "epoch"):
-            with recorded(shop, "epoch"):
+            with recorded_run(shop, "epoch"):
                 pass
             raise InputError("source 'orders' is held")
 
@@ -247,10 +247,10 @@ def test_a_command_that_fails_after_its_epochs_is_incomplete_until_another_leave
         with pytest.raises(InputError):
             held()
         assert state() == (RunState.INCOMPLETE, ("source 'orders' is held",))
-    with pytest.raises(InputError), recorded_to_its_end(at, "epoch"), recorded(shop, "epoch"):
+    with pytest.raises(InputError), recorded_to_its_end(at, "epoch"), recorded_run(shop, "epoch"):
         raise InputError("division by zero")
     assert state() == (RunState.FAILED, ()), "the error of its epochs stays"
-    with recorded_to_its_end(at, "epoch"), recorded(shop, "epoch"):
+    with recorded_to_its_end(at, "epoch"), recorded_run(shop, "epoch"):
         pass
     assert state() == (RunState.SUCCEEDED, ())
 
@@ -262,16 +262,16 @@ def test_a_published_epoch_whose_assertion_or_arrival_failed_is_wrong(shop: Meta
         for name, rule in (("paid.sql", "paid.sql"), ("source orders", "min_rows = 4"))
     )
     facts = healthy(shop)
-    found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, failed)))
+    found = find_troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, failed)))
     assert [(one.about, one.what) for one in found] == [
         ("assertion paid.sql", "did not hold: 3 wrong rows"),
         ("source orders", "did not hold: min_rows = 4: 3 wrong rows"),
     ]
     assert ["suite" in one.do for one in found] == [True, False]
     assert found[1].do.startswith("Correct the file, and run `tussock restate orders --file '/a b.csv'`. Or change")
-    assert verdict(found) is HealthVerdict.WRONG
+    assert health_verdict(found) is HealthVerdict.WRONG
     warned = tuple(msgspec.structs.replace(one, failures=(), warnings=one.failures) for one in failed)
-    found = troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))
+    found = find_troubles(msgspec.structs.replace(facts, record=QualityRecord(EPOCH, warned)))
     assert [one.about for one in found] == ["assertion paid.sql", "source orders"]
     assert ["`tussock check shop paid.sql`" in found[0].do, "`tussock check shop`" in found[1].do] == [True, True]
 
@@ -284,13 +284,13 @@ def test_views_that_are_held_back_for_another_are_one_trouble_after_its_cause(sh
     ]
     failed = ViewQuality("source orders", 3, 1, failures=(Failure("min_rows = 4", "3 rows"),), holds=("v1",))
     record = QualityRecord(EPOCH, (failed,))
-    cause, followers = troubles(msgspec.structs.replace(facts, views=held, record=record))
+    cause, followers = find_troubles(msgspec.structs.replace(facts, views=held, record=record))
     assert cause.about == "source orders"
     assert (followers.about, followers.views) == ("6 views", tuple(f"v{n}" for n in "123456"))
     assert followers.what == "are held back, because source orders failed: v1, v2, v3, v4, v5 and 1 more"
-    _, single = troubles(msgspec.structs.replace(facts, views=held[:1], record=record))
+    _, single = find_troubles(msgspec.structs.replace(facts, views=held[:1], record=record))
     assert (single.about, single.what) == ("view v1", "is held back, because source orders failed")
-    (unknown,) = troubles(msgspec.structs.replace(facts, views=held[:1]))
+    (unknown,) = find_troubles(msgspec.structs.replace(facts, views=held[:1]))
     assert unknown.what == "is held back: r", "an earlier release wrote the record"
 
 
@@ -304,7 +304,9 @@ def test_a_view_that_is_held_back_for_others_names_only_the_failures_that_reach_
         suites = [ViewQuality(name, 1, 1, failed if name == view else ()) for name in ("per_g", "sizes")]
         record = QualityRecord(done, (*suites, ViewQuality("paid.sql", 1, 1, failed, holds=holds)))
         write_record(shop.objects, record)
-        publish(shop, done, [r.id for r in shop.latest().catalog.live() if r.name in record.refused])
+        publish_epoch(
+            shop, done, [r.id for r in shop.read_latest().catalog.live_relations() if r.name in record.refused]
+        )
         found = [t for t in now(shop).troubles if t.kind is TroubleKind.VIEW_HELD_BACK]
         return [(t.about, t.what) for t in found if t.about != f"view {view}"]
 
@@ -316,7 +318,7 @@ def test_a_view_that_is_held_back_for_others_names_only_the_failures_that_reach_
 
 
 def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) -> None:
-    with pytest.raises(InputError), recorded(shop, "epoch", {"dag": "d", "run": "manual_1"}, DAY):
+    with pytest.raises(InputError), recorded_run(shop, "epoch", {"dag": "d", "run": "manual_1"}, DAY):
         raise InputError("division by zero in row k=1 of view per_g")
     (trouble,) = now(shop).troubles
     assert (trouble.kind, trouble.about, trouble.wrong) == (TroubleKind.RUN_FAILED, "run manual_1", True)
@@ -324,14 +326,14 @@ def test_a_run_that_failed_is_wrong_until_another_run_succeeds(shop: MetaStore) 
     run = last_run(shop, datetime.now(UTC))
     assert run is not None
     assert (run.state, run.interval) == (RunState.FAILED, (DAY.start.isoformat(), DAY.end.isoformat()))
-    with recorded(shop, "epoch"):
+    with recorded_run(shop, "epoch"):
         pass
     assert now(shop).troubles == ()
 
 
 def test_an_epoch_that_begins_after_a_failure_ends_it_even_without_a_record(shop: MetaStore) -> None:
     """Releases that record no runs may run epochs of the same store."""
-    with pytest.raises(InputError), recorded(shop, "epoch"):
+    with pytest.raises(InputError), recorded_run(shop, "epoch"):
         raise InputError("no")
     record = run_record.last_run(shop.objects)
     assert record is not None
@@ -347,7 +349,7 @@ def test_a_run_at_work_is_shown_and_one_without_a_sign_for_a_minute_is_wrong(
     written = threading.Event()
     put = shop.objects.put
     monkeypatch.setattr(shop.objects, "put", lambda name, data: (put(name, data), written.set()))
-    with recorded(shop, "epoch"):
+    with recorded_run(shop, "epoch"):
         assert written.wait(30)
         moment = datetime.now(UTC)
         run = last_run(shop, moment)
@@ -362,8 +364,8 @@ def test_a_run_at_work_is_shown_and_one_without_a_sign_for_a_minute_is_wrong(
 
 def test_a_failed_run_is_the_reason_of_its_open_epoch_which_is_no_second_trouble(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
-    inject(shop)
-    with pytest.raises(InputError), recorded(shop, "epoch"):
+    inject_barrier(shop)
+    with pytest.raises(InputError), recorded_run(shop, "epoch"):
         raise InputError("no")
     assert [t.kind for t in look(shop, datetime.now(UTC) + timedelta(days=1)).troubles] == [TroubleKind.RUN_FAILED]
 
@@ -376,9 +378,9 @@ def test_a_store_that_refuses_the_record_does_not_reach_the_run(
         raise refuses
 
     monkeypatch.setattr(shop.objects, "put", put)
-    with recorded(shop, "epoch"):
+    with recorded_run(shop, "epoch"):
         pass
-    with pytest.raises(InputError, match="its own error"), recorded(shop, "epoch"):
+    with pytest.raises(InputError, match="its own error"), recorded_run(shop, "epoch"):
         raise InputError("its own error")
 
 
@@ -391,16 +393,16 @@ def test_a_store_that_does_not_answer_does_not_keep_the_run(shop: MetaStore, mon
 
     monkeypatch.setattr(run_record, "PATIENCE_S", 0.05)
     monkeypatch.setattr(shop.objects, "put", put)
-    with recorded(shop, "epoch"):
+    with recorded_run(shop, "epoch"):
         pass
     assert not answered.is_set(), "the run waited for the store"
     released.set()
 
 
 def test_a_run_that_lost_to_another_one_leaves_its_record_alone(shop: MetaStore) -> None:
-    with recorded(shop, "epoch", {"run": "winner"}):
+    with recorded_run(shop, "epoch", {"run": "winner"}):
         pass
-    with pytest.raises(LostRaceError), recorded(shop, "epoch", {"run": "loser"}):
+    with pytest.raises(LostRaceError), recorded_run(shop, "epoch", {"run": "loser"}):
         raise LostRaceError("epoch 1", "epoch 2")
     run = last_run(shop, datetime.now(UTC))
     assert run is not None
@@ -413,7 +415,7 @@ def test_a_scheduled_run_is_overdue_if_no_run_gave_a_sign_since_its_time() -> No
     at = datetime(2030, 1, 3, tzinfo=UTC)  # the interval of 2 January has ended
 
     def missed(now: datetime, seen: datetime | None, zone: str = "UTC") -> datetime | None:
-        return overdue(schedule, zone, seen, now)
+        return overdue_run(schedule, zone, seen, now)
 
     assert missed(at + GRACE / 2, at - day + GRACE) is None, "it may still begin"
     assert missed(at + GRACE * 2, at - day + GRACE) == at
@@ -476,7 +478,7 @@ def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(
 def test_a_store_that_a_successful_run_used_is_lost_and_not_new() -> None:
     """A command sees only that it does not exist; the pages know the scheduler's runs."""
     pipeline = Pipeline("shop", Path(), "s3://bucket/shop", ())
-    missing = (unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
+    missing = (trouble_of_unopened(NotInitialisedError("s3://bucket/shop"), pipeline),)
     (lost,) = with_scheduler(missing, "scheduled__1", "success", NOW, None)
     assert (lost.kind, lost.wrong, lost.since) == (TroubleKind.STORE_MISSING, True, NOW)
     assert lost.what == "does not exist any more: run scheduled__1 succeeded with it"
@@ -508,7 +510,7 @@ def test_the_next_step_of_a_missing_store_names_the_pipeline_and_its_environment
     assert cli.main(["init", "--pipeline", "shop", "--env", "prod"]) == 0
     made = open_meta(str(tmp_path / "prod"))
     assert (made.settings.time_zone, made.settings.vnode_count) == ("Asia/Kolkata", 16)
-    assert made.latest().mapping.unit_count == 3
+    assert made.read_latest().mapping.unit_count == 3
 
 
 def test_a_run_that_fails_on_a_row_is_what_the_next_status_reports(
@@ -556,8 +558,8 @@ def now(meta: MetaStore):  # type: ignore[no-untyped-def]
 
 def test_a_view_whose_statement_waits_in_the_log_is_not_unknown(shop: MetaStore) -> None:
     facts = msgspec.structs.replace(healthy(shop), freshness={"per_gg": 3_600_000})
-    assert [trouble.kind for trouble in troubles(facts)] == [TroubleKind.VIEW_UNKNOWN]
-    assert troubles(msgspec.structs.replace(facts, statements=1)) == ()
+    assert [trouble.kind for trouble in find_troubles(facts)] == [TroubleKind.VIEW_UNKNOWN]
+    assert find_troubles(msgspec.structs.replace(facts, statements=1)) == ()
 
 
 def test_problems_with_one_reason_or_one_next_step_print_it_once() -> None:

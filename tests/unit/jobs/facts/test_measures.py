@@ -15,9 +15,9 @@ from tests.support.jobs.driver.embedded import append, epoch, insert, new_store,
 from tests.support.jobs.facts.measures import requests_of, run_and_compare, store_in_s3
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.s3_servers import BUCKET, Seen, moto_server
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.epochs import list_epochs
 from tussock.jobs.logical.nodes import Call, Column, Literal
 from tussock.jobs.logical.statements import Delete
 from tussock.jobs.task.hot_key import FEWEST_ROWS, hot_key
@@ -43,22 +43,22 @@ def test_a_version_has_the_row_count_of_each_relation(tmp_path: Path, runner: Lo
         if step == 4:
             append(meta, view("per_a", counted(scan("t"), 2)))
         epoch(meta, runner)
-        version = open_store(tmp_path / "store").latest()
-        found = {r.name: version.rows[r.id] for r in version.catalog.live()}
-        assert found == {r.name: len(rows(meta, r.name)) for r in version.catalog.live()}, f"step {step}"
+        version = open_store(tmp_path / "store").read_latest()
+        found = {r.name: version.rows[r.id] for r in version.catalog.live_relations()}
+        assert found == {r.name: len(rows(meta, r.name)) for r in version.catalog.live_relations()}, f"step {step}"
         assert found["t"] == len(keys)
 
 
 def test_row_counts_are_unknown_if_an_epoch_was_not_counted(meta: MetaStore) -> None:
     """An epoch in between does not record its changes."""
-    assert len(meta.latest().rows) == 2
-    barrier = inject(meta)
+    assert len(meta.read_latest().rows) == 2
+    barrier = inject_barrier(meta)
     assert barrier is not None
-    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), {"t": RowCounts(1, 1)})))
-    assert meta.latest().rows == {}
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (), {"t": RowCounts(1, 1)})))
+    assert meta.read_latest().rows == {}
     insert(meta, "t", (9, 9, 9))
     epoch(meta)
-    assert meta.latest().rows == {}, "it stays so, for there is nothing to add to"
+    assert meta.read_latest().rows == {}, "it stays so, for there is nothing to add to"
 
 
 def test_the_rows_and_bytes_of_units_add_up_to_those_of_relations(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_rows_and_bytes_of_units_add_up_to_those_of_relations(tmp_path: Path
     append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
     insert(meta, "t", *((k, k % 50, 1) for k in range(5_000)))
     done = epoch(meta)
-    (found,) = epochs(meta, 1)
+    (found,) = list_epochs(meta, 1)
     assert [work.unit for work in found.units] == [0, 1, 2]
     assert sum(work.rows for work in found.units) == sum(counts.rows_in for counts in done.rows.values())
     assert all(0 < work.seconds < done.seconds["run"] for work in found.units)

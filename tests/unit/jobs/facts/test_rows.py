@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.facts import rows as facts
 from tussock.jobs.facts.rows import UnsearchableValueError, first_changes, first_rows
 from tussock.jobs.reading.read import UnknownColumnError
@@ -22,7 +22,7 @@ def meta(tmp_path: Path) -> MetaStore:
     insert(meta, "t", *((k, k % 3, 10 * k) for k in range(300)))
     epoch(meta)
     insert(meta, "t", (300, 7, 5), (301, 0, 5))
-    publish(meta, epoch(meta).epoch)
+    publish_epoch(meta, epoch(meta).epoch)
     return meta
 
 
@@ -47,7 +47,7 @@ def test_a_value_of_the_key_is_looked_up_and_reads_nothing_else(meta: MetaStore)
 
 
 def test_other_columns_are_searched_together_with_the_key(meta: MetaStore) -> None:
-    assert facts.search_columns(meta.latest().catalog.live()[0]) == ("k",), "the page offers the key"
+    assert facts.search_columns(meta.read_latest().catalog.live_relations()[0]) == ("k",), "the page offers the key"
     assert read(meta, "t", a="5") == [(300, 7, 5), (301, 0, 5)]
     assert read(meta, "t", a="5", g="7") == [(300, 7, 5)]
     assert read(meta, "t", k="300", a="6") == []
@@ -63,14 +63,14 @@ def test_a_search_ends_in_time_and_admits_it(meta: MetaStore, monkeypatch: pytes
 
 
 def test_the_changes_of_an_epoch_are_its_deleted_and_inserted_rows(meta: MetaStore) -> None:
-    last = meta.latest().epoch
+    last = meta.read_latest().epoch
     found = first_changes(meta, "per_g", last, {})
     assert sorted(tuple(row.values()) for row in found.rows.to_pylist()) == [
         (0, 100, "delete"),
         (0, 101, "insert"),
         (7, 1, "insert"),
     ]
-    first = first_changes(meta, "per_g", meta.sealed(last).prev_epoch, {})  # type: ignore[union-attr]
+    first = first_changes(meta, "per_g", meta.read_manifest(last).prev_epoch, {})  # type: ignore[union-attr]
     assert sorted(tuple(row.values()) for row in first.rows.to_pylist()) == [(g, 100, "insert") for g in range(3)]
     only = first_changes(meta, "per_g", last, {"c1": "7"})
     assert [tuple(row.values()) for row in only.rows.to_pylist()] == [(7, 1, "insert")]
@@ -84,4 +84,4 @@ def test_questions_without_an_answer_are_named(meta: MetaStore) -> None:
     with pytest.raises(UnknownColumnError, match="nothing"):
         first_rows(meta, "t", {"nothing": "x"})
     with pytest.raises(EpochNotCommittedError):
-        first_changes(meta, "t", meta.latest().epoch + 1, {})
+        first_changes(meta, "t", meta.read_latest().epoch + 1, {})

@@ -19,17 +19,17 @@ from tests.support.jobs.driver.embedded import append, epoch, insert, new_store,
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
 from tussock.jobs import cli
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.facts.epochs import epochs
-from tussock.jobs.facts.moment import moment
-from tussock.jobs.facts.sources import sources
-from tussock.jobs.facts.status import Status, status
-from tussock.jobs.facts.store import cost, store, vacuum
-from tussock.jobs.facts.units import units
+from tussock.jobs.facts.epochs import list_epochs
+from tussock.jobs.facts.moment import epoch_moment
+from tussock.jobs.facts.sources import list_sources
+from tussock.jobs.facts.status import Status, read_status
+from tussock.jobs.facts.store import store_shape, sum_cost, vacuum_facts
+from tussock.jobs.facts.units import list_units
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
@@ -37,7 +37,7 @@ from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, wri
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.texts.status import status_text
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.meta.store import MetaStore
@@ -74,18 +74,18 @@ def shop(tmp_path: Path, files: Path) -> MetaStore:
     )
     append(meta, view("per_t", counted(scan("t"), 1)))
     insert(meta, "t", (1, 7, 1))
-    publish(meta, epoch(meta).epoch)
+    publish_epoch(meta, epoch(meta).epoch)
     return meta
 
 
 def test_all_is_well_if_nothing_waits(shop: MetaStore) -> None:
     found = look(shop)
     assert (found.troubles, found.wrong, found.statements, found.open) == ((), False, 0, None)
-    assert found.committed == found.published == moment(shop.latest().epoch)
+    assert found.committed == found.published == epoch_moment(shop.read_latest().epoch)
     for name in ("per_g", "sizes", "t", "per_t"):
         one = named(found.views, name)
         assert (one.state, one.freshness_s, one.rows) == (ViewState.READY, 0.0, len(rows(shop, name)))
-        assert one.published_epoch == one.committed_epoch == shop.latest().epoch
+        assert one.published_epoch == one.committed_epoch == shop.read_latest().epoch
     assert {v.view: v.reads for v in found.views} == {"per_g": ("s",), "sizes": ("s",), "t": (), "per_t": ()}
 
 
@@ -94,7 +94,7 @@ def test_taken_and_waiting_files_of_a_source_are_those_of_its_folder(shop: MetaS
     write(files / "3.parquet", range(13, 20))
     os.utime(files / "2.parquet", (NOW.timestamp() - 500, NOW.timestamp() - 500))
     os.utime(files / "3.parquet", (NOW.timestamp() - 100, NOW.timestamp() - 100))
-    (found,) = sources(shop)
+    (found,) = list_sources(shop)
     sizes = {path.name: path.stat().st_size for path in files.iterdir()}
     assert (found.taken_files, found.taken_bytes) == (1, sizes["1.parquet"])
     assert (found.waiting_files, found.waiting_bytes) == (2, sizes["2.parquet"] + sizes["3.parquet"])
@@ -104,9 +104,9 @@ def test_taken_and_waiting_files_of_a_source_are_those_of_its_folder(shop: MetaS
         "only readers of the source are behind"
     )
     epoch(shop)
-    (found,) = sources(shop)
+    (found,) = list_sources(shop)
     assert (found.taken_files, found.waiting_files, found.oldest) == (3, 0, None)
-    wait = (NOW - moment(shop.latest().epoch)).total_seconds()
+    wait = (NOW - epoch_moment(shop.read_latest().epoch)).total_seconds()
     assert {v.freshness_s for v in look(shop).views} == {wait}, "it is committed, and not published"
     write(files / "4.parquet", range(20, 21))
     os.utime(files / "4.parquet", (NOW.timestamp() - 50, NOW.timestamp() - 50))
@@ -116,12 +116,12 @@ def test_taken_and_waiting_files_of_a_source_are_those_of_its_folder(shop: MetaS
         named(look(shop).views, "per_g").rows
         == duckdb.sql(f"SELECT count(DISTINCT g) FROM '{files}/*.parquet'").fetchall()[0][0]
     )
-    publish(shop, shop.latest().epoch)
+    publish_epoch(shop, shop.read_latest().epoch)
     assert {v.freshness_s for v in look(shop).views} == {0.0}
 
 
 def test_findings_of_the_last_verification_remain_until_the_views_are_rebuilt(shop: MetaStore) -> None:
-    epoch_now, ms = shop.latest().epoch, int(NOW.timestamp() * 1000) - 60_000
+    epoch_now, ms = shop.read_latest().epoch, int(NOW.timestamp() * 1000) - 60_000
 
     def compared(*checks: ViewCheck, repair: Repair | None = None) -> tuple[str, str, bool]:
         write_last(shop.objects, Verification(checks, repair), ())
@@ -154,14 +154,14 @@ def test_a_views_freshness_is_unknown_if_its_source_cannot_be_listed(shop: MetaS
 def test_a_held_source_is_reported_with_its_start(shop: MetaStore, files: Path) -> None:
     (files / "2.parquet").write_bytes(b"PAR1 no Parquet PAR1")
     insert(shop, "t", (2, 7, 1))
-    from tussock.jobs.driver.epoch import advance
+    from tussock.jobs.driver.epoch import advance_store
     from tussock.jobs.driver.runner import LocalRunner
 
-    done = advance(LocalRunner(), shop)
-    publish(shop, shop.latest().epoch)
+    done = advance_store(LocalRunner(), shop)
+    publish_epoch(shop, shop.read_latest().epoch)
     found = look(shop)
     (hold,) = found.sources[0].held
-    assert (hold.since, hold.at) == (done[-1].epoch, moment(done[-1].epoch))
+    assert (hold.since, hold.at) == (done[-1].epoch, epoch_moment(done[-1].epoch))
     assert hold.file == str(files / "2.parquet")
     (trouble,) = found.troubles
     assert (trouble.about, trouble.since) == ("source s", hold.at)
@@ -172,26 +172,26 @@ def test_a_held_source_is_reported_with_its_start(shop: MetaStore, files: Path) 
 
 
 def test_a_paused_view_keeps_its_epoch_and_falls_behind(shop: MetaStore) -> None:
-    before = shop.latest().epoch
+    before = shop.read_latest().epoch
     insert(shop, "t", (2, 8, 1))
-    inject(shop)
-    barrier = abandon(shop, Detour(pause=("per_t",)))
-    publish(shop, epoch(shop).epoch)
+    inject_barrier(shop)
+    barrier = abandon_barrier(shop, Detour(pause=("per_t",)))
+    publish_epoch(shop, epoch(shop).epoch)
     found = look(shop)
     paused = named(found.views, "per_t")
-    assert (paused.state, paused.since) == (ViewState.PAUSED, moment(barrier.epoch))
+    assert (paused.state, paused.since) == (ViewState.PAUSED, epoch_moment(barrier.epoch))
     assert (paused.published_epoch, paused.committed_epoch) == (before, before)
     assert paused.rows == len(rows(shop, "per_t")) == 1
-    assert paused.freshness_s == (NOW - moment(barrier.epoch)).total_seconds()
+    assert paused.freshness_s == (NOW - epoch_moment(barrier.epoch)).total_seconds()
     assert [t.about for t in found.troubles if t.wrong] == ["view per_t"]
     assert named(found.views, "t").state is ViewState.READY
 
 
 def test_a_view_that_its_suite_refuses_is_held_back_since_the_epoch_after_the_one_that_is_seen(shop: MetaStore) -> None:
-    before = shop.latest().epoch
+    before = shop.read_latest().epoch
     insert(shop, "t", (2, 8, 1))
     epoch(shop)
-    refused = shop.latest().epoch
+    refused = shop.read_latest().epoch
     failure = Failure("expect_column_max(n)", "2")
     write_record(
         shop.objects,
@@ -199,13 +199,13 @@ def test_a_view_that_its_suite_refuses_is_held_back_since_the_epoch_after_the_on
             refused, (ViewQuality("per_t", 2, 3, (failure,)), ViewQuality("per_g", 1, 1, warnings=(failure,)))
         ),
     )
-    ids = {r.name: r.id for r in shop.latest().catalog.live()}
-    publish(shop, refused, [ids["per_t"]])
+    ids = {r.name: r.id for r in shop.read_latest().catalog.live_relations()}
+    publish_epoch(shop, refused, [ids["per_t"]])
     found = look(shop)
     held = named(found.views, "per_t")
     assert (held.state, held.since, held.published_epoch, held.committed_epoch) == (
         ViewState.HELD_BACK,
-        moment(refused),
+        epoch_moment(refused),
         before,
         refused,
     )
@@ -213,7 +213,7 @@ def test_a_view_that_its_suite_refuses_is_held_back_since_the_epoch_after_the_on
     assert named(found.views, "per_g").quality.verdict is Quality.WARNING
     assert named(found.views, "t").quality.verdict is Quality.NOT_CHECKED
     wrong, note = found.troubles
-    assert (wrong.about, wrong.wrong, wrong.since) == ("view per_t", True, moment(refused))
+    assert (wrong.about, wrong.wrong, wrong.since) == ("view per_t", True, epoch_moment(refused))
     assert "expect_column_max(n): found 2" in wrong.what
     assert (note.about, note.wrong) == ("view per_g", False)
 
@@ -229,34 +229,34 @@ def test_rows_of_an_epoch_that_readers_do_not_see_are_not_counted_as_published(s
     line = next(line for line in status_text(found, 10).splitlines() if line.startswith("  per_t "))
     assert " 1 " in line
     assert " 3 " not in line, "the rows of readers"
-    publish(shop, shop.latest().epoch)
+    publish_epoch(shop, shop.read_latest().epoch)
     assert {v.view: v.published_rows for v in look(shop).views} == {v.view: v.rows for v in look(shop).views}
 
 
 def test_an_epoch_that_a_suite_refuses_is_wrong_once(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
     epoch(shop)
-    committed = shop.latest().epoch
+    committed = shop.read_latest().epoch
     write_record(
         shop.objects, QualityRecord(committed, (ViewQuality("per_t", 2, 3, (Failure("expect_column_max(n)", "2"),)),))
     )
     (trouble,) = look(shop).troubles
-    assert (trouble.about, trouble.since) == ("epoch", moment(committed))
+    assert (trouble.about, trouble.since) == ("epoch", epoch_moment(committed))
     assert "per_t: expect_column_max(n): found 2" in trouble.what
 
 
 def test_an_open_epoch_is_shown_and_is_wrong_if_it_makes_no_progress(shop: MetaStore) -> None:
     insert(shop, "t", (2, 8, 1))
     append(shop, view("later", counted(scan("t"), 2)))
-    barrier = inject(shop)
+    barrier = inject_barrier(shop)
     assert barrier is not None
-    early = look(shop, moment(barrier.epoch) + timedelta(minutes=1))
+    early = look(shop, epoch_moment(barrier.epoch) + timedelta(minutes=1))
     assert early.open is not None
     assert (early.open.epoch, early.troubles) == (barrier.epoch, ())
     later = named(early.views, "later")
     assert (later.state, later.committed_epoch, later.published_epoch) == (ViewState.BUILDING, None, None)
-    (trouble,) = look(shop, moment(barrier.epoch) + timedelta(minutes=16)).troubles
-    assert (trouble.about, trouble.since) == ("epoch", moment(barrier.epoch))
+    (trouble,) = look(shop, epoch_moment(barrier.epoch) + timedelta(minutes=16)).troubles
+    assert (trouble.about, trouble.since) == ("epoch", epoch_moment(barrier.epoch))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -275,10 +275,10 @@ def test_a_long_epoch_reports_its_progress(shop: MetaStore) -> None:
                 # the first reports may precede the first unit's end
                 eventually("a unit is reported", lambda: any(work.done for work in look(shop, datetime.now(UTC)).work))
                 seen.append(look(shop, datetime.now(UTC)))
-            return super().attempt(unit, function, arriving)
+            return super().run_unit(unit, function, arriving)
 
     insert(shop, "t", (2, 8, 1))
-    barrier = inject(shop)
+    barrier = inject_barrier(shop)
     assert barrier is not None
     run_epoch(Slow(), shop, barrier, said.append)
     (work,) = seen[0].work
@@ -297,32 +297,32 @@ def test_pages_of_epochs_follow_each_other_without_a_gap(tmp_path: Path) -> None
     for k in range(9):
         insert(meta, "t", (k, 1, 1))
         made.append(epoch(meta).epoch)
-    publish(meta, made[-1])
-    meta.retain(keep_epochs=3)
-    assert len(meta.latest().epochs) == 3
+    publish_epoch(meta, made[-1])
+    meta.apply_retention(keep_epochs=3)
+    assert len(meta.read_latest().epochs) == 3
     seen: list[int] = []
     before = None
-    while page := epochs(open_store(tmp_path / "store"), 4, before):
+    while page := list_epochs(open_store(tmp_path / "store"), 4, before):
         assert [e.epoch for e in page] == sorted(e.epoch for e in page)
         seen, before = [e.epoch for e in page] + seen, page[0].epoch
     assert seen == made
 
 
 def test_units_hold_the_same_rows_as_the_ssts(shop: MetaStore) -> None:
-    found = units(shop.latest(), epochs(shop, 5), shop)
-    ssts = [sst for level in shop.latest().levels for sst in level]
-    assert [u.vnodes for u in found] == [shop.latest().mapping.units.count(unit) for unit in range(2)]
+    found = list_units(shop.read_latest(), list_epochs(shop, 5), shop)
+    ssts = [sst for level in shop.read_latest().levels for sst in level]
+    assert [u.vnodes for u in found] == [shop.read_latest().mapping.units.count(unit) for unit in range(2)]
     assert sum(u.rows_stored or 0 for u in found) == pytest.approx(sum(sst.rows for sst in ssts), abs=1)
     assert sum(u.busy_share for u in found) == pytest.approx(1.0)
-    assert sum(u.rows_in for u in found) == sum(r.rows_in for e in epochs(shop, 5) for r in e.rows)
+    assert sum(u.rows_in for u in found) == sum(r.rows_in for e in list_epochs(shop, 5) for r in e.rows)
 
 
 def test_dollars_are_requests_times_prices(shop: MetaStore) -> None:
-    done = epochs(shop, 1)
+    done = list_epochs(shop, 1)
     asked = done[0].requests
     assert asked is not None
     prices = Prices(put=5.0, get=0.4, list=1.0, delete=2.0, gb_month=23.0, unit_hour=36.0)
-    found = cost(shop.latest(), done, prices)
+    found = sum_cost(shop.read_latest(), done, prices)
     busy = sum(unit.seconds for unit in done[0].units)
     dollars = (asked.put * 5 + asked.get * 0.4 + asked.list + asked.delete * 2) / 1000
     assert (found.requests, found.rows_in) == (asked, 11)
@@ -332,18 +332,18 @@ def test_dollars_are_requests_times_prices(shop: MetaStore) -> None:
     stored = sum(path.stat().st_size for path in data_files(shop))
     assert found.storage_dollars_per_month == pytest.approx(stored * 23e-9)
     uncounted = msgspec.structs.replace(done[0], requests=None)
-    assert cost(shop.latest(), [uncounted], prices).requests == Requests(), "it counted none"
+    assert sum_cost(shop.read_latest(), [uncounted], prices).requests == Requests(), "it counted none"
 
 
 def test_the_shape_of_the_store_and_its_removable_objects_match_its_folder(shop: MetaStore) -> None:
-    shape = store(shop.latest())
+    shape = store_shape(shop.read_latest())
     assert (shape.bytes, sum(level.ssts for level in shape.levels)) == (
         sum(p.stat().st_size for p in data_files(shop)),
         len(data_files(shop)),
     )
-    stray = Path(shop.objects.uri.removeprefix("file://")) / "data" / f"{shop.latest().epoch:016x}" / "stray.sst"
+    stray = Path(shop.objects.uri.removeprefix("file://")) / "data" / f"{shop.read_latest().epoch:016x}" / "stray.sst"
     stray.write_bytes(bytes(1234))
-    found = vacuum(shop)
+    found = vacuum_facts(shop)
     assert (found.objects, found.bytes) == (1, 1234)
     assert stray.exists(), "nobody removed it"
 
@@ -357,9 +357,9 @@ def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(
         append(meta, table("t"), *(view(f"v{n}", counted(scan("t"), 1)) for n in range(many_views)))
         for k in range(many_epochs):
             insert(meta, "t", (k, k, 1))
-            publish(meta, epoch(meta).epoch)
+            publish_epoch(meta, epoch(meta).epoch)
         reader = open_store(tmp_path / f"store{number}", "reader")
-        assert len(reader.latest().catalog.live()) == many_views + 1
+        assert len(reader.read_latest().catalog.live_relations()) == many_views + 1
         before = reader.objects.requests.so_far()  # type: ignore[attr-defined]
         look(reader)
         counts.append(reader.objects.requests.so_far() - before)  # type: ignore[attr-defined]
@@ -394,7 +394,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def look(meta: MetaStore, now: datetime = NOW) -> Status:
-    return status(meta, now)
+    return read_status(meta, now)
 
 
 def named(found: Sequence[ViewFacts], name: str) -> ViewFacts:

@@ -23,7 +23,7 @@ def test_the_version_of_the_systems_database_is_in_its_files(tmp_path: Path, mon
 def test_a_java_with_other_rules_is_told_with_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = zone_rules("Europe/Oslo", "Java 17", 3600, ((100, 7200),))
     monkeypatch.setattr(JavaZones, "rules", lambda *_: zone_rules("Europe/Oslo", "Java 25", 3600, ((160, 7200),)))
-    found = facts._difference(recorded, JavaZones("2026a", {}).rules("Europe/Oslo"))
+    found = facts._describe_difference(recorded, JavaZones("2026a", {}).rules("Europe/Oslo"))
     assert found == "from 1970-01-01 00:01 UTC to 1970-01-01 00:02 UTC"
-    assert facts._difference(recorded, None) == facts._difference(recorded, recorded) == ""
+    assert facts._describe_difference(recorded, None) == facts._describe_difference(recorded, recorded) == ""
     assert rules_of_python("Europe/Oslo").digest != recorded.digest

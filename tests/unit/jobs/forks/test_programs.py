@@ -39,8 +39,8 @@ def test_every_document_of_a_child_has_its_name(meta: MetaStore, tmp_path: Path)
     def work() -> str:
         insert(meta, "t", (1, 1, 1))
         epoch(meta)
-        meta.publish(meta.latest().epoch)
-        meta.pin(meta.latest().epoch)
+        meta.publish(meta.read_latest().epoch)
+        meta.pin_epoch(meta.read_latest().epoch)
         return meta.writer
 
     writer = in_child(work)
@@ -75,17 +75,17 @@ def test_a_child_closes_no_kernel_of_another_thread(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_child_that_leaves_a_block_of_its_parent_keeps_the_pin(meta: MetaStore) -> None:
-    with meta.reading(meta.latest().epoch):
-        pins = meta.pins()
+    with meta.open_for_reading(meta.read_latest().epoch):
+        pins = meta.all_pins()
 
         if (pid := os.fork()) == 0:
             pass  # leaves the block
         else:
             assert os.waitpid(pid, 0)[1] == 0
-            assert meta.pins() == pins
+            assert meta.all_pins() == pins
     if pid == 0:
         os._exit(0)
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()
 
 
 def test_a_grandchild_has_another_name_than_its_parents() -> None:

@@ -13,8 +13,8 @@ def test_a_kernel_whose_connection_died_computes_the_next_query() -> None:
     upper = Call("Upper", "string", (Column(0, "string"),))
     bad = pa.table({"c0": pa.array([b"ok", b"\xff\xfe"]).view(pa.string())})
     with pytest.raises(RowError, match=r"not UTF-8.* make_valid_utf8") as err:
-        kernel.project(bad, (upper,), ("string",))
+        kernel.project_columns(bad, (upper,), ("string",))
     assert err.value.row == 1
     good = pa.table({"c0": pa.array(["a", "ß"])})
-    assert kernel.project(good, (upper,), ("string",))["c0"].to_pylist() == ["A", "SS"]
-    assert kernel.compute("c0 || '!' AS x", good)["x"].to_pylist() == ["a!", "ß!"]
+    assert kernel.project_columns(good, (upper,), ("string",))["c0"].to_pylist() == ["A", "SS"]
+    assert kernel.compute_columns("c0 || '!' AS x", good)["x"].to_pylist() == ["a!", "ß!"]

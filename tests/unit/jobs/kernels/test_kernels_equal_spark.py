@@ -51,8 +51,8 @@ def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
         which += (places := [(len(which) + i) % rows.num_rows for i in range(length)])
         pieces.append(rows.take(pa.array(places)).combine_chunks())
     found, expected = (
-        kernel.project(pa.concat_tables(pieces), exprs, types),
-        kernel.project(rows, exprs, types).take(pa.array(which)),
+        kernel.project_columns(pa.concat_tables(pieces), exprs, types),
+        kernel.project_columns(rows, exprs, types).take(pa.array(which)),
     )
     wrong = [
         str(e)
@@ -94,7 +94,7 @@ def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int
         calm = [i for i in calm if "not supported" not in outcome(kernel, rows.slice(i, 1), expr)]
     taken = pa.array(calm, pa.int64())
     try:
-        got = kernel.project(rows.take(taken), [expr], [type_name])["c0"]
+        got = kernel.project_columns(rows.take(taken), [expr], [type_name])["c0"]
     except RowError:
         for i in calm:
             if (found := outcome(kernel, rows.slice(i, 1), expr)).startswith("raises"):
@@ -109,7 +109,7 @@ def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int
 def outcome(kernel: Kernel, row: pa.Table, expr: Expr) -> str:
     """The kernel's value on one row as text, or its error."""
     try:
-        return repr(plain(kernel.project(row, [expr], [expr.type])["c0"])[0])
+        return repr(plain(kernel.project_columns(row, [expr], [expr.type])["c0"])[0])
     except RowError as err:
         return f"raises {err.reason!r}"
 

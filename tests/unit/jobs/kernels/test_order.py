@@ -146,13 +146,13 @@ class Rows:
 def differences(kernel: Kernel, made: Sequence[Kerneled], rows: Rows, lengths: Sequence[int]) -> list[str]:
     """Rows on which `project` or `filter` differs from Python."""
     table, which = rows.pieces(lengths)
-    found = kernel.project(table, [expr for expr, _ in made], ["boolean"] * len(made))
+    found = kernel.project_columns(table, [expr for expr, _ in made], ["boolean"] * len(made))
     wrong = []
     for i, (expr, in_python) in enumerate(made):
         expected = pa.array([in_python(row) for row in rows.distinct], pa.bool_()).take(pa.array(which))
         if not found[f"c{i}"].combine_chunks().equals(expected):
             wrong.append(f"project {lengths}: {expr}")
-        if i % 2 == 0 and not kernel.filter(table, expr).equals(table.filter(expected)):
+        if i % 2 == 0 and not kernel.filter_rows(table, expr).equals(table.filter(expected)):
             wrong.append(f"filter {lengths}: {expr}")
     return wrong
 
@@ -195,10 +195,10 @@ def test_no_expression_makes_a_plan_that_moves_rows(kernel: Kernel) -> None:
 def test_a_plan_that_moves_rows_is_put_in_order(kernel: Kernel) -> None:
     values = np.random.default_rng(4).permutation(5_000)
     rows = pa.concat_tables([pa.table({"a": values[:3]}), pa.table({"a": values[3:]})])
-    assert kernel.compute("row_number() OVER (ORDER BY a) AS r", rows)["r"].to_pylist() == [
+    assert kernel.compute_columns("row_number() OVER (ORDER BY a) AS r", rows)["r"].to_pylist() == [
         v + 1 for v in values.tolist()
     ]
-    assert kernel.compute("a + 1 AS b", rows)["b"].to_pylist() == [v + 1 for v in values.tolist()]
+    assert kernel.compute_columns("a + 1 AS b", rows)["b"].to_pylist() == [v + 1 for v in values.tolist()]
 
 
 def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,12 +209,12 @@ def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.concat_tables([pa.table({"a": range(n)}) for n in (3, 2_048, 1, 7)])
     asked = "a IN (1, 2, 3, 4, 5, 6, 7) AS b"
     expected = [1 <= a <= 7 for a in rows["a"].to_pylist()]
-    assert joins.compute(asked, rows)["b"].to_pylist() == expected
+    assert joins.compute_columns(asked, rows)["b"].to_pylist() == expected
     monkeypatch.setattr(
         kernels, "_KEEP_ORDER", frozenset({"PROJECTION", "PYTHON_ARROW_SCAN", "HASH_JOIN", "COLUMN_DATA_SCAN"})
     )
     joins._prepared.clear()
-    assert joins.compute(asked, rows)["b"].to_pylist() != expected, (
+    assert joins.compute_columns(asked, rows)["b"].to_pylist() != expected, (
         "the fault that this file looks for is not in this DuckDB: change the test"
     )
     joins.close()
@@ -223,12 +223,12 @@ def test_a_mark_join_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_another_number_of_rows_is_an_error(kernel: Kernel, rows: int) -> None:
     with pytest.raises(KernelError, match=f"expected {rows} rows, each once, DuckDB returned {2 * rows}"):
-        kernel.compute("unnest([a, a]) AS b", pa.table({"a": range(rows)}))
+        kernel.compute_columns("unnest([a, a]) AS b", pa.table({"a": range(rows)}))
 
 
 def test_constant_rows_are_in_their_order(kernel: Kernel) -> None:
     numbers = list(range(500, 0, -1))
-    found = kernel.constants([numbers, [str(n) for n in numbers]], ["int", "string"])
+    found = kernel.make_constants([numbers, [str(n) for n in numbers]], ["int", "string"])
     assert found.to_pydict() == {"c0": numbers, "c1": [str(n) for n in numbers]}
 
 

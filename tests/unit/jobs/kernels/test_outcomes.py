@@ -100,7 +100,7 @@ def condition(draw: random.Random, depth: int = 3) -> Expr:
 def kept(kernel: Kernel, rows: pa.Table, by: Expr) -> int | None:
     """The number of rows that the kernel keeps; None if it raises."""
     try:
-        return kernel.filter(rows, by).num_rows
+        return kernel.filter_rows(rows, by).num_rows
     except RowError:
         return None
 

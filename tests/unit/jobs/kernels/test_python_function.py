@@ -8,7 +8,7 @@ import pytest
 
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
-from tussock.jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install
+from tussock.jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install_functions
 from tussock.jobs.logical.nodes import PYTHON, Call, Column, Expr, Field, Literal
 from tussock.jobs.logical.statements import CreateFunction, FunctionModule
 from tussock.statestore.types import MONTHS
@@ -40,7 +40,7 @@ def called(body: str, parameters: tuple[str, ...] = TWO, returns: str = "int", *
     """A call of the function `f` of a module, over the first columns."""
     code = tuple(FunctionModule(name, source) for name, source in {"m": body, **others}.items())
     function = CreateFunction("f", tuple(Field(f"p{i}", t) for i, t in enumerate(parameters)), returns, "m", "f", code)
-    install([function])
+    install_functions([function])
     args = tuple(Column(i, t) for i, t in enumerate(parameters))
     return Call(PYTHON, returns, args, None, (("name", "f"), ("digest", function.digest)))
 
@@ -49,7 +49,7 @@ def answer(expr: Expr, rows: pa.Table = ROWS) -> list[object]:
     """The expression over the rows."""
     kernel = Kernel()
     try:
-        found: list[object] = kernel.project(rows, (expr,), (expr.type,))["c0"].to_pylist()
+        found: list[object] = kernel.project_columns(rows, (expr,), (expr.type,))["c0"].to_pylist()
         return found
     finally:
         kernel.close()

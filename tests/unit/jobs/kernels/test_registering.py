@@ -10,7 +10,7 @@ import pytest
 from tests.unit.jobs.kernels.test_python_function import called
 from tussock.jobs.kernels import functions
 from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
-from tussock.jobs.kernels.functions import called_functions, declare
+from tussock.jobs.kernels.functions import called_functions, declare_function
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.kernels.registry import renders_any
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Place
@@ -27,18 +27,18 @@ def negated(values: pa.Array) -> pa.Array:
 
 @renders_any("Negated")
 def _negated(call: Call, args: list[str]) -> str:
-    return f"{declare('negated', ('int',), 'int', negated)}({args[0]})"
+    return f"{declare_function('negated', ('int',), 'int', negated)}({args[0]})"
 
 
 @renders_any("RefusedByDuckDB")
 def _refused(call: Call, args: list[str]) -> str:
     """DuckDB refuses a function with two parameters whose code takes one."""
-    return f"{declare('refused_by_duckdb', ('int', 'int'), 'int', negated)}({args[0]}, {args[0]})"
+    return f"{declare_function('refused_by_duckdb', ('int', 'int'), 'int', negated)}({args[0]}, {args[0]})"
 
 
 @renders_any("OfNoType")
 def _of_no_type(call: Call, args: list[str]) -> str:
-    return f"{declare('of_no_type', ('nonsense',), 'int', negated)}({args[0]})"
+    return f"{declare_function('of_no_type', ('nonsense',), 'int', negated)}({args[0]})"
 
 
 @renders_any("NotSql")
@@ -51,7 +51,7 @@ def of(node: str) -> Call:
 
 
 def negation_of(kernel: Kernel) -> list[int | None]:
-    negations: list[int | None] = kernel.project(ROWS, (of("Negated"),), ("int",))["c0"].to_pylist()
+    negations: list[int | None] = kernel.project_columns(ROWS, (of("Negated"),), ("int",))["c0"].to_pylist()
     return negations
 
 
@@ -66,8 +66,8 @@ def kernel() -> Iterator[Kernel]:
 def test_a_query_that_duckdb_refuses_fails_alone(kernel: Kernel, node: str) -> None:
     for _ in range(2):  # the second time, the function is declared
         with pytest.raises(KernelError):
-            kernel.project(ROWS, (of(node),), ("int",))
-        assert kernel.attempt(ROWS, (of(node),)) is None
+            kernel.project_columns(ROWS, (of(node),), ("int",))
+        assert kernel.try_expressions(ROWS, (of(node),)) is None
         assert negation_of(kernel) == [-1, None, -3]
         other = Kernel()
         assert negation_of(other) == [-1, None, -3], "as in another thread, or in a worker that starts later"
@@ -76,13 +76,13 @@ def test_a_query_that_duckdb_refuses_fails_alone(kernel: Kernel, node: str) -> N
 
 def test_a_function_of_a_type_that_duckdb_lacks_is_not_declared(kernel: Kernel) -> None:
     with pytest.raises(UnsupportedTypeError):
-        kernel.project(ROWS, (of("OfNoType"),), ("int",))
+        kernel.project_columns(ROWS, (of("OfNoType"),), ("int",))
     assert "of_no_type" not in functions._FUNCTIONS
     assert negation_of(kernel) == [-1, None, -3]
 
 
 def test_a_kernel_registers_only_the_functions_that_its_queries_call(kernel: Kernel) -> None:
-    declare("never_called", ("int",), "int", negated)
+    declare_function("never_called", ("int",), "int", negated)
     assert negation_of(kernel) == [-1, None, -3]
     assert kernel._registered == {"negated"}
     assert [f.name for f in called_functions("negated(c0) || 'never_called(c0)' || 'it''s never_called(1)'")] == [
@@ -110,7 +110,11 @@ def test_a_dry_run_prepares_the_query_of_the_epoch(kernel: Kernel) -> None:
     kernel.dry_run((INT, of("Negated")))
     queries = [*kernel._prepared]
     wide = ROWS.add_column(1, "c1", pa.array(["a", "b", "c"]))
-    assert kernel.project(wide, (INT, of("Negated")), ("int", "int"), keep=("w",))["c1"].to_pylist() == [-1, None, -3]
+    assert kernel.project_columns(wide, (INT, of("Negated")), ("int", "int"), keep=("w",))["c1"].to_pylist() == [
+        -1,
+        None,
+        -3,
+    ]
     assert [*kernel._prepared] == queries, "unread columns do not matter"
 
 
@@ -124,10 +128,10 @@ def test_the_fault_of_one_query_is_not_that_of_the_next(kernel: Kernel) -> None:
     wrong = called("def f(x): return 'no array'", ("int",))
     unreached = Call("If", "int", (Call("IsNull", "boolean", (INT,)), Literal(1, "int"), wrong_of_constant(wrong)))
     none = ROWS.slice(1, 1)
-    assert kernel.project(none, (unreached,), ("int",))["c0"].to_pylist() == [1]
+    assert kernel.project_columns(none, (unreached,), ("int",))["c0"].to_pylist() == [1]
     zero = Call("IntegralDivide", "bigint", (Column(0, "bigint"), Literal(0, "bigint")), "ANSI")
     with pytest.raises(RowError, match="zero"):
-        kernel.project(pa.table({"c0": [1]}), (zero,), ("bigint",))
+        kernel.project_columns(pa.table({"c0": [1]}), (zero,), ("bigint",))
 
 
 def wrong_of_constant(call: Call) -> Call:
@@ -140,7 +144,7 @@ def test_threads_share_no_failure() -> None:
     def run(node: str) -> None:
         kernel = Kernel()
         try:
-            answers.append(kernel.project(ROWS, (of(node),), ("int",))["c0"].to_pylist())
+            answers.append(kernel.project_columns(ROWS, (of(node),), ("int",))["c0"].to_pylist())
         except KernelError:
             answers.append("refused")
         finally:

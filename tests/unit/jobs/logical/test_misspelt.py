@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tussock.jobs.logical.misspelt import Fails, edits, misspelling
+from tussock.jobs.logical.misspelt import Fails, edit_distance, find_misspelling
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.jobs.reading.duck_syntax import duck_parser
@@ -78,7 +78,7 @@ def found_in(sql: str, parser: tuple[Fails, frozenset[str]]) -> tuple[Token, str
     fails, keywords = parser
     failed = fails(sql)
     assert failed is not None, sql
-    found = misspelling(SourceText(sql), failed, fails, keywords, NAMES)
+    found = find_misspelling(SourceText(sql), failed, fails, keywords, NAMES)
     return None if found is None else (found.token, found.keyword)
 
 
@@ -126,4 +126,12 @@ def test_swapped_letters_are_found_in_all_selects_and_missing_words_are_not_miss
 
 
 def test_edits_are_letters_inserted_deleted_replaced_or_swapped() -> None:
-    assert [edits(a, "FROM") for a in ("FROM", "FORM", "FRM", "FROMM", "FLOM", "FMOR", "")] == [0, 1, 1, 1, 1, 2, 4]
+    assert [edit_distance(a, "FROM") for a in ("FROM", "FORM", "FRM", "FROMM", "FLOM", "FMOR", "")] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        2,
+        4,
+    ]

@@ -58,7 +58,7 @@ def test_joined_statements_are_split_again(statements: list[list[str]], blank: s
     found = split_script(script)
     assert [[t.text for t in tokens_of(SourceText(s.text))] for s in found] == [pieces for pieces in expected if pieces]
     for statement in found:  # each place points to the statement's text
-        assert script[SourceText(script).offset(statement.place.line, statement.place.column) :].startswith(
+        assert script[SourceText(script).offset_of_place(statement.place.line, statement.place.column) :].startswith(
             statement.text
         )
 
@@ -80,12 +80,12 @@ def test_a_tokens_value_is_its_meaning(text: str, value: str) -> None:
 
 
 def test_the_caret_is_under_the_character_after_tabs() -> None:
-    assert SourceText("a\n\tb cd").caret(5) == "\tb cd\n\t  ^"
+    assert SourceText("a\n\tb cd").line_with_caret(5) == "\tb cd\n\t  ^"
 
 
 def test_a_part_of_a_text_keeps_offsets_and_lines() -> None:
     source = SourceText("CREATE\nVIEW v AS SELECT 1")
-    assert source.part(17).for_spark == " " * 6 + "\n" + " " * 10 + "SELECT 1"
+    assert source.take_part(17).for_spark == " " * 6 + "\n" + " " * 10 + "SELECT 1"
 
 
 @given(
@@ -107,4 +107,4 @@ def test_statements_are_the_tokens_between_semicolons(pieces: list[str]) -> None
         return
     runs = [list(run) for ends, run in groupby(tokens, lambda token: token.text == ";") if not ends]
     assert [s.text for s in split_script(script)] == [script[run[0].start : run[-1].end] for run in runs]
-    assert [s.place for s in split_script(script)] == [SourceText(script).place(run[0].start) for run in runs]
+    assert [s.place for s in split_script(script)] == [SourceText(script).place_at(run[0].start) for run in runs]

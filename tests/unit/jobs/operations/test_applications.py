@@ -33,8 +33,8 @@ def test_each_has_the_pipelines_name_and_settings_and_publishing_those_of_delta(
     publish = PublishSettings(to=str(tmp_path / "tables"), engine=TableEngine.SPARK)
     pipeline = Pipeline("shop", tmp_path, str(tmp_path / "store"), (), spark=own, publish=publish)
     create_store(pipeline.store, units=2, time_zone="UTC")
-    with spark_of(pipeline, "verify"), tables._sinks(open_pipeline(pipeline)):
+    with spark_of(pipeline, "verify"), tables._open_sinks(open_pipeline(pipeline)):
         pass
-    with deploy._session(pipeline, pipeline.store, no_progress) as applying:
+    with deploy._open_session(pipeline, pipeline.store, no_progress) as applying:
         _ = applying.spark
     assert opened == [("tussock verify shop", own), ("tussock publish shop", with_delta(own)), ("tussock shop", own)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.jobs.driver.embedded import epoch, insert
 from tests.unit.jobs.facts.test_status import files, shop
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.operations.quality import require_none_held_back
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.record import Failure, HeldViewsError, QualityRecord, ViewQuality, write_record
@@ -22,7 +22,7 @@ def judged(meta: MetaStore, *failed: str) -> int:
     views = [ViewQuality(name, 1, 1, FAILED if name in failed else ()) for name in ("per_g", "per_t")]
     nothing_held = ViewQuality("paid.sql", 1, 1, FAILED if "paid.sql" in failed else (), holds=())
     write_record(meta.objects, QualityRecord(done, (*views, nothing_held)))
-    publish(meta, done, [r.id for r in meta.latest().catalog.live() if r.name in failed])
+    publish_epoch(meta, done, [r.id for r in meta.read_latest().catalog.live_relations() if r.name in failed])
     return done
 
 

@@ -14,7 +14,7 @@ from tussock.jobs.sql.filters_below import below_expands
 
 def planned(plan: Plan) -> tuple[Fragment, ...]:
     catalog = catalog_of(table("t"), view("v", plan))
-    relation = catalog.live()[-1]
+    relation = catalog.live_relations()[-1]
     assert explain_relation(catalog, relation)
     definition = definition_of(relation)
     assert isinstance(definition, ViewDefinition)

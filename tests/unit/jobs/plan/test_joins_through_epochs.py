@@ -37,7 +37,7 @@ from tussock.jobs.logical.nodes import (
     Union,
 )
 from tussock.jobs.logical.statements import Delete
-from tussock.jobs.sql.plan_nodes.join import joined
+from tussock.jobs.sql.plan_nodes.join import join_plans
 from tussock.jobs.sql.plan_nodes.walk import Bound
 from tussock.statestore.meta.store import MetaStore
 
@@ -117,13 +117,13 @@ def _views() -> dict[str, tuple[Plan, str]]:
     same = [Call("EqualTo", "boolean", (Column(i, "int"), Column(i + 3, "int"))) for i in (1, 2)]
     maybe = [Call("Or", "boolean", (e, Call("IsNull", "boolean", (e,)))) for e in same]
     both_sides = Bound(t, (0, 1, 2)), Bound(u, (3, 4, 5))
-    asked = named(joined(*both_sides, JoinKind.EXISTENCE, maybe[1:], None).plan)
+    asked = named(join_plans(*both_sides, JoinKind.EXISTENCE, maybe[1:], None).plan)
     found["not_in_value"] = asked, "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.a = u.a OR (t.a = u.a) IS NULL) FROM t"
     several = (
         "NOT EXISTS (SELECT 1 FROM u WHERE (t.a = u.a OR (t.a = u.a) IS NULL) AND (t.g = u.g OR (t.g = u.g) IS NULL))"
     )
     found["not_in_several"] = (
-        named(joined(*both_sides, JoinKind.ANTI, maybe, None).plan),
+        named(join_plans(*both_sides, JoinKind.ANTI, maybe, None).plan),
         f"SELECT t.* FROM t WHERE {several}",
     )
     least, only = (

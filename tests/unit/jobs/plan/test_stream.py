@@ -39,7 +39,7 @@ def project(plan: Plan, *exprs: Expr) -> Project:
 
 
 def operators(plan: Plan) -> list[Node]:
-    definition = definition_of(catalog_of(table("t"), view("v", plan)).live()[-1])
+    definition = definition_of(catalog_of(table("t"), view("v", plan)).live_relations()[-1])
     assert isinstance(definition, ViewDefinition)
     return [o.node for fragment in definition.fragments for o in fragment.operators]
 
@@ -99,7 +99,7 @@ def _several_distincts() -> Plan:
 
 
 def test_values_of_several_distincts_are_on_their_groups_units() -> None:
-    definition = definition_of(catalog_of(table("t"), view("v", _several_distincts())).live()[-1])
+    definition = definition_of(catalog_of(table("t"), view("v", _several_distincts())).live_relations()[-1])
     assert isinstance(definition, ViewDefinition)
     exchanges = [i for f in definition.fragments for i in f.inputs if i.dispatch is Dispatch.HASH]
     assert [i.keys for i in exchanges] == [(0,)]  # once, by the group's key
@@ -110,7 +110,9 @@ def test_values_of_several_distincts_are_on_their_groups_units() -> None:
 @pytest.mark.parametrize("only_appends", [True, False])
 def test_append_only_input_sends_only_its_first_rows_to_a_top_n(only_appends: bool) -> None:
     plan = TopN(scan("t"), (SortKey(column(1), True, True),), 5, 2)
-    definition = definition_of(catalog_of(source("t") if only_appends else table("t"), view("v", plan)).live()[-1])
+    definition = definition_of(
+        catalog_of(source("t") if only_appends else table("t"), view("v", plan)).live_relations()[-1]
+    )
     assert isinstance(definition, ViewDefinition)
     sent, kept = definition.fragments[:-1], definition.fragments[-1]
     senders = [o.node for f in sent for o in f.operators if isinstance(o.node, first_rows.FirstRows)]

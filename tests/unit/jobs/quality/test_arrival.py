@@ -16,7 +16,7 @@ from tests.support.jobs.driver.embedded import append
 from tests.unit.jobs.driver.test_rejects import FIELDS, Record, source, view, write
 from tests.unit.jobs.shell.test_quality_commands import Shop, shop
 from tussock.jobs.barriers.moment import Wish
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
@@ -24,7 +24,7 @@ from tussock.jobs.operations.quality import check_here, verdict
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_intervals
 from tussock.jobs.quality.record import Failure, GateVerdict, ViewQuality, remedies
-from tussock.jobs.reading.intake import intakes
+from tussock.jobs.reading.intake import read_intakes
 from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
 from tussock.jobs.settings.printed_commands import commands_in
 from tussock.jobs.sources.base import Restated
@@ -254,7 +254,7 @@ def test_the_printed_command_reads_the_corrected_file_and_its_rows_are_published
     assert command in commands_in(" ".join(shop.run("status", "--pipeline", "shop")[1].split()))
     files(folder, 1, records=(GOOD, GOOD))
     code, printed = shop.run(*command)
-    assert (code, shop.published, shop.meta.latest().held) == (0, shop.meta.latest().epoch, ()), printed
+    assert (code, shop.published, shop.meta.read_latest().held) == (0, shop.meta.read_latest().epoch, ()), printed
     assert shop.run("status", "--pipeline", "shop")[0] == 0
 
 
@@ -274,7 +274,7 @@ def test_a_removed_rule_is_judged_again(shop: Shop, data: Path) -> None:
     assert day(shop, 1)[0] == 1
     toml.write_text(before)
     code, printed = day(shop, 1)
-    assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+    assert (code, shop.published) == (0, shop.meta.read_latest().epoch), printed
 
 
 def test_a_first_rule_of_a_source_judges_an_epoch_that_was_judged_without_it(shop: Shop) -> None:
@@ -307,7 +307,7 @@ def test_a_restatement_of_a_published_file_is_not_judged_by_its_growth(shop: Sho
     good = shop.published
     for records in ((GOOD,) * 5, (GOOD,) * 2, (*(GOOD,) * 5, BAD)):
         code, printed = restate(shop, data, 1, *records)
-        assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+        assert (code, shop.published) == (0, shop.meta.read_latest().epoch), printed
     before = shop.published
     code, printed = restate(shop, data, 1, *(GOOD,) * 6, BAD, BAD, BAD)
     assert (code, shop.published) == (1, before), printed
@@ -320,17 +320,17 @@ def test_a_repaired_file_heals_the_run_that_took_it(shop: Shop, data: Path) -> N
     """The scheduler's runs have names, so that a restatement is a run of its own."""
 
     def took(run: str) -> tuple[str, ...]:
-        advance(LocalRunner(), shop.meta, Wish(run={"run": run}))
+        advance_store(LocalRunner(), shop.meta, Wish(run={"run": run}))
         return found()
 
     def restated(run: str, *records: Record) -> tuple[str, ...]:
         files(data, 1, records=records)
         path = f"{data}/2026-01-01.parquet"
-        assert Restating(shop.meta, "events", Restated(path), {"run": run}).begin() is not None
+        assert Restating(shop.meta, "events", Restated(path), {"run": run}).inject_barrier() is not None
         return took(run)
 
     def found() -> tuple[str, ...]:
-        version = shop.meta.latest()
+        version = shop.meta.read_latest()
         (one,) = judge_arrivals(shop.meta, version, pipeline, 0, version.epoch)
         return tuple(f"{failure.expectation}: {failure.observed}" for failure in one.failures)
 
@@ -356,14 +356,14 @@ def test_in_view_scope_a_refused_intake_is_not_released_by_the_next_good_file(sh
     for number, records in ((2, (GOOD, BAD)), (3, (GOOD,))):
         files(data, number, records=records)
         code, printed = day(shop, number)
-        assert (code, shop.published) == (1, shop.meta.latest().epoch), printed
+        assert (code, shop.published) == (1, shop.meta.read_latest().epoch), printed
         assert "reject_limit = 0: 1 unreadable records" in printed
-        assert {held.epoch for held in shop.meta.latest().held} == {good}
+        assert {held.epoch for held in shop.meta.read_latest().held} == {good}
     shop.suite("ids", {"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
     shop.apply()
     assert day(shop, 3)[0] == 1, "another suite judges the published epoch again"
     code, printed = restate(shop, data, 2, GOOD, GOOD)
-    assert (code, shop.meta.latest().held) == (0, ()), printed
+    assert (code, shop.meta.read_latest().held) == (0, ()), printed
 
 
 def test_epochs_that_are_no_longer_searched_are_reported(
@@ -372,9 +372,9 @@ def test_epochs_that_are_no_longer_searched_are_reported(
     shop.configure("[arrival.events]\nmin_rows = 3\n")
     for number in (1, 2):
         files(data, number)
-        advance(LocalRunner(), shop.meta)
-    monkeypatch.setattr("tussock.jobs.quality.arrival.intakes", partial(intakes, most=1))
-    version, pipeline = shop.meta.latest(), load_pipeline(shop.folder / "pipelines/shop")
+        advance_store(LocalRunner(), shop.meta)
+    monkeypatch.setattr("tussock.jobs.quality.arrival.intakes", partial(read_intakes, most=1))
+    version, pipeline = shop.meta.read_latest(), load_pipeline(shop.folder / "pipelines/shop")
     (one,) = judge_arrivals(shop.meta, version, pipeline, 0, version.epoch)
     assert (one.failures, one.rows) == ((), 1), "the other epoch may have brought enough rows"
     (warning,) = one.warnings

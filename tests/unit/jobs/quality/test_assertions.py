@@ -56,7 +56,7 @@ def test_wrong_rows_keep_an_epoch_from_readers_and_are_printed(two_views: Shop) 
     assert "no_rows.sql: 1 wrong row" in printed, printed
     asserting(two_views, "-- severity: warning\nSELECT c0, c1 FROM per_w")
     code, printed = two_views.run("epoch", "--pipeline", "shop")
-    assert (code, two_views.published) == (0, two_views.meta.latest().epoch), printed
+    assert (code, two_views.published) == (0, two_views.meta.read_latest().epoch), printed
     assert "assertion no_rows.sql: 1 wrong row" in printed
 
 
@@ -68,7 +68,7 @@ def test_in_view_scope_only_the_views_that_it_reads_are_held_back(two_views: Sho
     assert code == 1
     held = "assertion no_rows.sql failed. Readers keep seeing the previous rows of per_w and of the views that read"
     assert held in " ".join(printed.split())
-    assert two_views.published == two_views.meta.latest().epoch
+    assert two_views.published == two_views.meta.read_latest().epoch
     assert two_views.run("read", "--pipeline", "shop", "per_g")[0] == 0
     assert two_views.run("read", "--pipeline", "shop", "per_w")[0] == 1
 
@@ -109,7 +109,11 @@ def test_an_assertion_that_is_not_applied_is_reported_and_lists_hide_the_one_tha
     ), printed
     applied(two_views, pipeline)
     assert two_views.run("epoch", "--pipeline", "shop")[0] == 1
-    assert [r.name for r in two_views.meta.latest().catalog.live() if not r.internal] == ["t", "per_g", "per_w"]
+    assert [r.name for r in two_views.meta.read_latest().catalog.live_relations() if not r.is_internal] == [
+        "t",
+        "per_g",
+        "per_w",
+    ]
 
 
 @pytest.mark.parametrize("scope", ["pipeline", "view"])
@@ -128,17 +132,17 @@ def test_an_assertion_whose_select_raised_keeps_failing_until_it_is_resumed(two_
         assert code == 1, printed
         assert f"`tussock apply shop --resume {one.view}`" in printed or row != BAD, printed
         assert printed.count("Overflow in addition") == 1, "the gate's error has the reason, and a note would repeat it"
-        record = read_record(shop.meta.objects, shop.meta.latest().epoch)
+        record = read_record(shop.meta.objects, shop.meta.read_latest().epoch)
         assert record is not None
         assert (record.failed, set(record.refused), record.paused) == (("no_rows.sql",), {"t"}, ())
-        assert shop.published == (good if scope == "pipeline" else shop.meta.latest().epoch)
+        assert shop.published == (good if scope == "pipeline" else shop.meta.read_latest().epoch)
         assert shop.run("status", "--pipeline", "shop")[0] == 4
     text = " ".join(shop.run("check", "shop")[1].split())
     assert "assertion no_rows.sql: cannot be evaluated: " in text
     assert "Overflow in addition" in text
     asserting(shop, "-- severity: warning\nSELECT c0, c1 FROM t")
     code, printed = shop.run("epoch", "--pipeline", "shop")
-    assert (code, shop.published) == (0, shop.meta.latest().epoch), printed
+    assert (code, shop.published) == (0, shop.meta.read_latest().epoch), printed
 
 
 def test_headers_and_statements(shop: Shop) -> None:

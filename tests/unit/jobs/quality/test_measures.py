@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.jobs.quality.measures import FILLED, GREATER, ITEMS, MEAN, UNIQUE, expectation, pipeline_in, where
 from tests.support.names import QUICK
-from tussock.jobs.operations.deploy import measures
+from tussock.jobs.operations.deploy import derive_measures
 from tussock.jobs.quality.expectations import ROWS, Number, find_needs
 from tussock.jobs.quality.measured import (
     MeasuredRows,
@@ -116,7 +116,7 @@ def test_expectations_that_may_differ_run_in_spark(item: dict[str, Any], why: st
 def test_an_invalid_history_is_named(tmp_path: Path, item: dict[str, Any], found: str) -> None:
     pipeline = pipeline_in(tmp_path, [item])
     with pytest.raises(QualitySuiteError, match=re.escape(f"kept.json: found expectation 1: {found}, expected ")):
-        measures(pipeline)
+        derive_measures(pipeline)
 
 
 #: Names that a separator would join to the same text, and names like those of the measures' columns.

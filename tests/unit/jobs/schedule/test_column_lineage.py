@@ -25,7 +25,7 @@ from tussock.jobs.logical.nodes import (
     WindowCall,
     WindowFunction,
 )
-from tussock.jobs.schedule.column_lineage import ColumnOrigin, How, traced
+from tussock.jobs.schedule.column_lineage import ColumnOrigin, How, trace_plan
 
 A, B, C = (Column(i, "int") for i in range(3))
 PLUS = Call("Add", "int", (A, B), "ANSI")
@@ -38,7 +38,7 @@ def found(plan: Plan) -> tuple[list[set[str]], set[str]]:
     def text(origins: frozenset[ColumnOrigin]) -> set[str]:
         return {f"{o.relation}.{'kga'[o.column]} {o.how.value}" for o in origins}
 
-    made = traced(plan)
+    made = trace_plan(plan)
     assert len(made.columns) == len(plan.fields)
     return [text(column) for column in made.columns], text(made.rows)
 
@@ -86,4 +86,4 @@ def test_a_union_is_made_of_all_its_inputs_and_constants_of_none() -> None:
     constants = Values(1, ((1,), (2,), (3,)), scan("t").fields)
     plan = Union((scan("t"), Filter(scan("u"), POSITIVE), constants), scan("t").fields)
     assert found(plan) == ([{f"{t}.{c} IDENTITY" for t in "tu"} for c in "kga"], {"u.a FILTER"})
-    assert all(how.direct == (how in (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)) for how in How)
+    assert all(how.is_direct == (how in (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)) for how in How)

@@ -69,7 +69,7 @@ def test_an_environment_equals_the_file_with_its_values_written_in_place(folder:
     (folder / "pipeline.toml").write_text(by_hand)
     plain = load_pipeline(folder)
     assert shown(prod) == shown(plain)
-    assert prod.scripts()[0][1] == SCRIPT.replace("${data}", "s3://landing").replace("${topic}", "orders").replace(
+    assert prod.read_scripts()[0][1] == SCRIPT.replace("${data}", "s3://landing").replace("${topic}", "orders").replace(
         "${SALES:-none}", "none"
     )
     assert (prod.title, prod.argument, plain.title, plain.argument) == (
@@ -111,8 +111,8 @@ def test_own_variables_win_over_those_of_the_process_and_may_contain_them(
     monkeypatch.setenv("TOPIC", "mine")
     monkeypatch.setenv("SALES", "s")
     pipeline = load_pipeline(folder)
-    assert "topic 'mine', sales 's'" in pipeline.scripts()[0][1]
-    assert pipeline.variables() == {"topic": "mine", "SALES": "s"}
+    assert "topic 'mine', sales 's'" in pipeline.read_scripts()[0][1]
+    assert pipeline.find_variables() == {"topic": "mine", "SALES": "s"}
 
 
 UNKNOWN = {

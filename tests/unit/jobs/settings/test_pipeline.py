@@ -282,7 +282,7 @@ def test_scripts_come_in_order_with_their_variables_put_in(tmp_path: Path) -> No
     folder = write(tmp_path, MINIMAL.replace('["views.sql"]', '["b.sql", "a.sql"]') + 'data = "/lake"\n')
     (folder / "a.sql").write_text("SELECT 1")
     (folder / "b.sql").write_text("OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet')")
-    assert [text for _, text in load_pipeline(folder).scripts()] == [
+    assert [text for _, text in load_pipeline(folder).read_scripts()] == [
         "OPTIONS (path '/lake/{start:%Y-%m-%d}.parquet')",
         "SELECT 1",
     ]
@@ -302,7 +302,7 @@ def test_a_script_made_with_the_data_is_found_there(tmp_path: Path) -> None:
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"sql: found views.sql \(No such file or directory\)"):
-        load_pipeline(write(tmp_path, MINIMAL)).scripts()
+        load_pipeline(write(tmp_path, MINIMAL)).read_scripts()
 
 
 @given(names(), st.sampled_from("'\""))
@@ -320,11 +320,11 @@ def test_a_quality_folder_that_cannot_be_read_is_an_error_and_an_empty_one_is_no
     folder = write(tmp_path, MINIMAL + "[quality]\n")
     quality = load_pipeline(folder).quality
     assert quality is not None
-    for files in (quality.suites, quality.assertions):
+    for files in (quality.list_suites, quality.list_assertions):
         with pytest.raises(PipelineError, match=r"quality: \[quality\] folder: found No such file.*remove the table"):
             files()
     (folder / "quality").mkdir()
-    assert (quality.suites(), quality.assertions()) == ((), ())
+    assert (quality.list_suites(), quality.list_assertions()) == ((), ())
     for name in ("b.json", "a.json", "c.sql", "d.txt"):
         (folder / "quality" / name).touch()
-    assert [file.name for file in (*quality.suites(), *quality.assertions())] == ["a.json", "b.json", "c.sql"]
+    assert [file.name for file in (*quality.list_suites(), *quality.list_assertions())] == ["a.json", "b.json", "c.sql"]

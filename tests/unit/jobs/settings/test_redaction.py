@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.jobs.driver.embedded import new_store
 from tussock.jobs import submitted
-from tussock.jobs.driver.run_record import last_run, record_failure, recorded
+from tussock.jobs.driver.run_record import last_run, record_failure, recorded_run
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.settings.logs import RedactingFormatter
 from tussock.jobs.settings.redaction import HIDDEN, without_secrets
@@ -134,7 +134,7 @@ def test_no_edge_of_the_process_shows_credentials(
 ) -> None:
     text, (secret,) = _filled(text)
     meta = new_store(tmp_path / "store")
-    with suppress(ValueError), recorded(meta, "epoch", {"run": "r"}):
+    with suppress(ValueError), recorded_run(meta, "epoch", {"run": "r"}):
         raise ValueError(text)
     failed = last_run(meta.objects)
     record_failure(meta, "epoch", {"run": "next"}, failed.at + 1 if failed else 0, text)

@@ -27,7 +27,7 @@ from tussock.jobs.settings.row_values import (
     without_values,
 )
 from tussock.jobs.settings.tables import RowsFor
-from tussock.jobs.texts.rebalance import _cause
+from tussock.jobs.texts.rebalance import _cause_text
 from tussock.jobs.texts.status import health_line
 from tussock.jobs.texts.verification import verification_text
 from tussock.jobs.upkeep.rebalance import VnodeHotKey
@@ -64,7 +64,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "views that are paused": lambda: printed_error(PausedViewsError({"v": REASON})),
     "a verification": lambda: verification_text(CHECKS),
     "a trouble": lambda: health_line(Trouble(TroubleKind.SOURCE_HELD, "source s", f"is held: {REASON}", "Repair it.")),
-    "a hot key": lambda: _cause(VnodeHotKey("v", 3, f"g = {CARD}", 9, 10)),
+    "a hot key": lambda: _cause_text(VnodeHotKey("v", 3, f"g = {CARD}", 9, 10)),
     "any error": lambda: printed_error(InputError(REASON)),
 }
 

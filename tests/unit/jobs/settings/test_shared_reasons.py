@@ -63,8 +63,8 @@ def test_an_error_of_several_subjects_repeats_nothing(error: TussockError, shown
 
 def test_a_view_that_another_message_reports_is_not_reported_again() -> None:
     error = PausedViewsError({"a": RAISED, "b": f"{RAISED}."})
-    assert error.besides(f"assertion a cannot be evaluated: {RAISED}. Correct the row.") is None
-    left = error.besides("something else")
+    assert error.without_views(f"assertion a cannot be evaluated: {RAISED}. Correct the row.") is None
+    left = error.without_views("something else")
     assert left is not None
     assert left.reasons == error.reasons
 

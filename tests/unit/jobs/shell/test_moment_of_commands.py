@@ -70,7 +70,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def at(meta: MetaStore) -> datetime:
-    return datetime.fromtimestamp(meta.latest().moment / 1_000_000, UTC)
+    return datetime.fromtimestamp(meta.read_latest().moment / 1_000_000, UTC)
 
 
 def six(day: int) -> datetime:
@@ -90,7 +90,7 @@ def test_no_command_between_two_intervals_of_a_backfill_moves_now(meta: MetaStor
     assert (code, "now() in views is 2026-03-02 06:00:00 UTC" in said) == (0, True), said
     assert at(meta) == six(2), "after a restatement"
     append(open_store(tmp_path / "store", "apply"), CreateView("w", "SELECT …", Scan("s", (0,), FIELDS)))
-    assert [*statements_of(meta, meta.latest().log_end, meta.log_end())], "as `apply` logs it"
+    assert [*statements_of(meta, meta.read_latest().log_end, meta.log_end())], "as `apply` logs it"
     code, said = run("epoch")
     assert (code, "now() in views is 2026-03-02 06:00:00 UTC" in said) == (0, True), said
     assert at(meta) == six(2), "after a statement, and files without an interval"

@@ -15,7 +15,7 @@ from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.jobs.quality.hidden_views import apply_suites
 from tussock.jobs import cli
 from tussock.jobs.facts.quality import EpochQuality, quality_of_epoch
-from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.publish import publish_epoch
 from tussock.jobs.operations.quality import check_once, failure, find_refusal
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.quality.epoch_check import NoEpochYetError, NoSuiteError
@@ -69,7 +69,7 @@ class Shop:
 
     @property
     def published(self) -> int:
-        return open_meta(f"{self.folder}/store").latest().published
+        return open_meta(f"{self.folder}/store").read_latest().published
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_an_epoch_that_fails_its_suite_is_committed_and_not_published_until_the_
     assert "the current suites have already judged epoch" in again[1]
     shop.suite("per_g", AT_MOST_ONE, severity="warning")
     code, printed = shop.run("epoch", "--pipeline", "shop")
-    assert (code, shop.published) == (0, shop.meta.latest().epoch), "the corrected suite judges the waiting epoch"
+    assert (code, shop.published) == (0, shop.meta.read_latest().epoch), "the corrected suite judges the waiting epoch"
     assert shop.run("epoch", "--pipeline", "shop") == (0, f"no new input; the store is at epoch {shop.published}\n")
 
 
@@ -120,7 +120,7 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     shop.apply()
     insert(shop.meta, "t", (1, 7, 0), (2, 7, 0))
     code, printed = shop.run("epoch", "--pipeline", "shop", "--no-check")
-    assert (code, "expectations" in printed, shop.published) == (0, False, shop.meta.latest().epoch)
+    assert (code, "expectations" in printed, shop.published) == (0, False, shop.meta.read_latest().epoch)
     record = read_record(shop.meta.objects, shop.published)
     assert record is not None
     assert (record.unchecked, record.verdict) == ("tussock epoch --no-check", GateVerdict.NONE)
@@ -129,11 +129,13 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     assert "was published without its quality checks, by tussock epoch --no-check ->" in status, status
     assert shop.run("epoch", "--pipeline", "shop", "--hold", "--no-check")[0] == 2
     at = open_pipeline(load_pipeline(shop.folder / "pipelines/shop"))
-    assert publish(at, shop.published).epoch == shop.published, "as the task publish_views of this run, if cleared"
+    assert publish_epoch(at, shop.published).epoch == shop.published, (
+        "as the task publish_views of this run, if cleared"
+    )
     insert(shop.meta, "t", (3, 8, 0))
     shop.run("epoch", "--pipeline", "shop", "--hold")
     with pytest.raises(MissingRecordError):
-        publish(at, shop.meta.latest().epoch)
+        publish_epoch(at, shop.meta.read_latest().epoch)
 
 
 @pytest.mark.parametrize("scope", ["pipeline", "view"])
@@ -174,7 +176,7 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
     shop.apply()
     insert(shop.meta, "t", (3, 7, 0))
     shop.run("epoch", "--pipeline", "shop")
-    refused = shop.meta.latest().epoch
+    refused = shop.meta.read_latest().epoch
     record = read_record(at.meta.objects, refused)
     assert record is not None
     assert record.seen is UNSET
@@ -194,7 +196,7 @@ def test_in_view_scope_the_other_views_are_published_and_the_command_fails(shop:
     shop.apply()
     insert(shop.meta, "t", (1, 7, 0), (2, 7, 1))
     code, printed = shop.run("epoch", "--pipeline", "shop")
-    epoch = shop.meta.latest().epoch
+    epoch = shop.meta.read_latest().epoch
     assert (code, shop.published) == (1, epoch)
     assert f"published epoch {epoch}" in printed
     assert "the suites of per_g failed. Readers keep seeing the previous rows of per_g and of the views that" in printed
@@ -212,11 +214,11 @@ def test_check_prints_the_report_of_any_epoch_and_changes_nothing(shop: Shop) ->
         session.check(shop.folder / "pipelines/shop")
     insert(shop.meta, "t", (1, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop", "--hold")[0] == 0
-    good = shop.meta.latest().epoch
+    good = shop.meta.read_latest().epoch
     assert shop.run("check", "shop") == (0, f"per_g: 1 expectations over 1 rows, 0 failed\nepoch {good}: passed\n")
     insert(shop.meta, "t", (2, 7, 0))
     assert shop.run("epoch", "--pipeline", "shop", "--hold")[0] == 0
-    bad = shop.meta.latest().epoch
+    bad = shop.meta.read_latest().epoch
     code, printed = shop.run("check", "shop")
     assert (code, printed.splitlines()) == (
         1,
@@ -323,7 +325,7 @@ def test_a_mistake_in_a_suite_is_named_by_plan_and_by_check_before_anything_runs
     for command in (("plan", "shop"), ("apply", "shop"), ("check", "shop")):
         code, printed = shop.run(*command)
         assert (code, message in " ".join(printed.split())) == (1, True), printed
-    assert read_record(shop.meta.objects, shop.meta.latest().epoch) is None
+    assert read_record(shop.meta.objects, shop.meta.read_latest().epoch) is None
 
 
 def test_a_suite_of_a_table_is_judged_and_one_of_nothing_is_named(shop: Shop) -> None:

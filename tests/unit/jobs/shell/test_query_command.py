@@ -22,7 +22,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading import duck_query, stored_rows
 from tussock.jobs.reading.plain_select import PlainSelect, plain_select
 from tussock.jobs.session import Session
-from tussock.jobs.shell.prompt import Prompt, completions, typed_lines
+from tussock.jobs.shell.prompt import Prompt, find_completions, typed_lines
 from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.meta.store import MetaStore
@@ -286,10 +286,10 @@ def test_hidden_columns_of_a_source_are_listed_and_completed(tmp_path: Path) -> 
     assert not [line for line in typed(str(tmp_path), "SHOW COLUMNS FROM clicks;\n") if "_metadata" in line]
     names = Prompt(meta, lambda: Session(str(tmp_path), create=False), io.StringIO()).names()
     assert {"clicks", "clicks__rejects", "_metadata", "_metadata.row_index", "_ingested_at", "raw"} <= {*names}
-    assert completions("_metadata.file_n", names) == ["_metadata.file_name"]
-    assert completions("c._INGEST", names) == ["c._Ingested_At", "c._ingested_at"]
-    assert completions("c._metadata.file_s", names) == ["c._metadata.file_size"]
-    assert completions("sel", names) == ["SELECT"]
+    assert find_completions("_metadata.file_n", names) == ["_metadata.file_name"]
+    assert find_completions("c._INGEST", names) == ["c._Ingested_At", "c._ingested_at"]
+    assert find_completions("c._metadata.file_s", names) == ["c._metadata.file_size"]
+    assert find_completions("sel", names) == ["SELECT"]
 
 
 @pytest.mark.parametrize(
@@ -315,4 +315,4 @@ def test_hidden_columns_of_a_source_are_listed_and_completed(tmp_path: Path) -> 
     ],
 )
 def test_only_selects_of_columns_are_plain(sql: str, expected: PlainSelect | None, store: str) -> None:
-    assert plain_select(open_store(Path(store)).latest().catalog, sql) == expected
+    assert plain_select(open_store(Path(store)).read_latest().catalog, sql) == expected

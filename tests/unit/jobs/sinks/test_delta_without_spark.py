@@ -28,7 +28,7 @@ from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
 from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.sinks.base import SinkBusyError
-from tussock.jobs.sinks.delta_state import translated
+from tussock.jobs.sinks.delta_state import translating_errors
 from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import read_manifest
 from tussock.jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
@@ -149,7 +149,7 @@ def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_int
         shop.add_event("view", n)
         shop.commit()
         shop.publish()
-        shop.meta.retain(keep_epochs=1)
+        shop.meta.apply_retention(keep_epochs=1)
     assert DeltaTable(f"{shop.folder}/tables/orders").version() == before
     shop.change()
     shop.commit()
@@ -165,7 +165,7 @@ def test_a_table_older_than_the_stores_floor_is_rewritten(shop: Shop) -> None:
     for _ in range(3):
         shop.change()
         shop.commit()
-    shop.meta.retain(keep_epochs=1)
+    shop.meta.apply_retention(keep_epochs=1)
     shop.publish()
     check(shop)
     assert DeltaTable(f"{shop.folder}/tables/orders").history(1)[0]["operation"] == "WRITE"
@@ -183,7 +183,7 @@ def race(shop: Shop, pool: Executor, rounds: int) -> None:
         check(shop)
     location = location_of(shop.settings.to)
     for name in shop.model():
-        history = DeltaTable(location.uri(name), storage_options=location.delta_options).history()
+        history = DeltaTable(location.table_uri(name), storage_options=location.delta_options).history()
         epochs = [commit["tussock.epoch"] for commit in history if "tussock.epoch" in commit]
         assert len(epochs) == len(set(epochs)), name
 
@@ -216,7 +216,7 @@ def test_calls_of_the_package_come_one_after_the_other() -> None:
 
     def call() -> None:
         nonlocal inside
-        with translated("here", "look"):
+        with translating_errors("here", "look"):
             inside += 1
             Event().wait(0.001)  # lets other threads run
             assert inside == 1
@@ -318,7 +318,7 @@ def test_the_cleanup_merges_files_and_removes_old_ones_and_publishing_continues(
         shop.publish()
     place = f"{shop.folder}/tables/events"
     files = len(DeltaTable(place).file_uris())
-    far_future = shop.meta.latest().published >> 16
+    far_future = shop.meta.read_latest().published >> 16
     said: list[str] = []
     tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), far_future + 30 * DAY_MS, said.append)
     assert len(DeltaTable(place).file_uris()) == 1 < files
@@ -338,13 +338,13 @@ def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, m
     shop.commit()
     from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
-    merge = DeltaRsSink._merge
+    merge = DeltaRsSink._merge_difference
 
     def overtaken(self: DeltaRsSink, *args: Any) -> None:
         DeltaTable(self.place).alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
         merge(self, *args)
 
-    monkeypatch.setattr(DeltaRsSink, "_merge", overtaken)
+    monkeypatch.setattr(DeltaRsSink, "_merge_difference", overtaken)
     with pytest.raises(SinkBusyError, match="other writers committed first 20 times in a row"):
         shop.publish()
     monkeypatch.undo()

@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 def check_snapshots(shop: Shop) -> None:
     """The newest file of each relation, which the manifest names, equals the relation."""
-    manifest = read_manifest(open_object_store(shop.settings.to), shop.meta.latest().published)
+    manifest = read_manifest(open_object_store(shop.settings.to), shop.meta.read_latest().published)
     assert manifest is not None
     for name, rows in shop.model().items():
         newest = max(Path(shop.settings.to, name).glob("*.parquet"))
@@ -41,7 +41,7 @@ def test_each_epoch_in_which_rows_changed_has_a_file_and_old_ones_are_forgotten(
     shop.publish()
     check_snapshots(shop)
     assert len(list(Path(shop.settings.to, "orders").iterdir())) == orders
-    now = (shop.meta.latest().published >> 16) + 30 * DAY_MS
+    now = (shop.meta.read_latest().published >> 16) + 30 * DAY_MS
     tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), now)
     assert len(list(Path(shop.settings.to, "orders").iterdir())) == 1
     check_snapshots(shop)

@@ -26,8 +26,8 @@ from tests.support.s3_servers import BUCKET, moto_process, moto_server
 from tests.support.waiting import next_second
 from tussock.jobs import cli
 from tussock.jobs.delta.location import location_of
-from tussock.jobs.facts.published import published
-from tussock.jobs.facts.status import now_of, status
+from tussock.jobs.facts.published import compare_published
+from tussock.jobs.facts.status import now_of, read_status
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.reading.read import BackwardsError
@@ -94,7 +94,7 @@ class Store:
 
     def follows(self) -> bool:
         """Whether `tussock status` finds no problem with the tables and the store's place."""
-        found = status(open_meta(self.address), now_of(clock_ms()), publish=self.settings)
+        found = read_status(open_meta(self.address), now_of(clock_ms()), publish=self.settings)
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ class Store:
         for name, wanted in (("t", self.rows), ("n", counts)):
             assert sorted(read(location, name, self.settings.kind)) == sorted(wanted.items()), name
         with Session(self.address, create=False, runner="local") as session:
-            epochs = session.meta.latest().epochs
+            epochs = session.meta.read_latest().epochs
         assert set(manifest_epochs(location.objects)) <= set(epochs)
         if self.settings.kind is TableKind.PARQUET:
             for info in location.objects.list("t/"):
@@ -152,7 +152,7 @@ def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does
     shop.rows = then
     # Before any epoch: the epoch of the copy is published again.
     assert not shop.follows()
-    facts = published(open_meta(shop.address), shop.settings)
+    facts = compare_published(open_meta(shop.address), shop.settings)
     assert facts.strange == (lost,)
     shop.publish()
     assert f"it contains epoch {lost}, which this store lacks: the store was restored from a copy" in "\n".join(
@@ -344,7 +344,7 @@ def test_tables_without_a_record_of_their_history_are_replaced_once(shop: Store)
         manifest = read_manifest(tables, epoch)
         assert manifest is not None
         write_manifest(tables, msgspec.structs.replace(manifest, digest=""), manifest)
-    facts = published(open_meta(shop.address), shop.settings)
+    facts = compare_published(open_meta(shop.address), shop.settings)
     assert (facts.unknown, facts.strange) == (True, ())
     assert shop.follows()  # a note
     shop.publish()

@@ -20,15 +20,15 @@ from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.support.zone_rules import ruled_by_python
 from tussock.jobs.barriers.source_holds import held_sources
 from tussock.jobs.chunks.failure import SourceAwayError
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
-from tussock.jobs.sinks.delta_state import translated
+from tussock.jobs.sinks.delta_state import translating_errors
 from tussock.jobs.sources.base import SourceReader, TimeZones
-from tussock.jobs.sources.boundary import SourceTroubleError, boundary, bounded
+from tussock.jobs.sources.boundary import SourceTroubleError, bound_reader, errors_of_source
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 from tussock.jobs.sources.registry import READERS
 from tussock.statestore.errors import DamagedError, InputError, MustStopError
@@ -95,7 +95,7 @@ def raising(reader: SourceReader, error: Exception) -> SourceReader:
 
     failing = {**dict.fromkeys(methods_of(reader), fail), "item_of": lambda self, part: "a file"}
     kind = type(f"Raising{type(reader).__name__}", (type(reader),), failing)
-    return bounded(kind())
+    return bound_reader(kind())
 
 
 RAW = msgspec.Raw(b"{}")
@@ -129,7 +129,7 @@ def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
 
         failing = {"read": fail, "divide": fail, "reasons_for_spark": fail, "item_of": lambda *_: "a file"}
         engine = type("RaisingEngine", (type(reader.engine),), failing)
-        whole = bounded(type("WithEngine", (type(reader),), {"engine": engine()})()).engine
+        whole = bound_reader(type("WithEngine", (type(reader),), {"engine": engine()})()).engine
         assert whole is not None
         zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
         with pytest.raises(SourceTroubleError) as raised:
@@ -146,11 +146,11 @@ def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_
     with pytest.raises(BaseException, match="object store url") as panic:
         write_deltalake(str(tmp_path / "[x]"), pa.table({"k": [1]}))
     assert not isinstance(panic.value, Exception)
-    with pytest.raises(SourceTroubleError, match="object store url"), boundary(source("s", "delta")):
+    with pytest.raises(SourceTroubleError, match="object store url"), errors_of_source(source("s", "delta")):
         raise panic.value
-    with pytest.raises(BrokenTableError, match="object store url"), translated("/x", "write"):
+    with pytest.raises(BrokenTableError, match="object store url"), translating_errors("/x", "write"):
         raise panic.value
-    with pytest.raises(KeyboardInterrupt), boundary(source("s", "delta")):
+    with pytest.raises(KeyboardInterrupt), errors_of_source(source("s", "delta")):
         raise KeyboardInterrupt
 
 
@@ -200,9 +200,9 @@ def test_a_source_whose_listing_raises_is_held_and_the_others_continue(
     monkeypatch.setattr(type(READERS[format]), "pin", but_of_bad(pin))
     monkeypatch.setattr(type(READERS[format]), "waiting", but_of_bad(waiting))
     for _ in range(2):
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
         assert rows(meta, "of_fine") == [(1,)]
-        assert list(held_sources(meta.latest().catalog)) == ["bad"]
+        assert list(held_sources(meta.read_latest().catalog)) == ["bad"]
     assert meta.open_barrier() is None
 
 

@@ -22,12 +22,12 @@ from deltalake import DeltaTable, write_deltalake
 from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
 from tussock.jobs.catalog.definition import SourceDefinition, definition_of
 from tussock.jobs.delta.delta_log import DeltaPlace
-from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, SetSourceOptions
@@ -40,10 +40,10 @@ from tussock.jobs.sources.delta_errors import (
     UnskippableVersionError,
 )
 from tussock.jobs.sources.delta_taken import newest_taken
-from tussock.jobs.sources.describe import described
+from tussock.jobs.sources.describe import describe_source
 from tussock.jobs.sources.errors import BadOptionError, BadPathError
 from tussock.jobs.sources.listing import split_bucket
-from tussock.jobs.trouble.supersede import abandon
+from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -87,8 +87,8 @@ def by_the_package(place: Path, version: int) -> list[tuple[object, ...]]:
 
 def taken(meta: MetaStore) -> int:
     """The table's version that the committed epoch has taken."""
-    version = meta.latest()
-    (relation,) = [r for r in version.catalog.live() if r.name == "s"]
+    version = meta.read_latest()
+    (relation,) = [r for r in version.catalog.live_relations() if r.name == "s"]
     from tussock.jobs.reading.reader import open_table
 
     found = newest_taken(open_table(meta.objects, version, relation.state_tables[0]))
@@ -158,8 +158,8 @@ def test_views_equal_the_table_at_the_version_that_each_epoch_took(
             writer.change()
         if turn == 6:
             append(meta, COUNTED, ALL)  # a later view begins with the taken version
-        advance(runner, meta)
-        require_not_held(meta.latest().catalog)
+        advance_store(runner, meta)
+        require_not_held(meta.read_latest().catalog)
         require_equal(meta, place, ("copy", "counted", "everything") if turn >= 6 else ("copy",))
         assert taken(meta) == DeltaTable(place).version()
 
@@ -169,12 +169,12 @@ def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_at_least_one(tmp
     writer = Writer(place, 1, True, False)
     meta = new_store(tmp_path / "store")
     append(meta, source(place), COPY, COUNTED, ALL)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     while DeltaTable(place).version() < 5:
         writer.change()
     versions = []
     while taken(meta) < DeltaTable(place).version():
-        barrier = inject(meta, settings=EpochSettings(max_bytes=1))
+        barrier = inject_barrier(meta, settings=EpochSettings(max_bytes=1))
         assert barrier is not None
         run_epoch(LocalRunner(), meta, barrier)
         versions.append(taken(meta))
@@ -187,15 +187,15 @@ def test_with_a_key_a_view_needs_no_state_besides_its_rows(tmp_path: Path) -> No
     write_deltalake(place, table((1, 1.0, "a"), (2, 2.0, "b")), configuration={"delta.enableChangeDataFeed": "true"})
     meta = new_store(tmp_path / "store")
     append(meta, source(place, key="ID"), COPY, ALL)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     for number in range(4):
         DeltaTable(place).update(predicate="id = 1", new_values={"v": f"{number}.5"})
         if number == 2:
             write_deltalake(place, table((3, None, None)), mode="append")
         if number % 2:
-            advance(LocalRunner(), meta)
+            advance_store(LocalRunner(), meta)
             require_equal(meta, place, ("copy", "everything"))
-    (copy,) = [r for r in meta.latest().catalog.live() if r.name == "copy"]
+    (copy,) = [r for r in meta.read_latest().catalog.live_relations() if r.name == "copy"]
     assert [t.name for t in copy.state_tables] == ["rows"]
     assert [c.name for c in copy.columns] == ["id", "v", "p"]
 
@@ -205,9 +205,9 @@ def gone_by_vacuum(place: Path) -> None:
 
 
 def reason(meta: MetaStore) -> str:
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     with pytest.raises(HeldSourcesError, match="Everything else was taken and committed") as raised:
-        require_not_held(meta.latest().catalog)
+        require_not_held(meta.read_latest().catalog)
     return raised.value.reasons["s"]
 
 
@@ -221,7 +221,7 @@ def place(tmp_path: Path) -> Path:
 def meta(tmp_path: Path, place: Path) -> MetaStore:
     made = new_store(tmp_path / "store")
     append(made, source(place), COPY)
-    advance(LocalRunner(), made)
+    advance_store(LocalRunner(), made)
     require_equal(made, place, ("copy",))
     return made
 
@@ -239,19 +239,19 @@ def test_a_removed_and_vacuumed_file_holds_the_source_until_it_is_back(
     assert rows(meta, "copy") == before
     for file in (tmp_path / "kept").glob("*.parquet"):
         shutil.copy(file, place)
-    advance(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
     require_equal(meta, place, ("copy",))
 
 
 def test_old_files_that_a_delta_vacuum_removes_are_not_needed(meta: MetaStore, place: Path) -> None:
     for number in range(3):
         DeltaTable(place).update(new_values={"v": f"{number}.5"})
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
         gone_by_vacuum(place)
     require_equal(meta, place, ("copy",))
     append(meta, COUNTED)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require_equal(meta, place, ("copy", "counted"))
 
 
@@ -279,7 +279,7 @@ def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(
 def test_a_new_column_changes_nothing_and_a_changed_one_holds_the_source(meta: MetaStore, place: Path) -> None:
     wider = table((7, 7.0, "c")).append_column("new", pa.array([1]))
     write_deltalake(place, wider, mode="append", schema_mode="merge")
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require_equal(meta, place, ("copy",))
     before = rows(meta, "copy")
     write_deltalake(place, pa.table({"id": [1], "v": ["text"], "p": ["a"]}), mode="overwrite", schema_mode="overwrite")
@@ -296,15 +296,15 @@ def test_a_source_with_older_columns_reads_null_if_a_file_lacks_one(tmp_path: Pa
     append(
         meta, source(place, fields), CreateView("copy", "SELECT * FROM s", Scan("s", (0, 3), (fields[0], fields[3])))
     )
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     assert rows(meta, "copy") == [(1, None), (2, None), (2, None), (7, 1)]
 
 
 def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
     write_deltalake(place, table((7, 7.0, "c")), mode="append")
     with pytest.raises(UnskippableVersionError, match="later versions of the table change the rows of earlier ones"):
-        abandon(meta, Detour(skip_files=(f"{place} from version 1",)))
-    advance(LocalRunner(), meta)
+        abandon_barrier(meta, Detour(skip_files=(f"{place} from version 1",)))
+    advance_store(LocalRunner(), meta)
     require_equal(meta, place, ("copy",))
 
 
@@ -322,7 +322,7 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
 def test_an_invalid_source_is_refused(place: Path, options: dict[str, str], error: type[InputError], says: str) -> None:
     made = CreateSource("s", "delta", (), {"path": str(place), **options})
     with pytest.raises(error, match=says):
-        described(made, lambda: pytest.fail("no Spark is needed"))
+        describe_source(made, lambda: pytest.fail("no Spark is needed"))
 
 
 def test_the_columns_are_the_tables_own(place: Path) -> None:
@@ -337,12 +337,12 @@ def test_killed_at_any_request_the_rows_are_those_of_one_version(tmp_path: Path)
 
     def story(objects: FaultyObjectStore | None, folder: Path) -> None:
         meta = open_store(folder) if objects is None else MetaStore(objects, "killed", _clock())
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
 
     write_deltalake(place, table((1, 1.0, "a"), (2, 2.0, "b")), configuration={"delta.enableChangeDataFeed": "true"})
     base = tmp_path / "base"
     append(new_store(base), source(place), COPY, COUNTED, ALL)
-    advance(LocalRunner(), open_store(base))
+    advance_store(LocalRunner(), open_store(base))
     DeltaTable(place).update(predicate="id = 1", new_values={"v": "7.5"})
     write_deltalake(place, table((1, 7.5, "a")), mode="append")
     DeltaTable(place).delete("id = 2")
@@ -379,20 +379,20 @@ def test_only_the_feed_is_read_if_it_is_on_and_nothing_of_an_optimize(tmp_path: 
     write_deltalake(place, many, configuration={"delta.enableChangeDataFeed": "true"})
     meta = new_store(tmp_path / "store")
     append(meta, source(place), ALL)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     DeltaTable(place).update(predicate="id = 7", new_values={"v": "2.0"})
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
     (document,) = barrier.splits.values()
-    assert [p.path.partition("/")[0] for p in DeltaPlace(*split_bucket(str(place)), {}).commit(1).pieces] == [
+    assert [p.path.partition("/")[0] for p in DeltaPlace(*split_bucket(str(place)), {}).read_commit(1).pieces] == [
         "_change_data"
     ]  # type: ignore[union-attr]
     assert 0 < reader.items(document)[0].nbytes < 5_000
     run_epoch(LocalRunner(), meta, barrier)
     write_deltalake(place, table((-1, None, None)), mode="append")
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     DeltaTable(place).optimize.compact()
-    barrier = inject(meta)
+    barrier = inject_barrier(meta)
     assert barrier is not None
     assert [item.nbytes for document in barrier.splits.values() for item in reader.items(document)] == [0]
     run_epoch(LocalRunner(), meta, barrier)
@@ -407,12 +407,12 @@ def test_a_table_in_a_bucket_is_read_like_one_in_a_folder(
     put_all(place, put)
     meta = new_store(tmp_path / "of_bucket")
     append(meta, CreateSource("s", "delta", FIELDS, {"path": f"{address}/the table?{query}"}), COPY)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     assert counted(rows(meta, "copy")) == counted(by_the_package(place, 0))
     DeltaTable(place).delete("id = 1")
     put_all(place, put)
-    advance(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
     assert counted(rows(meta, "copy")) == counted(by_the_package(place, 1))
 
 
@@ -452,12 +452,12 @@ def test_a_log_that_names_a_file_outside_of_the_table_holds_its_source(tmp_path:
     meta = new_store(tmp_path / "store")
     append(meta, source(tmp_path / "t"), COPY)
     if later:
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
     (add,) = [json.loads(line)["add"] for line in log_lines(tmp_path / "secret") if '"add"' in line]
     commit(tmp_path / "t", 1, {"add": add | {"path": form.format(add["path"], folder=tmp_path)}})
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     with pytest.raises(HeldSourcesError, match=r"outside of the table's folder.*set the option clone_of"):
-        require_not_held(meta.latest().catalog)
+        require_not_held(meta.read_latest().catalog)
     assert rows(meta, "copy") == ([(1, 1.0, "a")] if later else [])
 
 
@@ -480,16 +480,16 @@ def test_a_deletion_vector_outside_of_the_table_holds_its_source(tmp_path: Path,
         (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()
     meta = new_store(tmp_path / "store")
     append(meta, source(tmp_path / "t"), COPY)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     with pytest.raises(HeldSourcesError, match="outside of the table's folder"):
-        require_not_held(meta.latest().catalog)
+        require_not_held(meta.read_latest().catalog)
     append(meta, changed_options(meta, clone_of=str(tmp_path / "secret")))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     assert rows(meta, "copy") == [(1, 1.0, "a")]
 
 
 def changed_options(meta: MetaStore, **more: str) -> SetSourceOptions:
-    (relation,) = [r for r in meta.latest().catalog.live() if r.name == "s"]
+    (relation,) = [r for r in meta.read_latest().catalog.live_relations() if r.name == "s"]
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     known = definition.statement.options
@@ -548,7 +548,7 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
     add = clone_of(tmp_path / "t", tmp_path / "clone", form)
     meta = new_store(tmp_path / "store")
     append(meta, source(tmp_path / "clone", clone_of=str(tmp_path / "t")), COPY)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     remove = {
         "path": add["path"],
         "dataChange": True,
@@ -557,8 +557,8 @@ def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path
         "size": add["size"],
     }
     commit(tmp_path / "clone", 1, {"remove": remove}, {"add": add | {"deletionVector": deletion_vector(1)}})
-    advance(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
     truth = DeltaTable(str(tmp_path / "clone")).deletion_vectors()
     assert pa.table(truth)["selection_vector"].to_pylist() == [[True, False, True]]
     assert rows(meta, "copy") == [(1, 1.0, "a"), (3, 3.0, "c")]

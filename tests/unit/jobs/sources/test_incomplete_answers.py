@@ -11,7 +11,7 @@ import pytest
 from tests.support.jobs.driver.embedded import append, new_store, rows
 from tests.support.s3_servers import BUCKET, moto_server, versitygw_binary, versitygw_server
 from tussock.jobs.barriers.source_holds import HeldSourcesError, require_not_held
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView
@@ -92,14 +92,14 @@ def test_a_source_reads_its_files_once_and_reports_other_bytes(endpoint: str, re
     assert sorted(rows(meta, "copy")) == [(1,), (2,), (3,)]
     assert len(parquet(1, 2)) == len(parquet(7, 8))
     put(endpoint, f"{folder}/1.parquet", parquet(7, 8))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     with pytest.raises(HeldSourcesError, match=r"1\.parquet has changed"):
-        require_not_held(meta.latest().catalog)
+        require_not_held(meta.read_latest().catalog)
 
 
 def follow(meta: MetaStore) -> None:
-    advance(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
 
 
 @pytest.mark.skipif(versitygw_binary() is None, reason="versitygw has not been built")

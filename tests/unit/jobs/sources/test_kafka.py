@@ -12,9 +12,16 @@ from tests.support.statestore.table.stores import BucketStore
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.sources.base import Asked, Pins, RowPlace
-from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.errors import BadOptionError
-from tussock.jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
+from tussock.jobs.sources.kafka import (
+    KafkaTopics,
+    OffsetCount,
+    PinnedOffsets,
+    _bound_ranges,
+    _skip_partition,
+    _waiting_ranges,
+)
 from tussock.jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
 from tussock.jobs.sources.kafka_errors import (
     BadKafkaColumnError,
@@ -57,7 +64,7 @@ def pinned(found: list[PinnedOffsets]) -> list[tuple[int, int, int, int]]:
     ],
 )
 def test_a_new_source_begins_at_its_starting_offsets(starting: str, expected: list[tuple[int, int, int, int]]) -> None:
-    assert pinned(_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
+    assert pinned(_waiting_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,10 +84,10 @@ def test_offsets_without_a_record_are_found_in_a_range(
 ) -> None:
     whole, part = OffsetCount(Offsets(0, "t", 0, "A", 3, 9)), OffsetCount(None)
     for piece in pieces:
-        whole.add(np.array(piece, np.int64))
-        part.add(np.array(piece, np.int64))
-    assert whole.gap() == gap
-    assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # a part of a range does not include the ends
+        whole.add_offsets(np.array(piece, np.int64))
+        part.add_offsets(np.array(piece, np.int64))
+    assert whole.first_gap() == gap
+    assert part.first_gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # a part of a range does not include the ends
 
 
 @pytest.mark.parametrize(
@@ -103,20 +110,22 @@ def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monke
 
 
 def test_a_new_source_counts_offsets_unless_it_reads_transactions(tmp_path: Path) -> None:
-    assert placed(source(), tmp_path).options["missing_offsets"] == "error"
-    assert placed(source(kafka__isolation__level="read_committed"), tmp_path).options["missing_offsets"] == "ignore"
-    assert placed(source(missing_offsets="ignore"), tmp_path).options["missing_offsets"] == "ignore"
+    assert place_source(source(), tmp_path).options["missing_offsets"] == "error"
+    assert (
+        place_source(source(kafka__isolation__level="read_committed"), tmp_path).options["missing_offsets"] == "ignore"
+    )
+    assert place_source(source(missing_offsets="ignore"), tmp_path).options["missing_offsets"] == "ignore"
     with pytest.raises(BadOptionError, match="expected 'error'"):
         READER.check(source(missing_offsets="maybe"))
 
 
 def test_a_later_partition_is_taken_from_its_first_record_under_a_new_number() -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9)]
-    assert pinned(_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [
+    assert pinned(_waiting_ranges(source(startingOffsets="latest"), before, now((3, 12), (0, 4)))) == [
         (0, 0, 9, 12),
         (1, 1, 0, 4),
     ]
-    assert pinned(_ranges(source(), before, now((3, 9)))) == []
+    assert pinned(_waiting_ranges(source(), before, now((3, 9)))) == []
 
 
 @pytest.mark.parametrize(
@@ -135,22 +144,22 @@ def test_a_later_partition_is_taken_from_its_first_record_under_a_new_number() -
 def test_lost_objects_are_named(there: dict[tuple[str, int], PartitionNow], says: str) -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9)]
     with pytest.raises(LostOffsetsError, match=f"partition t-0: .*{says}.*--skip-file t-0"):
-        _ranges(source(), before, there | {("t", 1): PartitionNow("t", 1, "A", 0, 0)})
+        _waiting_ranges(source(), before, there | {("t", 1): PartitionNow("t", 1, "A", 0, 0)})
 
 
 def test_skipping_omits_exactly_the_lost_records() -> None:
     before = [Offsets(0, "t", 0, "A", 3, 9), Offsets(1, "t", 1, "A", 0, 4)]
-    skipped = _skipped(before, now((15, 20), (0, 6)), "t-0")
+    skipped = _skip_partition(before, now((15, 20), (0, 6)), "t-0")
     assert skipped is not None
     assert pinned([skipped]) == [(0, 0, 9, 15)]
-    assert _skipped(before, now((15, 20), (0, 6)), "t-1") is None
-    gone = _skipped(before, now((9, 9)), "t-1")
+    assert _skip_partition(before, now((15, 20), (0, 6)), "t-1") is None
+    gone = _skip_partition(before, now((9, 9)), "t-1")
     assert gone is not None
     assert gone.offsets.topic_id == ""
-    assert _ranges(source(), [before[0], gone.offsets], now((9, 9))) == []
+    assert _waiting_ranges(source(), [before[0], gone.offsets], now((9, 9))) == []
     with pytest.raises(LostOffsetsError, match="created again"):
-        _ranges(source(), [before[0], gone.offsets], now((9, 9), (0, 1)))
-    anew = _skipped(before, now((0, 20), (0, 6), topic_id="B"), "t-0")
+        _waiting_ranges(source(), [before[0], gone.offsets], now((9, 9), (0, 1)))
+    anew = _skip_partition(before, now((0, 20), (0, 6), topic_id="B"), "t-0")
     assert anew is not None
     assert pinned([anew]) == [(2, 0, 0, 0)]
 
@@ -162,10 +171,10 @@ def test_an_epoch_takes_records_of_each_partition_in_proportion_to_the_backlog(
     options: dict[str, str], max_bytes: int | None
 ) -> None:
     made = source(**options)
-    found = _bounded(made, _ranges(made, [], now((0, 75), (0, 20), (5, 5), (0, 5))), max_bytes)
+    found = _bound_ranges(made, _waiting_ranges(made, [], now((0, 75), (0, 20), (5, 5), (0, 5))), max_bytes)
     taken = {p.offsets.partition: p.offsets.next - p.offsets.first for p in found}
     assert taken == {0: 8, 1: 2, 2: 0}
-    assert [p.nbytes for p in _bounded(made, _ranges(made, [], now((0, 9))), 1)] == [
+    assert [p.nbytes for p in _bound_ranges(made, _waiting_ranges(made, [], now((0, 9))), 1)] == [
         int(options.get("record_bytes", 1024)) * 1
     ] or options
 
@@ -173,7 +182,7 @@ def test_an_epoch_takes_records_of_each_partition_in_proportion_to_the_backlog(
 def test_bounds_are_met_to_the_end_and_nothing_is_taken_twice() -> None:
     made, before, seen = source(max_offsets="7"), list[Offsets](), list[tuple[int, int]]()
     there = now((0, 23), (4, 9), (0, 1))
-    while ranges := _bounded(made, _ranges(made, before, there), None):
+    while ranges := _bound_ranges(made, _waiting_ranges(made, before, there), None):
         assert sum(p.offsets.next - p.offsets.first for p in ranges) <= 7
         for p in ranges:
             seen += [(p.offsets.partition, offset) for offset in range(p.offsets.first, p.offsets.next)]
@@ -220,7 +229,7 @@ def test_a_new_view_begins_with_the_taken_version(tmp_path: Path) -> None:
 )
 def test_an_invalid_source_is_refused(made: CreateSource, error: type[InputError], says: str) -> None:
     with pytest.raises(error, match=says):
-        described(made, lambda: pytest.fail("nothing is asked"))
+        describe_source(made, lambda: pytest.fail("nothing is asked"))
 
 
 def test_a_process_without_spark_reports_that_listing_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_delta_folder_keeps_its_name(name: str) -> None:
         place = DeltaPlace(*split_bucket(f"{root}/{name}/t"), {})
         if root[0] == "/" or ("?" not in name and "[" not in name):
             assert place.root == f"{root}/{name}/t"
-            assert place.file("p=a%20b/x.parquet") == f"{root}/{name}/t/p=a%20b/x.parquet"
+            assert place.file_path("p=a%20b/x.parquet") == f"{root}/{name}/t/p=a%20b/x.parquet"
 
 
 def bytes_of(path: str, options: dict[str, str]) -> bytes:

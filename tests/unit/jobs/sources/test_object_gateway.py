@@ -22,7 +22,7 @@ from tussock.jobs.sources import object_gateway
 from tussock.jobs.sources.errors import ChangedFileError
 from tussock.jobs.sources.listing import open_file, server_options
 from tussock.jobs.sources.object_gateway import ObjectGateway
-from tussock.jobs.sources.pins import PinnedFile, RangeFile, readable, verify_pin
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_readable, verify_pin
 from tussock.jobs.spark.session import CLOSED
 from tussock.statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.open import open_s3
@@ -108,7 +108,7 @@ def test_only_signed_tickets_open_an_object(gateway: ObjectGateway, store: Objec
         assert answer.status == 403
         assert CONTENT[:10] not in body
     with pytest.raises(PermissionError):
-        Ticket.opened("é.é", b"secret")
+        Ticket.verify_text("é.é", b"secret")
 
 
 def test_other_content_under_the_name_is_refused(
@@ -148,7 +148,7 @@ def test_a_task_checks_and_reads_a_served_file_without_credentials(
     served = msgspec.structs.replace(file, served=gateway.url(store, name, info.size, info.etag))
     nowhere = {"path": file.path, "endpoint": "http://127.0.0.1:9"}  # a task reaches only the driver
     verify_pin(served, nowhere)
-    objects, within = readable(served, nowhere)
+    objects, within = open_readable(served, nowhere)
     with RangeFile(objects, within, info.size) as opened:
         opened.seek(95)
         assert opened.read(9) == CONTENT[95:]

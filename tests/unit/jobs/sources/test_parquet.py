@@ -15,7 +15,7 @@ from tests.support.jobs.sources.parquet import TYPES
 from tests.support.jobs.sources.pinned import pinned
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.errors import ChangedFileError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
-from tussock.jobs.sources.parquet import Split, read_split, splits
+from tussock.jobs.sources.parquet import Split, cut_splits, read_split
 from tussock.jobs.sources.rejects import REJECT
 from tussock.statestore.months import given_rows
 from tussock.statestore.types import arrow_type
@@ -27,7 +27,7 @@ FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("price", "double
 
 def test_splits_cover_every_row_once_and_number_it_by_file_and_position(file: Path) -> None:
     pin = pinned(file, number=3)
-    parts = splits(pin, FIELDS, pin.size // 4, {})
+    parts = cut_splits(pin, FIELDS, pin.size // 4, {})
     assert 3 <= len(parts) <= 5
     read = pa.concat_tables([read_split(p, (0, 1), FIELDS, {}).rows for p in parts])
     assert read["id"].to_pylist() == list(range(1000))
@@ -36,7 +36,7 @@ def test_splits_cover_every_row_once_and_number_it_by_file_and_position(file: Pa
 
 
 def test_a_file_within_the_target_is_one_split_that_reads_like_pyarrow(file: Path) -> None:
-    (split,) = splits(pinned(file), FIELDS, 1 << 30, {})
+    (split,) = cut_splits(pinned(file), FIELDS, 1 << 30, {})
     assert split == Split(pinned(file))
     read = read_split(split, (2, 1), FIELDS, {}).rows
     whole = pq.read_table(file)
@@ -66,7 +66,7 @@ def test_s3_reads_like_a_local_file(file: Path, s3_bucket: tuple[str, Callable[[
     root, _, query = uri.partition("?")
     options = dict(pair.split("=", 1) for pair in query.split("&"))
     pin = pinned(f"{root}/parquet/rows.parquet", 5, options)
-    parts = splits(pin, FIELDS, pin.size // 3, options)
+    parts = cut_splits(pin, FIELDS, pin.size // 3, options)
     assert len(parts) > 1
     there = pa.concat_tables([read_split(p, (0, 1, 2), FIELDS, options).rows for p in parts])
     assert there.equals(read_split(Split(pinned(file, 5)), (0, 1, 2), FIELDS, {}).rows)
@@ -79,7 +79,7 @@ def test_a_file_written_again_is_a_changed_file(file: Path) -> None:
         read_split(Split(pin), (0,), FIELDS, {})
     file.unlink()
     with pytest.raises(ChangedFileError, match="no such file"):
-        splits(pin, FIELDS, 1, {})
+        cut_splits(pin, FIELDS, 1, {})
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "flipped"])
@@ -101,7 +101,7 @@ def test_a_missing_or_doubled_column_is_reported_with_the_files_columns(file: Pa
     ):
         read_split(Split(pinned(file)), (0, 3), (*FIELDS, Field("city", "string")), {})
     with pytest.raises(SchemaMismatchError, match="city"):
-        splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
+        cut_splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
     nulls = read_split(Split(pinned(file)), (3, 0), (*FIELDS, Field("city", "string")), {"missing": "null"}).rows
     assert nulls["city"].null_count == nulls.num_rows == pq.read_metadata(file).num_rows
     twice = tmp_path / "twice.parquet"

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.describe import LeftOutColumnWarning, described
+from tussock.jobs.sources.describe import LeftOutColumnWarning, describe_source
 from tussock.jobs.sources.parquet_schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
 
 
@@ -22,7 +22,7 @@ def test_a_column_of_an_unsupported_type_is_omitted_and_reported(tmp_path: Path)
         LeftOutColumnWarning,
         match=r"source 's' leaves out column 'x': its type list<element: halffloat> is not supported",
     ):
-        assert described(made, no_spark).fields == (Field("id", "bigint"),)
+        assert describe_source(made, no_spark).fields == (Field("id", "bigint"),)
 
 
 def test_files_without_a_column_that_can_be_kept_are_refused(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_files_without_a_column_that_can_be_kept_are_refused(tmp_path: Path) -> 
     with pytest.raises(
         UnsupportedFileTypeError, match=r"source 's' has no column of a supported type: found x time32.*; docs"
     ):
-        described(made, no_spark)
+        describe_source(made, no_spark)
 
 
 def no_spark() -> SparkSession:

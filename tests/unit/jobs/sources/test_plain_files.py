@@ -64,7 +64,7 @@ def test_small_blocks_give_the_same_rows_and_row_ids(tmp_path: Path, monkeypatch
     source = source_of("csv", COLUMNS, {})
     (file,) = written(tmp_path, [CSV * 50], "csv")
     (whole,) = as_plain(source, [file]).values()
-    monkeypatch.setattr(plain.PlainTexts._blocks, "__defaults__", (100,))
+    monkeypatch.setattr(plain.PlainTexts._read_blocks, "__defaults__", (100,))
     (cut,) = as_plain(source, [file]).values()
     assert isinstance(whole, pa.Table)
     assert isinstance(cut, pa.Table)
@@ -308,8 +308,8 @@ def test_epochs_over_plain_files_need_no_spark(tmp_path: Path) -> None:
         [{"a": f"x{n}", "n": n} for n in range(3)] + [{"a": "y", "n": None}] * 3, key=str
     )
     assert session.read("s__rejects").num_rows == 0
-    catalog = session.meta.latest().catalog
-    view = next(r for r in catalog.live() if r.name == "v")
+    catalog = session.meta.read_latest().catalog
+    view = next(r for r in catalog.live_relations() if r.name == "v")
     assert "needs no Spark, except to read files of s that only it can read;" in explain_relation(catalog, view)
 
 
@@ -317,17 +317,17 @@ def test_a_file_that_is_not_plain_after_its_beginning_needs_spark(tmp_path: Path
     session = session_over(tmp_path)
     (tmp_path / "files/0.csv").write_text("x,1\n")
     session.flush()
-    before = session.meta.latest()
+    before = session.meta.read_latest()
     (tmp_path / "files/1.csv").write_text("x,1\n" * 100_000 + "x,+1\n")
     with pytest.raises(NeedsSparkError, match=r"of s \(\S+/1.csv: column 'n' has a value"):
         session.flush()
-    assert session.meta.latest() == before
+    assert session.meta.read_latest() == before
 
 
 def test_explain_names_the_option_that_leaves_files_to_spark(tmp_path: Path) -> None:
     session = session_over(tmp_path, multiLine="true")
     session.flush()
-    catalog = session.meta.latest().catalog
-    view = next(r for r in catalog.live() if r.name == "v")
+    catalog = session.meta.read_latest().catalog
+    view = next(r for r in catalog.live_relations() if r.name == "v")
     text = "needs Spark to read new files of s (option multiline 'true' is not on the list of plain options);"
     assert text in explain_relation(catalog, view)

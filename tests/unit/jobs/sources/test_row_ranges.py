@@ -10,7 +10,7 @@ import pytest
 from tests.support.jobs.sources.pinned import pinned
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.errors import UnreadableFileError
-from tussock.jobs.sources.parquet import Split, read_split, splits
+from tussock.jobs.sources.parquet import Split, cut_splits, read_split
 from tussock.jobs.sources.rejects import REJECT
 
 ROWS = 150_001  # more than two of pyarrow's batches
@@ -40,7 +40,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_several_splits_of_a_row_group_are_all_of_its_rows_in_their_places(file: Path) -> None:
     pin = pinned(file, number=3)
-    parts = splits(pin, FIELDS, pin.size // 10, {})
+    parts = cut_splits(pin, FIELDS, pin.size // 10, {})
     assert [(part.row_groups, part.first_row, part.rows) for part in parts] == [
         *(((0,), 37_500 * piece, 37_500) for piece in range(4)),
         ((1,), ROWS - 1, None),
@@ -73,7 +73,7 @@ def test_a_rejected_record_of_a_later_split_has_its_place_in_the_file(tmp_path: 
 def test_a_row_group_of_one_row_is_not_cut(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
     pq.write_table(pa.table({"id": [1]}), path)
-    assert len(splits(pinned(path), FIELDS[:1], 1, {})) == 1
+    assert len(cut_splits(pinned(path), FIELDS[:1], 1, {})) == 1
 
 
 def test_a_row_group_cut_short_is_reported_by_the_split_that_meets_it(file: Path, tmp_path: Path) -> None:

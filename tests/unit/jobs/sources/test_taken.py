@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tussock.jobs.sources.file_portions import fitting
+from tussock.jobs.sources.file_portions import fitting_files
 from tussock.jobs.sources.listing import ListedFile
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sources.taken import compare, taken_files, taken_rows, taken_schema
+from tussock.jobs.sources.taken import compare_listing, taken_files, taken_rows, taken_schema
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -47,9 +47,9 @@ def files(*names: str, size: int = 100) -> list[ListedFile]:
 
 
 def pin_files(listed: Sequence[ListedFile], before: StorageTable | None, most: int | None) -> tuple[PinnedFile, ...]:
-    found = compare(listed, before, 0)
+    found = compare_listing(listed, before, 0)
     assert not found.changed
-    return tuple(fitting(found.new, most))
+    return tuple(fitting_files(found.new, most))
 
 
 def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[..., StorageTable]) -> None:
@@ -73,7 +73,7 @@ def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_c
     before = taken(taken_rows(SCHEMA, first, 1))
     assert pin_files(now, before, 1 << 30) == ()
     assert [(f.path, f.number) for f in pin_files(files("a", "b"), before, 1 << 30)] == [("/data/b", 1)]
-    (emptied,) = compare(files("a", size=0), before, 0).changed
+    (emptied,) = compare_listing(files("a", size=0), before, 0).changed
     assert (emptied.was.size, emptied.now.size, emptied.now.number) == (100, 0, emptied.was.number)
 
 
@@ -87,7 +87,7 @@ def test_a_changed_taken_file_is_returned_with_its_old_and_new_state(
     now: ListedFile, taken: Callable[..., StorageTable]
 ) -> None:
     before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
-    found = compare([*files("a"), now, *files("c")], before, 0)
+    found = compare_listing([*files("a"), now, *files("c")], before, 0)
     (change,) = found.changed
     assert change.was == PinnedFile("/data/b", 100, "etag of b", 1)
     assert change.now == PinnedFile("/data/b", now.size, now.etag, 1)
@@ -102,7 +102,7 @@ def test_further_fields_of_a_taken_file_are_read_back(taken: Callable[..., Stora
     )
     before = taken(taken_rows(SCHEMA, pinned, 1))
     assert taken_files(before) == pinned
-    assert compare([ListedFile("/data/c", 4, "w")], before, 0).changed == ()
+    assert compare_listing([ListedFile("/data/c", 4, "w")], before, 0).changed == ()
 
 
 def test_a_removed_file_is_forgotten_or_recorded_as_unread(

@@ -13,9 +13,9 @@ from tests.support.jobs.sources.pinned import pinned
 from tests.support.jobs.sources.text import _bad
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.sources.file_chunks import packer
+from tussock.jobs.sources.file_chunks import make_packer
 from tussock.jobs.sources.parquet import Split, read_split
-from tussock.jobs.sources.rejects import parted
+from tussock.jobs.sources.rejects import split_rejects
 from tussock.jobs.sources.spark_paths import place_of
 from tussock.jobs.sources.text import bad_texts, first_bad_text, with_shown_texts
 from tussock.jobs.sources.text_files import TextFiles
@@ -69,11 +69,11 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     source = CreateSource("lines", "text", (Field("value", "string"),), {"path": str(path), "on_error": "quarantine"})
     texts = pa.array(lines, pa.binary()).view(pa.string())
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
-    pack = packer(
+    pack = make_packer(
         {place_of(path.as_uri()): [pinned(path, 3)]}, source, 1, (0,), TextFiles().require_types, TextFiles.raw_column
     )
     (made,) = [row for out in pack(iter([batch])) for row in out.to_pylist()]
-    read = parted(pa.ipc.open_stream(made["chunk"]).read_all())
+    read = split_rejects(pa.ipc.open_stream(made["chunk"]).read_all())
     rows, rejects = read.rows, read.rejects
     assert rejects is not None
     assert list(zip(*(rows.column(c).to_pylist() for c in range(2)), strict=True)) == [

@@ -157,7 +157,7 @@ def test_a_java_that_refuses_the_options_starts_without_them(monkeypatch: pytest
 
     monkeypatch.setattr(session, "launch_gateway", launch)
     archive = made(archive_of_user())
-    assert session._gateway({}, brief=False) == ("a gateway", False)
+    assert session._start_gateway({}, brief=False) == ("a gateway", False)
     assert [bool(options) for options in seen] == [True, False]
     assert "SPARK_SUBMIT_OPTS" not in os.environ
     assert not archive.exists(), "jobs of spark-submit would crash on it for ever"
@@ -170,7 +170,7 @@ def test_an_archive_stays_if_the_jvm_does_not_start_without_it_either(monkeypatc
     monkeypatch.setattr(session, "launch_gateway", launch)
     archive = made(archive_of_user())
     with pytest.raises(PySparkRuntimeError):
-        session._gateway({}, brief=False)
+        session._start_gateway({}, brief=False)
     assert archive.exists(), "the reason is another one"
 
 
@@ -179,7 +179,7 @@ def test_the_jvm_that_writes_an_archive_loads_what_queries_need(name: str, monke
     if name == "found":
         made(archive_of_user())
     monkeypatch.setattr(session, "launch_gateway", lambda conf, popen_kwargs: "a gateway")
-    assert session._gateway({}, brief=True) == ("a gateway", name == "written")
+    assert session._start_gateway({}, brief=True) == ("a gateway", name == "written")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_only_a_query_of_a_large_store_has_a_jvm_that_optimises(
     command: str, little: int, brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched = Mock(side_effect=PySparkRuntimeError("enough"))
-    monkeypatch.setattr(session, "_gateway", launched)
+    monkeypatch.setattr(session, "_start_gateway", launched)
     for name in ("_gateway", "_active_spark_context"):
         monkeypatch.setattr(SparkContext, name, None)
     monkeypatch.setattr(query_commands, "_LITTLE_BYTES", little)

@@ -9,7 +9,7 @@ from tussock.jobs.spark import release
 def test_a_release_without_delta_lake_is_named_and_never_stops_the_parsing_of_dags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delta_packages, "_installed", lambda: "4.3")
+    monkeypatch.setattr(delta_packages, "_installed_spark", lambda: "4.3")
     assert "delta-spark_4.2_2.13" in delta_packages.with_delta({})["spark.jars.packages"]
     with pytest.raises(delta_packages.NoDeltaReleaseError, match=r"by Spark 4\.3: .* engine = \"deltalake\""):
         delta_packages.require_delta_release()

@@ -15,7 +15,7 @@ LOWER = "insert into t values (1, 'Oslo', 2)"
 def after(text: str) -> Catalog:
     """A catalog in which the statement has run."""
     catalog = catalog_of(table("t"))
-    found = Once().of(catalog, text)
+    found = Once().next_statement(catalog, text)
     assert found is not None
     assert not found.ran
     return apply_statement(catalog, Transaction((Insert("t", 1, "rows"),), ((0, found.name),)), 2)
@@ -32,12 +32,12 @@ def after(text: str) -> Catalog:
     ],
 )
 def test_only_words_and_strings_identify_a_statement(text: str, ran: bool) -> None:
-    found = Once().of(after(FIRST), text)
+    found = Once().next_statement(after(FIRST), text)
     assert found is not None
     assert found.ran is ran
 
 
 def test_the_second_of_two_equal_statements_runs_in_any_case_of_letters() -> None:
     catalog, once = after(FIRST), Once()
-    found = [once.of(catalog, text) for text in (LOWER, FIRST)]
+    found = [once.next_statement(catalog, text) for text in (LOWER, FIRST)]
     assert [one.ran for one in found if one is not None] == [True, False]

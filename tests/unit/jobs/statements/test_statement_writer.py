@@ -14,11 +14,11 @@ def test_writers_of_one_process_and_of_its_forked_children_share_no_client_id(tm
     MetaStore.init(open_object_store(str(tmp_path)), units=1)
     meta = open_store(tmp_path, "one process")
     writers = [StatementWriter(meta), StatementWriter(meta)]
-    assert [writer.logged(table(f"t{n}")) for n, writer in enumerate(writers)] == [0, 1]
+    assert [writer.log_statement(table(f"t{n}")) for n, writer in enumerate(writers)] == [0, 1]
     children = [copy.copy(writers[0]), copy.copy(writers[0])]  # as two forks leave them
     for n, child in enumerate(children, 2):
-        assert child.logged(table(f"t{n}")) == n
+        assert child.log_statement(table(f"t{n}")) == n
     ids = [entry.client_id for entry in meta.read_log(0, 4)]
     assert len({*ids}) == 4
     repeated = writers[1].new_client_id()
-    assert [writers[1].logged(table("t4"), client_id=repeated) for _ in range(2)] == [4, 4]
+    assert [writers[1].log_statement(table("t4"), client_id=repeated) for _ in range(2)] == [4, 4]

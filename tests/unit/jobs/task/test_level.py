@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.jobs.plan.catalogs import catalog_of, counted, scan, table, view
 from tussock.jobs.chunks.failure import ActorError, encode_failure
-from tussock.jobs.schedule.schedule import schedule
+from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.task.level import level_function
-from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, make_cells
 from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected
 
-PLAN = schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1))), 1)
+PLAN = make_schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1))), 1)
 FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)
 
 
@@ -31,10 +31,12 @@ def run(
 
 @pytest.mark.parametrize("expected", list(Expected))
 def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts(expected: Expected) -> None:
-    (leaf,) = [s.id for s in PLAN.fragments() if s.kind == "table"]
-    entries = cells(1, Address.leaf(leaf, LeafInput.ENTRIES), [b"[]"])
-    failure = cells(1, Address(Mail.FAILURE, LeafInput.ROWS), [FAILURE])
-    assert run(0, 1, entries, failure, expected=expected) == [(unit, Address.answer(Mail.FAILURE)) for unit in range(3)]
+    (leaf,) = [s.id for s in PLAN.all_fragments() if s.kind == "table"]
+    entries = make_cells(1, Address.of_leaf(leaf, LeafInput.ENTRIES), [b"[]"])
+    failure = make_cells(1, Address(Mail.FAILURE, LeafInput.ROWS), [FAILURE])
+    assert run(0, 1, entries, failure, expected=expected) == [
+        (unit, Address.of_answer(Mail.FAILURE)) for unit in range(3)
+    ]
 
 
 @pytest.mark.parametrize("level", range(len(PLAN.levels)))
@@ -42,18 +44,20 @@ def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts
 def test_a_unit_with_a_failure_passes_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
     feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
     address = (
-        Address.leaf(0, LeafInput.ENTRIES) if feed is None else Address.exchange(feed.producer, feed.exchange or 0)
+        Address.of_leaf(0, LeafInput.ENTRIES)
+        if feed is None
+        else Address.of_exchange(feed.producer, feed.exchange or 0)
     )
-    arriving = cells(2, address, [b"rows"]), cells(2, Address.answer(Mail.FAILURE), [FAILURE])
-    assert run(level, 2, *arriving, expected=expected) == [(2, Address.answer(Mail.FAILURE))]
+    arriving = make_cells(2, address, [b"rows"]), make_cells(2, Address.of_answer(Mail.FAILURE), [FAILURE])
+    assert run(level, 2, *arriving, expected=expected) == [(2, Address.of_answer(Mail.FAILURE))]
 
 
 def test_seals_and_answers_of_earlier_levels_are_passed_on_to_the_driver() -> None:
     passing = (
-        cells(0, Address.answer(Mail.REPORT), [b"{}"]),
-        cells(0, Address.sealed(3), [b"rows"]),
-        cells(0, Address.answer(Mail.SST), [b"[]"]),
+        make_cells(0, Address.of_answer(Mail.REPORT), [b"{}"]),
+        make_cells(0, Address.of_sealed(3), [b"rows"]),
+        make_cells(0, Address.of_answer(Mail.SST), [b"[]"]),
     )
     assert run(len(PLAN.levels) - 1, 0, *passing) == [
-        (0, a) for a in (Address.answer(Mail.REPORT), Address.sealed(3), Address.answer(Mail.SST))
+        (0, a) for a in (Address.of_answer(Mail.REPORT), Address.of_sealed(3), Address.of_answer(Mail.SST))
     ]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, draw, fitted
+from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, draw_graph, shorten_middle
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -13,7 +13,7 @@ def test_boxes_do_not_overlap_and_lines_pass_through_none(seed: int) -> None:
     chance = random.Random(seed)
     names = [f"n{i}" for i in range(60)]
     reads = {name: tuple(sorted(chance.sample(names[:i], min(i, chance.randrange(4))))) for i, name in enumerate(names)}
-    drawing = draw(reads)
+    drawing = draw_graph(reads)
     at = {box.name: box for box in drawing.boxes}
     assert at.keys() == reads.keys()
     for one in drawing.boxes:
@@ -30,12 +30,12 @@ def test_boxes_do_not_overlap_and_lines_pass_through_none(seed: int) -> None:
 
 
 def test_a_graph_of_nothing_and_of_nodes_without_lines_can_be_drawn() -> None:
-    assert draw({}).boxes == ()
-    assert len({box.y for box in draw({"a": (), "b": ()}).boxes}) == 2
+    assert draw_graph({}).boxes == ()
+    assert len({box.y for box in draw_graph({"a": (), "b": ()}).boxes}) == 2
 
 
 def test_names_that_are_too_long_for_a_box_still_show_their_ends() -> None:
     names = [f"carrier_{n}_worst_routes_of_{m}" for n in range(12) for m in range(12)]
-    assert len({fitted(name, 23) for name in names}) == len(names)
-    assert {len(fitted(name, 23)) for name in names} == {23}
-    assert fitted("carrier_delays", 23) == "carrier_delays"
+    assert len({shorten_middle(name, 23) for name in names}) == len(names)
+    assert {len(shorten_middle(name, 23)) for name in names} == {23}
+    assert shorten_middle("carrier_delays", 23) == "carrier_delays"

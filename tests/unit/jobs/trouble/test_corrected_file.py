@@ -12,7 +12,7 @@ from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, view
 from tests.unit.jobs.driver.test_pauses import BAD, FILE_FIELDS, GOOD, Row, per_g, sums_of, write
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
@@ -40,16 +40,16 @@ def meta(tmp_path: Path, files: Path) -> MetaStore:
     added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
     append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
     append(meta, view("per_g", counted(over, 1)))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     write(files / "2.parquet", (4, 2, 4), BAD)
     return meta
 
 
 def stopped(meta: MetaStore) -> str:
-    before = meta.latest()
+    before = meta.read_latest()
     with pytest.raises(ViewRowError) as raised:
-        advance(LocalRunner(), meta)
-    assert meta.latest() == before
+        advance_store(LocalRunner(), meta)
+    assert meta.read_latest() == before
     return str(raised.value)
 
 
@@ -67,10 +67,10 @@ def test_the_next_run_reads_the_corrected_file_and_its_summary_names_it(meta: Me
     assert "As a last resort, `tussock barrier abandon --drop sums` drops sums with all rows." in said
     stopped(meta)
     write(files / "2.parquet", (4, 2, 4), (100, 1, 1))
-    (summary,) = advance(LocalRunner(), meta)
+    (summary,) = advance_store(LocalRunner(), meta)
     require(meta, (4, 2, 4), (100, 1, 1))
     assert f"re-pinned file {files}/2.parquet" in show_summary(summary)
-    assert not advance(LocalRunner(), meta), "the corrected content is taken"
+    assert not advance_store(LocalRunner(), meta), "the corrected content is taken"
 
 
 def test_a_file_that_is_corrected_wrongly_stops_the_run_again(meta: MetaStore, files: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_file_that_is_corrected_wrongly_stops_the_run_again(meta: MetaStore, f
     write(files / "2.parquet", (5, 2, 5), BAD)
     stopped(meta)
     write(files / "2.parquet", (5, 2, 5))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require(meta, (5, 2, 5))
 
 
@@ -86,17 +86,17 @@ def test_a_file_that_is_removed_leaves_the_epoch_and_may_come_back(meta: MetaSto
     write(files / "3.parquet", (6, 3, 6))
     stopped(meta)
     (files / "2.parquet").unlink()
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require(meta, (6, 3, 6))
     write(files / "2.parquet", (7, 3, 7))
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require(meta, (6, 3, 6), (7, 3, 7))
 
 
 def test_a_run_that_may_pause_views_reads_the_corrected_file_and_pauses_none(meta: MetaStore, files: Path) -> None:
     stopped(meta)
     write(files / "2.parquet", (100, 1, 1))
-    (summary,) = advance(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
+    (summary,) = advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=None, on_error=OnError.PAUSE))
     assert not summary.paused
     require(meta, (100, 1, 1))
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_removed_while_the_run_looks_at_it_leaves_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(files_module, "_state_of", gone_after)
         stopped(meta)
-    advance(LocalRunner(), meta)
+    advance_store(LocalRunner(), meta)
     require(meta)
 
 
@@ -140,8 +140,8 @@ def test_a_driver_killed_at_any_request_takes_the_corrected_file_exactly_once(
     stopped(meta)
     write(files / "2.parquet", (100, 1, 1))
     calls: list[tuple[str, str]] = []
-    for store in stores_after_deaths(tmp_path / "store", lambda first: advance(LocalRunner(), first), calls):
+    for store in stores_after_deaths(tmp_path / "store", lambda first: advance_store(LocalRunner(), first), calls):
         other = open_store(store, "second")
-        advance(LocalRunner(), other)
+        advance_store(LocalRunner(), other)
         require(other, (100, 1, 1))
     assert any(name.startswith("sources/") for operation, name in calls if operation.startswith("put"))

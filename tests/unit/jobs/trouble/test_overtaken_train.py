@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import table
-from tussock.jobs.driver.epoch import advance
-from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.train import Train
 from tussock.statestore.meta.errors import LostRaceError
@@ -21,17 +21,17 @@ def test_a_train_whose_base_is_no_longer_kept_has_lost_the_race(tmp_path: Path) 
         first = train.next_barrier()
         assert first is not None
         train.run(first)
-        train.drain()
+        train.drain_epochs()
         insert(meta, "t", (2, 1, 1))
         second = train.next_barrier()
         assert second is not None
         other = open_store(tmp_path / "store", "other")
-        publish(other, advance(LocalRunner(), other)[-1].epoch)
-        other.retain(1)
+        publish_epoch(other, advance_store(LocalRunner(), other)[-1].epoch)
+        other.apply_retention(1)
         with pytest.raises(LostRaceError, match="no longer kept"):
             train.run(second)
     assert rows(open_store(tmp_path / "store"), "t") == [(1, 1, 1), (2, 1, 1)]
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()
 
 
 def test_an_epoch_that_is_released_right_after_its_commit_is_reported_as_committed(
@@ -46,8 +46,8 @@ def test_an_epoch_that_is_released_right_after_its_commit_is_reported_as_committ
         monkeypatch.setattr(type(meta), "commit_epoch", commit)
         other = open_store(tmp_path / "store", "other")
         insert(other, "t", (2, 1, 1))
-        publish(other, advance(LocalRunner(), other)[-1].epoch)
-        other.retain(1)
+        publish_epoch(other, advance_store(LocalRunner(), other)[-1].epoch)
+        other.apply_retention(1)
         return committed
 
     monkeypatch.setattr(type(meta), "commit_epoch", overtaken)
@@ -56,5 +56,5 @@ def test_an_epoch_that_is_released_right_after_its_commit_is_reported_as_committ
         barrier = train.next_barrier()
         assert barrier is not None
         train.run(barrier)
-        train.drain()
+        train.drain_epochs()
         assert [done.epoch for done in train.done] == [barrier.epoch]

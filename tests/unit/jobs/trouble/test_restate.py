@@ -21,7 +21,7 @@ from tests.unit.jobs.barriers.test_source_holds import FILE_FIELDS, damage, over
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.barriers.source_holds import HeldSourcesError, held_sources, require_not_held
-from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.epoch import advance_store, next_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.logical.nodes import Scan
@@ -33,8 +33,8 @@ from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.trouble.restate import EpochUnderWayError, Restating
-from tussock.jobs.trouble.supersede import abandon
-from tussock.jobs.upkeep.vacuum import sweep
+from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.upkeep.vacuum import sweep_store
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.names import SOURCES
 from tussock.statestore.meta.store import MetaStore
@@ -77,17 +77,17 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
         CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
     )
     for interval in DAYS:
-        advance(LocalRunner(), meta, Wish(interval))
+        advance_store(LocalRunner(), meta, Wish(interval))
     return meta
 
 
 def restate(meta: MetaStore, restated: Restated) -> bool:
     """Restate like the command. Returns whether it had work to do."""
     restating = Restating(meta, "s", restated)
-    if restating.begin() is None:
+    if restating.inject_barrier() is None:
         return False
     next_epoch(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    require_not_held(meta.read_latest().catalog)
     return True
 
 
@@ -117,7 +117,7 @@ def test_a_corrected_file_replaces_its_old_rows_in_every_view(meta: MetaStore, d
     restating = Restating(meta, "s", Restated(str(day(days, 2))))
     assert [i.name for i in restating.found.goes] == [i.name for i in restating.found.comes] == [str(day(days, 2))]
     assert restating.found.readers == ("of_s", "over")
-    assert restating.rows(lambda: pytest.fail("Parquet needs no Spark")) == (2, 2)
+    assert restating.count_rows(lambda: pytest.fail("Parquet needs no Spark")) == (2, 2)
     assert rows(meta, "of_s") == of(1, 11, 12, 13, 2, 3), "so far it was looked at"
     assert restate(meta, Restated(str(day(days, 2))))
     require(meta, of(1, 11, 2, 99, 3, 13))
@@ -126,12 +126,12 @@ def test_a_corrected_file_replaces_its_old_rows_in_every_view(meta: MetaStore, d
 
 
 def test_the_changes_of_a_correction_contain_no_row_that_is_deleted_and_inserted(meta: MetaStore, days: Path) -> None:
-    before = meta.latest().epoch
+    before = meta.read_latest().epoch
     write(day(days, 2), 2, 99)
     assert restate(meta, Restated(str(day(days, 2))))
-    version = meta.latest()
+    version = meta.read_latest()
     for name in ("of_s", "over"):
-        (relation,) = [r for r in version.catalog.live() if r.name == name]
+        (relation,) = [r for r in version.catalog.live_relations() if r.name == name]
         changes = changes_between(meta.objects, version, relation, before, version.epoch)
         assert sorted(zip(*(c.to_pylist() for c in changes.columns), strict=True)) == [
             (12, 120, "delete"),
@@ -152,7 +152,7 @@ def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days
     assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), (
         "a new view has the same rows as the others"
     )
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -167,7 +167,9 @@ def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
     One file system's clock ticks every 4 ms, another keeps whole seconds.
     """
     etag = f"{{}}-{written_ns}-{written_ns}"
-    monkeypatch.setattr(local, "_info", lambda name, stat: ObjectInfo(name, stat.st_size, etag.format(stat.st_size)))
+    monkeypatch.setattr(
+        local, "_info_of_stat", lambda name, stat: ObjectInfo(name, stat.st_size, etag.format(stat.st_size))
+    )
     monkeypatch.setattr(pins.time, "time_ns", lambda: written_ns + later_ns)
     meta = new_store(tmp_path / "store")
     write(day(days, 1), 1, 3)
@@ -177,9 +179,9 @@ def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
         over("s"),
         CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)),
     )
-    advance(LocalRunner(), meta, Wish(DAYS[0]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[0]))
     write(day(days, 1), 2, 3)
-    advance(LocalRunner(), meta, Wish(DAYS[0]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[0]))
     require(meta, of(2, 3))
 
 
@@ -193,12 +195,12 @@ def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch:
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3 * 10**9)
     append(meta, source(days / "{start:%Y-%m-%d}"), over("s"))
     for _ in range(3):
-        advance(LocalRunner(), meta, Wish(DAYS[0]))
+        advance_store(LocalRunner(), meta, Wish(DAYS[0]))
     assert read == [str(day(days, 1))]
     day(days, 1).chmod(0o600)
     monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3600 * 10**9)
     for _ in range(3):
-        assert advance(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
+        assert advance_store(LocalRunner(), meta, Wish(DAYS[0])) == [], "it has the content that was taken"
     assert read == [str(day(days, 1))] * 2, "read again, because its inode changed"
 
 
@@ -211,7 +213,7 @@ def test_a_view_that_is_created_in_the_epoch_of_a_restatement_has_the_current_ro
 
 def test_its_epoch_reads_only_that_file(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
-    Restating(meta, "s", Restated(str(day(days, 2)))).begin()
+    Restating(meta, "s", Restated(str(day(days, 2)))).inject_barrier()
     summary = next_epoch(LocalRunner(), meta)
     assert summary is not None
     assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, (
@@ -223,24 +225,24 @@ def test_the_rows_of_a_deleted_file_are_removed_on_request(meta: MetaStore, days
     day(days, 2).unlink()
     with pytest.raises(CannotRestateError, match=r"file .* no longer exists; use --gone"):
         Restating(meta, "s", Restated(str(day(days, 2))))
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 3, 13))
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 2)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 3, 13))
 
 
 def test_a_file_whose_rows_were_removed_is_not_read_again_until_it_changes(meta: MetaStore, days: Path) -> None:
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
-    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
     day(days, 2).touch()
-    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == [], "it has another time, and is no other file"
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == [], "it has another time, and is no other file"
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 22)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 22, 3, 13))
 
 
@@ -259,21 +261,21 @@ def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_pa
 def test_a_run_of_an_interval_restates_its_changed_files_and_other_runs_do_not(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     write(day(days, 2, "late"), 5)
-    assert advance(LocalRunner(), meta, Wish(DAYS[0])) == []
-    assert advance(LocalRunner(), meta, Wish(DAYS[2])) == []
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[0])) == []
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[2])) == []
     require(meta, of(1, 11, 2, 12, 3, 13))
     said: list[str] = []
-    (summary,) = advance(LocalRunner(), meta, Wish(DAYS[1]), progress=said.append)
+    (summary,) = advance_store(LocalRunner(), meta, Wish(DAYS[1]), progress=said.append)
     assert f"restates {day(days, 2)} of s" in said[0]
     assert f"restated files of s: {day(days, 2)}\n" in f"{show_summary(summary)}\n", "the late file is new"
     require(meta, of(1, 11, 2, 99, 5, 3, 13))
-    assert advance(LocalRunner(), meta, Wish(DAYS[1])) == []
+    assert advance_store(LocalRunner(), meta, Wish(DAYS[1])) == []
 
 
 def test_an_interval_is_restated_with_changed_deleted_and_late_files(meta: MetaStore, days: Path) -> None:
     write(day(days, 2, "b"), 20)
     write(day(days, 2, "c"), 21)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     write(day(days, 2), 2, 99)
     day(days, 2, "b").unlink()
     write(day(days, 2, "late"), 5)
@@ -285,10 +287,10 @@ def test_an_interval_is_restated_with_changed_deleted_and_late_files(meta: MetaS
 
 def test_an_emptied_file_has_no_rows(meta: MetaStore, days: Path) -> None:
     day(days, 2).write_bytes(b"")
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 4)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 4, 3, 13))
 
 
@@ -308,14 +310,14 @@ def test_a_source_without_intervals_treats_a_changed_file_as_declared(tmp_path: 
         epoch(meta)
         write(files / "a.parquet", 2)
         write(files / "b.parquet", 3)
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
         if policy == "error":
             assert rows(meta, "of_s") == of(1)
             with pytest.raises(HeldSourcesError, match=r"has changed: .*tussock restate"):
-                require_not_held(meta.latest().catalog)
+                require_not_held(meta.read_latest().catalog)
             assert restate(meta, Restated(str(files / "a.parquet")))
-            advance(LocalRunner(), meta)
-            assert held_sources(meta.latest().catalog) == {}
+            advance_store(LocalRunner(), meta)
+            assert held_sources(meta.read_latest().catalog) == {}
             assert rows(meta, "of_s") == of(2, 3)
         else:
             assert rows(meta, "of_s") == (of(2, 3) if policy == "restate" else of(1, 3))
@@ -336,12 +338,12 @@ def test_a_file_that_was_damaged_since_it_was_taken_is_held_and_looked_at_once(m
     write(day(days, 2), 2, 99)
     whole = damage(day(days, 2))
     for _ in range(2):
-        advance(LocalRunner(), meta, Wish(DAYS[1]))
+        advance_store(LocalRunner(), meta, Wish(DAYS[1]))
         with pytest.raises(HeldSourcesError, match="cannot be read as parquet"):
-            require_not_held(meta.latest().catalog, DAYS[1])
+            require_not_held(meta.read_latest().catalog, DAYS[1])
     require(meta, of(1, 11, 2, 12, 3, 13))
     day(days, 2).write_bytes(whole)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 99, 3, 13))
 
 
@@ -352,24 +354,24 @@ def test_a_changed_file_that_a_person_skips_keeps_its_rows_in_views_of_before_an
     epoch(meta)
     write(files / "a.parquet", 2)
     append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
-    abandon(meta, Detour(skip_files=(str(files / "a.parquet"),)))
-    advance(LocalRunner(), meta)
-    require_not_held(meta.latest().catalog)
+    abandon_barrier(meta, Detour(skip_files=(str(files / "a.parquet"),)))
+    advance_store(LocalRunner(), meta)
+    require_not_held(meta.read_latest().catalog)
     assert rows(meta, "at_once") == of(1)
     require(meta, of(1))
     write(files / "a.parquet", 3)
-    advance(LocalRunner(), meta)
-    assert "has changed" in held_sources(meta.latest().catalog)["s"], "only its earlier state was accepted"
+    advance_store(LocalRunner(), meta)
+    assert "has changed" in held_sources(meta.read_latest().catalog)["s"], "only its earlier state was accepted"
 
 
 def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Path) -> None:
     write(day(days, 2, "bad"), 5)
     damage(day(days, 2, "bad"))
-    abandon(meta, Detour(skip_files=(str(day(days, 2, "bad")),)))
-    advance(LocalRunner(), meta)
+    abandon_barrier(meta, Detour(skip_files=(str(day(days, 2, "bad")),)))
+    advance_store(LocalRunner(), meta)
     require(meta, of(1, 11, 2, 12, 3, 13))
     write(day(days, 2, "bad"), 6)
-    advance(LocalRunner(), meta, Wish(DAYS[1]))
+    advance_store(LocalRunner(), meta, Wish(DAYS[1]))
     require(meta, of(1, 11, 2, 12, 6, 3, 13))
 
 
@@ -391,7 +393,7 @@ def test_an_invalid_restatement_is_refused_with_the_reason(meta: MetaStore, days
     with pytest.raises(BadOptionError, match="if files are kept"):
         reader_of(kept).check(source("/a", retain="none", on_change="restate"))
     write(day(days, 2), 2, 99)
-    Restating(meta, "s", Restated(str(day(days, 2)))).begin()
+    Restating(meta, "s", Restated(str(day(days, 2)))).inject_barrier()
     with pytest.raises(EpochUnderWayError, match="must be finished first"):
         Restating(meta, "s", Restated(str(day(days, 2))))
 
@@ -401,19 +403,19 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
     write(day(days, 2), 2, 99)
     Restating(meta, "s", Restated(str(day(days, 2))))  # examined alone
     assert len(copies(meta)) == 4
-    sweep(meta)
+    sweep_store(meta)
     assert len(copies(meta)) == 4, "a run that is about to begin may have made it"
     restate(meta, Restated(str(day(days, 2))))
     require(meta, of(1, 11, 2, 99, 3, 13))
-    sweep(meta)
+    sweep_store(meta)
     assert len(copies(meta)) == 3
     require(meta, of(1, 11, 2, 99, 3, 13))
     append(meta, Drop(RelationKind.SOURCE, "s", cascade=True))
     epoch(meta)
-    sweep(meta)
+    sweep_store(meta)
     append(meta, CreateSource("other", "parquet", FILE_FIELDS, {"path": str(days / "2026-01-01")}))
     epoch(meta)
-    sweep(meta)
+    sweep_store(meta)
     assert copies(meta) == []
 
 
@@ -441,14 +443,14 @@ def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_rep
         mortal = MetaStore(store, "mortal", clock.__next__)
         if number < len(calls):
             store.kill(number)
-        recalled_table._memory.cache_clear()  # as in a new process
+        recalled_table._process_memory.cache_clear()  # as in a new process
         try:
             restate(mortal, asked)
         except Killed:
             deaths += 1
         calls = calls or list(store.calls)
         again = open_store(tmp_path / "copy", "again")
-        advance(LocalRunner(), again)
+        advance_store(LocalRunner(), again)
         restate(again, asked)
         expected = of(1, 11, 3, 13) if change == "gone" else of(1, 11, 2, 99, 3, 13)
         assert rows(again, "of_s") == rows(again, "over") == sorted(expected, key=repr), number
@@ -509,15 +511,15 @@ def test_a_file_that_was_uploaded_again_in_parts_is_the_same_file(tmp_path: Path
         client.put_object(Bucket=BUCKET, Key="in/1.parquet", Body=content(1, 2))
         meta = new_store(tmp_path / "store")
         append(meta, source(f"s3://{BUCKET}/in?endpoint={endpoint}&path_style=true"), over("s"))
-        advance(LocalRunner(), meta)
+        advance_store(LocalRunner(), meta)
         upload_in_parts(content(1, 2))
         client.put_object(Bucket=BUCKET, Key="in/2.parquet", Body=content(3))
-        advance(LocalRunner(), meta)
-        require_not_held(meta.latest().catalog)
+        advance_store(LocalRunner(), meta)
+        require_not_held(meta.read_latest().catalog)
         assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
         upload_in_parts(content(1, 9))
-        advance(LocalRunner(), meta)
-        assert "1.parquet has changed" in held_sources(meta.latest().catalog)["s"]
+        advance_store(LocalRunner(), meta)
+        assert "1.parquet has changed" in held_sources(meta.read_latest().catalog)["s"]
         client.put_object(Bucket=BUCKET, Key="in/1.parquet", Body=content(1, 2))
-        advance(LocalRunner(), meta)
-        require_not_held(meta.latest().catalog)
+        advance_store(LocalRunner(), meta)
+        require_not_held(meta.read_latest().catalog)

@@ -18,14 +18,14 @@ from tussock.jobs.upkeep.compaction import (
     Beat,
     Merged,
     TasksOpenError,
-    compact,
     compact_round,
+    compact_store,
     run_here,
 )
 from tussock.statestore.hummock.compaction import MergePiece
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
 from tussock.statestore.hummock.errors import DamagedSstError
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.compaction import LEASE_MS
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import CompactionTask
@@ -39,14 +39,14 @@ SMALL = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=
 
 def test_compaction_continues_until_nothing_is_due_and_changes_no_row() -> None:
     store = living_store(MemoryObjectStore())
-    epochs = store.meta.latest().epochs[1:]
-    done = compact(store.open("compactor"), SMALL)
+    epochs = store.meta.read_latest().epochs[1:]
+    done = compact_store(store.open("compactor"), SMALL)
     assert [task.outcome for task in done] == ["moved", "merged"]
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     assert (version.levels[0], version.tasks) == ((), ())
     for epoch in epochs:
         store.check(version, epoch)
-    assert compact(store.open("compactor"), SMALL) == []
+    assert compact_store(store.open("compactor"), SMALL) == []
 
 
 def test_a_long_compaction_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,21 +60,21 @@ def test_a_long_compaction_reports_its_progress(monkeypatch: pytest.MonkeyPatch)
             eventually("all tasks are reported", lambda: any(all_done.match(line) for line in said))
         return found
 
-    compact(store.open("compactor"), SMALL, run=slow, far=far, pieces=3, progress=said.append)
+    compact_store(store.open("compactor"), SMALL, run=slow, far=far, pieces=3, progress=said.append)
     assert any(all_done.match(line) for line in said), said
     assert list(store.objects.list("work/")) == []
 
 
 def test_a_full_compaction_keeps_the_newest_epochs_rows_and_waits_for_others() -> None:
     store = living_store(MemoryObjectStore())
-    store.meta.retain(1)
+    store.meta.apply_retention(1)
     compactor = store.open("compactor")
-    task = store.meta.open_compaction(store.everything_to_level_1(store.meta.latest()))
+    task = store.meta.open_compaction(store.everything_to_level_1(store.meta.read_latest()))
     with pytest.raises(TasksOpenError):
-        compact(compactor, SMALL, full=True)
+        compact_store(compactor, SMALL, full=True)
     store.meta.close_compaction(task.id, "test")
-    (done,) = compact(compactor, SMALL, full=True)
-    version = store.meta.latest()
+    (done,) = compact_store(compactor, SMALL, full=True)
+    version = store.meta.read_latest()
     assert (done.outcome, sum(sst.rows for level in version.levels for sst in level)) == ("merged", 400)
     store.check(version, version.epoch)
 
@@ -86,13 +86,13 @@ def test_epochs_and_another_compactor_get_on_while_a_task_is_merged() -> None:
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         for number in range(4):
             store.run(dict.fromkeys(range(0, 400, 3), -number))
-        assert all(task.outcome in ("merged", "moved") for task in compact(other, SMALL))
-        vacuum(other)
+        assert all(task.outcome in ("merged", "moved") for task in compact_store(other, SMALL))
+        vacuum_store(other)
         return run_here(store.objects)(pieces, beat)
 
     (done,) = compact_round(store.open("compactor"), SMALL, run, full=True)
     assert done.outcome == "merged"
-    version = store.meta.latest()
+    version = store.meta.read_latest()
     for epoch in version.epochs[1:]:
         store.check(version, epoch)
 
@@ -100,16 +100,16 @@ def test_epochs_and_another_compactor_get_on_while_a_task_is_merged() -> None:
 def test_a_task_that_fails_is_closed_and_its_error_reported() -> None:
     store = living_store(MemoryObjectStore())
     assert isinstance(store.objects, MemoryObjectStore)
-    victim = store.meta.latest().levels[0][0].name
+    victim = store.meta.read_latest().levels[0][0].name
     whole = store.objects.held[victim]
     store.objects.held[victim] = whole[:-1] + bytes([whole[-1] ^ 1])
     compactor = store.open("compactor")
     with pytest.raises(DamagedSstError, match=victim):
-        compact(compactor, SMALL)
-    assert compactor.latest().tasks == ()
+        compact_store(compactor, SMALL)
+    assert compactor.read_latest().tasks == ()
     store.objects.held[victim] = whole
-    assert [task.outcome for task in compact(compactor, SMALL)] == ["merged"]
-    store.check(store.meta.latest(), store.meta.latest().epoch)
+    assert [task.outcome for task in compact_store(compactor, SMALL)] == ["merged"]
+    store.check(store.meta.read_latest(), store.meta.read_latest().epoch)
 
 
 def test_a_task_whose_upload_breaks_off_otherwise_is_closed_too() -> None:
@@ -120,7 +120,7 @@ def test_a_task_whose_upload_breaks_off_otherwise_is_closed_too() -> None:
 
     with pytest.raises(ObjectStoreUnavailableError):
         compact_round(store.open("compactor"), SMALL, broken, full=True)
-    assert store.meta.latest().tasks == ()
+    assert store.meta.read_latest().tasks == ()
 
 
 def test_a_task_closed_by_others_is_lost_and_its_objects_are_removed() -> None:
@@ -136,9 +136,9 @@ def test_a_task_closed_by_others_is_lost_and_its_objects_are_removed() -> None:
     (done,) = compact_round(store.open("compactor"), SMALL, slow, full=True)
     assert done.outcome == "lost"
     before = len(store.data())
-    vacuum(store.meta)
+    vacuum_store(store.meta)
     assert len(store.data()) < before
-    store.check(store.meta.latest(), store.meta.latest().epoch)
+    store.check(store.meta.read_latest(), store.meta.read_latest().epoch)
 
 
 def test_a_task_whose_inputs_went_after_others_closed_it_is_lost_and_not_called_damaged() -> None:
@@ -146,14 +146,14 @@ def test_a_task_whose_inputs_went_after_others_closed_it_is_lost_and_not_called_
 
     def asleep(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         store.clock.now_ms += 3 * LEASE_MS
-        compact(store.open("other"), SMALL, full=True)
+        compact_store(store.open("other"), SMALL, full=True)
         store.run({0: 0})
-        vacuum(store.meta)
+        vacuum_store(store.meta)
         return run_here(store.objects)(pieces, beat)
 
     (done,) = compact_round(store.open("compactor"), SMALL, asleep, full=True)
     assert done.outcome == "lost"
-    store.check(store.meta.latest(), store.meta.latest().epoch)
+    store.check(store.meta.read_latest(), store.meta.read_latest().epoch)
 
 
 class SlowStore(MemoryObjectStore):
@@ -185,17 +185,17 @@ def test_a_merge_of_hours_keeps_its_tasks_while_others_close_lapsed_ones() -> No
     (done,) = compact_round(store.open("compactor"), replace(SMALL, target_bytes=6_000), run, full=True)
     assert (done.outcome, closed) == ("merged", [])
     assert store.clock.now_ms - began > 3 * LEASE_MS, "or nothing had to be renewed"
-    store.check(store.meta.latest(), store.meta.latest().epoch)
+    store.check(store.meta.read_latest(), store.meta.read_latest().epoch)
 
 
 def test_a_merge_without_renewal_ends_after_one_lease() -> None:
     store = living_store(MemoryObjectStore())
-    store.meta.open_compaction(store.everything_to_level_1(store.meta.latest()))  # by a compactor that was killed
+    store.meta.open_compaction(store.everything_to_level_1(store.meta.read_latest()))  # by a compactor that was killed
     other = store.open("other")
     with pytest.raises(TasksOpenError):
-        compact(other, SMALL, full=True)
+        compact_store(other, SMALL, full=True)
     store.clock.now_ms += LEASE_MS
-    (done,) = compact(other, SMALL, full=True)
+    (done,) = compact_store(other, SMALL, full=True)
     assert done.outcome == "merged"
 
 
@@ -228,7 +228,7 @@ def test_the_command_lists_due_work_and_does_it(tmp_path: Path, capsys: pytest.C
     assert run_job(["compact", "--store", uri, "--full"]) == 0
     told = capsys.readouterr().out
     assert "a read searches at most 1 sorted run; stored: 1.00x the largest level; written" in told
-    store.check(store.meta.latest(), store.meta.latest().epoch)
+    store.check(store.meta.read_latest(), store.meta.read_latest().epoch)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2])
@@ -245,15 +245,15 @@ def test_unneeded_old_versions_and_deletes_are_removed_without_a_full_compaction
     for number in range(3):
         change: dict[int, int | None] = {n: n if n % 9 > number else None for n in range(900)}
         store.run(change)
-    compact(store.open("compactor"), SMALL)
-    kept = sum(sst.rows for level in store.meta.latest().levels for sst in level)
-    for epoch in store.meta.latest().epochs[1:]:
-        store.check(store.meta.latest(), epoch)
+    compact_store(store.open("compactor"), SMALL)
+    kept = sum(sst.rows for level in store.meta.read_latest().levels for sst in level)
+    for epoch in store.meta.read_latest().epochs[1:]:
+        store.check(store.meta.read_latest(), epoch)
     assert kept > 4 * 900
 
-    store.meta.retain(1)
-    assert compact(store.open("compactor"), SMALL)
-    version = store.meta.latest()
+    store.meta.apply_retention(1)
+    assert compact_store(store.open("compactor"), SMALL)
+    version = store.meta.read_latest()
     assert sum(sst.rows for level in version.levels for sst in level) <= 1.34 * 600
     store.check(version, version.epoch)
-    assert compact(store.open("compactor"), SMALL) == [], "rewritten SSTs are not due again"
+    assert compact_store(store.open("compactor"), SMALL) == [], "rewritten SSTs are not due again"

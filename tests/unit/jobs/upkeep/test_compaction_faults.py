@@ -11,11 +11,11 @@ from tests.support.faulty_store import Fault, FaultyObjectStore, Killed
 from tests.support.memory_store import MemoryObjectStore
 from tests.support.statestore.hummock.living_store import LivingStore, living_store, named_by
 from tests.unit.jobs.upkeep.test_compaction import SMALL
-from tussock.jobs.upkeep.compaction import Beat, Merged, compact, compact_round, run_here
+from tussock.jobs.upkeep.compaction import Beat, Merged, compact_round, compact_store, run_here
 from tussock.statestore.errors import DamagedError, RetryableError
 from tussock.statestore.hummock.compaction import MergePiece
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
-from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.compaction import LEASE_MS
 from tussock.statestore.meta.delta import CompactionsRenewed
 from tussock.statestore.meta.settings import initial_version
@@ -27,7 +27,7 @@ HOURS_MS = 3 * 60 * 60 * 1000
 
 def a_store() -> LivingStore:
     store = living_store(MemoryObjectStore(), epochs=3, rows=100)
-    store.meta.retain(1)
+    store.meta.apply_retention(1)
     return store
 
 
@@ -51,7 +51,7 @@ def count_calls() -> int:
     objects = FaultyObjectStore((store := a_store()).objects)
     compact_all(store, objects)
     log = VersionLog(store.objects, "reader", lambda: initial_version(store.meta.settings))
-    assert any(isinstance(delta.change, CompactionsRenewed) for delta in log.deltas(1, log.latest().id))
+    assert any(isinstance(delta.change, CompactionsRenewed) for delta in log.read_deltas(1, log.read_latest().id))
     return len(objects.calls)
 
 
@@ -62,7 +62,7 @@ def test_a_compaction_broken_at_any_request_changes_no_row_and_can_be_done_again
     broken = 0
     for nth in range(calls):
         store = a_store()
-        before = store.meta.latest()
+        before = store.meta.read_latest()
         objects = FaultyObjectStore(store.objects)
         if fault is None:
             objects.kill(nth)
@@ -73,15 +73,15 @@ def test_a_compaction_broken_at_any_request_changes_no_row_and_can_be_done_again
         except (RetryableError, DamagedError, Killed):
             broken += 1
         objects.heal()
-        after = store.open("reader").latest()
+        after = store.open("reader").read_latest()
         assert named_by(after) == named_by(before) or len(named_by(after)) == 1, "the old version or the new one, whole"
         store.check(after, after.epoch)
         store.clock.now_ms += HOURS_MS  # an abandoned task delays others until its lease ends
-        compact(store.open("next"), SMALL, full=True)
-        newest = store.open("reader").latest()
+        compact_store(store.open("next"), SMALL, full=True)
+        newest = store.open("reader").read_latest()
         assert (len(named_by(newest)), newest.tasks) == (1, ())
         store.check(newest, newest.epoch)
         store.run({0: 0})
-        vacuum(store.meta)
-        assert store.data() == named_by(store.meta.latest()), "an object is left over, or missing"
+        vacuum_store(store.meta)
+        assert store.data() == named_by(store.meta.read_latest()), "an object is left over, or missing"
     assert broken > 2, "the faults did not reach it"

@@ -18,24 +18,24 @@ from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.support.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tussock.jobs import cli
-from tussock.jobs.barriers.barrier import inject
-from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.barriers.barrier import inject_barrier
+from tussock.jobs.driver.epoch import advance_store, run_epoch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.texts.rebalance import rebalance_text
-from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.compaction import compact_store
 from tussock.jobs.upkeep.rebalance import (
     MoveVerdict,
     OtherMappingError,
     Rebalance,
     cause_of,
     hottest_key,
-    measure,
-    move,
-    plan,
-    verify,
+    measure_loads,
+    move_vnodes,
+    plan_rebalance,
+    verify_rebalance,
 )
 from tussock.statestore.errors import RetryableError
 from tussock.statestore.meta.errors import LostRaceError, SettingError
@@ -85,7 +85,7 @@ def assert_right(meta: MetaStore, held: Rows) -> None:
 
 
 def epoch(meta: MetaStore, runner: LocalRunner, units: int | None = None) -> VnodeMapping:
-    barrier = inject(meta, settings=EpochSettings(max_bytes=None, units=units))
+    barrier = inject_barrier(meta, settings=EpochSettings(max_bytes=None, units=units))
     assert barrier is not None
     run_epoch(runner, meta, barrier)
     return barrier.mapping
@@ -121,21 +121,21 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
     change(meta, held, rng)
     mapping = epoch(meta, runner)
     for units in route:
-        found = plan(measure(meta), units)
+        found = plan_rebalance(measure_loads(meta), units)
         assert found.verdict is MoveVerdict.MOVE
-        assert found.moved == fewest(mapping, units)
+        assert found.moved_vnodes == fewest(mapping, units)
         assert len(found.after) == units
         change(meta, held, rng)
-        move(meta, found)
-        verify(meta, found)
+        move_vnodes(meta, found)
+        verify_rebalance(meta, found)
         mapping = epoch(meta, runner)
         assert mapping == found.planned
         assert_right(meta, held)
         change(meta, held, rng)  # to other vnodes of the same units, and back one epoch later
-        move(meta, Rebalance(MoveVerdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
+        move_vnodes(meta, Rebalance(MoveVerdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
         mapping = epoch(meta, runner)
         assert_right(meta, held)
-    compact(meta, full=True)
+    compact_store(meta, full=True)
     change(meta, held, rng)
     epoch(meta, runner, units=3)
     assert_right(meta, held)
@@ -152,9 +152,11 @@ def test_a_train_continues_while_another_process_moves_vnodes(
         for number in range(epochs):
             change(meta, held, rng)
             if number % 3 == 2:
-                last = other.latest().mapping
+                last = other.read_latest().mapping
                 planned = (
-                    swapped(last, rng) if number % 2 else plan(measure(other), 1 + (last.unit_count + 2) % 5).planned
+                    swapped(last, rng)
+                    if number % 2
+                    else plan_rebalance(measure_loads(other), 1 + (last.unit_count + 2) % 5).planned
                 )
                 other.move_vnodes(planned)
             barrier = train.next_barrier()
@@ -163,7 +165,7 @@ def test_a_train_continues_while_another_process_moves_vnodes(
             mappings.append(barrier.mapping.id)
     assert_right(meta, held)
     assert len(set(mappings)) > 1
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.deep)])
@@ -178,9 +180,9 @@ def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_a_correct_store(
 
     def rebalanced(meta: MetaStore) -> None:
         """Move to three units unless that is done, then run the waiting input."""
-        if meta.latest().mapping.unit_count != 3:
-            move(meta, plan(measure(meta), 3))
-        advance(LocalRunner(), meta)
+        if meta.read_latest().mapping.unit_count != 3:
+            move_vnodes(meta, plan_rebalance(measure_loads(meta), 3))
+        advance_store(LocalRunner(), meta)
 
     calls: list[tuple[str, str]] = []
     written: set[str] = set()
@@ -193,16 +195,18 @@ def test_a_kill_at_each_request_of_a_rebalancing_epoch_leaves_a_correct_store(
         elif not calls:
             rebalanced(MetaStore(objects, "first", lambda: 1_700_000_100_000))
             calls = list(objects.calls)
-            written = {sst.name for level in open_store(store).latest().levels for sst in level}
+            written = {sst.name for level in open_store(store).read_latest().levels for sst in level}
             shutil.rmtree(store)
             continue
         with suppress(Killed, RetryableError, LostRaceError):
             rebalanced(MetaStore(objects, "first", lambda: 1_700_000_100_000))
         second = MetaStore(open_object_store(str(store)), "second", lambda: 1_700_000_100_000)
         rebalanced(second)
-        assert second.latest().mapping.unit_count == 3, f"killed at request {number}"
+        assert second.read_latest().mapping.unit_count == 3, f"killed at request {number}"
         assert_right(second, held)
-        assert {sst.name for level in second.latest().levels for sst in level} == written, f"killed at request {number}"
+        assert {sst.name for level in second.read_latest().levels for sst in level} == written, (
+            f"killed at request {number}"
+        )
         shutil.rmtree(store)
         number += step
     assert sum(operation == "put_if_absent" and name.startswith("meta/version") for operation, name in calls) >= 2
@@ -214,25 +218,26 @@ def test_one_of_two_concurrent_calls_wins_the_other_reports_it_and_a_repeat_chan
     held = Rows()
     change(meta, held, random.Random(1))
     epoch(meta, LocalRunner())
-    first, second = plan(measure(meta), 3), plan(measure(meta), 5)
+    first, second = plan_rebalance(measure_loads(meta), 3), plan_rebalance(measure_loads(meta), 5)
     other = open_store(tmp_path / "store", "other")
-    version = move(other, first)
+    version = move_vnodes(other, first)
     with pytest.raises(LostRaceError, match=r"the move of vnodes by mapping 1 lost: mapping 1, .*is in force instead"):
-        move(meta, second)
-    assert move(meta, first).id == version.id == meta.latest().id
-    verify(meta, first)
+        move_vnodes(meta, second)
+    assert move_vnodes(meta, first).id == version.id == meta.read_latest().id
+    verify_rebalance(meta, first)
     with pytest.raises(OtherMappingError, match="mapping 1 was planned, but mapping 1 is in force"):
-        verify(meta, second)
+        verify_rebalance(meta, second)
     objects = FaultyObjectStore(open_object_store(str(tmp_path / "store")))
     racing = MetaStore(objects, "racing", lambda: 1_700_000_100_000)
-    planned = plan(measure(racing), 2)
-    racing.latest()
+    planned = plan_rebalance(measure_loads(racing), 2)
+    racing.read_latest()
     objects.before(
-        len([c for c in objects.calls if c[0] == "put_if_absent"]), lambda: move(other, plan(measure(other), 4))
+        len([c for c in objects.calls if c[0] == "put_if_absent"]),
+        lambda: move_vnodes(other, plan_rebalance(measure_loads(other), 4)),
     )
     with pytest.raises(LostRaceError):
-        move(racing, planned)
-    assert meta.latest().mapping.unit_count == 4
+        move_vnodes(racing, planned)
+    assert meta.read_latest().mapping.unit_count == 4
 
 
 def test_an_open_barrier_keeps_the_units_it_pinned_and_the_next_has_those_that_were_planned(meta: MetaStore) -> None:
@@ -240,10 +245,10 @@ def test_an_open_barrier_keeps_the_units_it_pinned_and_the_next_has_those_that_w
     change(meta, held, rng)
     epoch(meta, LocalRunner())
     change(meta, held, rng)
-    pinned = inject(meta)
+    pinned = inject_barrier(meta)
     assert pinned is not None
-    found = plan(measure(meta), 8)
-    move(meta, found)
+    found = plan_rebalance(measure_loads(meta), 8)
+    move_vnodes(meta, found)
     run_epoch(LocalRunner(), meta, pinned)
     assert pinned.mapping.unit_count == 2
     assert_right(meta, held)
@@ -266,18 +271,18 @@ def test_a_unit_that_carries_too_much_gives_vnodes_away_until_it_is_within_the_t
     append(meta, table("t"), view("all", counted(scan("t"))))
     busy = set(np.flatnonzero(vnodes_of([pa.array(range(3_000), pa.int32())], 256) < 64).tolist())  # of unit 0
     skew(meta, lambda k: k in busy)
-    found = plan(measure(meta), target=1.25)
+    found = plan_rebalance(measure_loads(meta), target=1.25)
     assert found.epochs == 3, "the epoch that created the view does not count"
     assert found.verdict is MoveVerdict.MOVE
     assert found.before[0].load * 4 > 1.9
     assert max(share.load for share in found.after) * 4 <= 1.25
     assert {m.source for m in found.moves} == {0}
     assert "of 256 vnodes move, to 4 units" in rebalance_text(found)
-    move(meta, found)
-    assert plan(measure(meta), target=1.25).verdict is MoveVerdict.EVEN
-    assert "the target is 1.25" in rebalance_text(plan(measure(meta), target=1.25))
+    move_vnodes(meta, found)
+    assert plan_rebalance(measure_loads(meta), target=1.25).verdict is MoveVerdict.EVEN
+    assert "the target is 1.25" in rebalance_text(plan_rebalance(measure_loads(meta), target=1.25))
     with pytest.raises(SettingError, match=r"the target is 0\.5, expected 1 or more"):
-        plan(measure(meta), target=0.5)
+        plan_rebalance(measure_loads(meta), target=0.5)
 
 
 def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
@@ -285,8 +290,8 @@ def test_one_hot_key_is_named_and_nothing_moves(meta: MetaStore) -> None:
     epoch(meta, LocalRunner())
     insert(meta, "t", *((k, 7 if k % 10 else k % 400, 0) for k in range(4_000)))
     epoch(meta, LocalRunner())
-    measured = measure(meta)
-    found = plan(measured, target=1.2)
+    measured = measure_loads(meta)
+    found = plan_rebalance(measured, target=1.2)
     assert found.verdict is MoveVerdict.HOT
     assert found.moves == ()
     hot = cause_of(meta, measured, found)
@@ -303,19 +308,19 @@ def test_state_that_one_unit_keeps_as_a_whole_is_reported(tmp_path: Path) -> Non
     append(meta, table("t"), view("all", counted(scan("t"))))
     insert(meta, "t", (1, 1, 1))
     epoch(meta, LocalRunner())
-    measured = measure(meta)
+    measured = measure_loads(meta)
     hot = hottest_key(meta, measured, 0)
     assert hot is not None
     assert (hot.relation, hot.key) == ("all", "")
-    assert "kept on one unit as a whole" in rebalance_text(plan(measured, target=1.0), hot)
+    assert "kept on one unit as a whole" in rebalance_text(plan_rebalance(measured, target=1.0), hot)
 
 
 def test_rows_and_bytes_of_units_are_those_of_the_store(meta: MetaStore) -> None:
     held = Rows()
     change(meta, held, random.Random(3))
     epoch(meta, LocalRunner())
-    found = plan(measure(meta), 3)
-    stored = [s for level in meta.latest().levels for sst in level for s in sst.sections]
+    found = plan_rebalance(measure_loads(meta), 3)
+    stored = [s for level in meta.read_latest().levels for sst in level for s in sst.sections]
     for shares in (found.before, found.after):
         assert sum(share.rows for share in shares) == pytest.approx(sum(s.rows for s in stored), abs=3)
         assert sum(share.vnodes for share in shares) == 256
@@ -333,7 +338,7 @@ def test_the_command_plans_without_a_change_then_moves_and_the_next_epoch_runs_o
     assert "85 of 256 vnodes move, to 3 units" in said
     assert "vnodes 86 to 127: unit 0 -> unit 2" in said
     assert said.endswith("nothing was changed\n")
-    assert meta.latest().mapping.id == 0
+    assert meta.read_latest().mapping.id == 0
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
     assert "has mapping 1; new barriers use it" in capsys.readouterr().out
     assert cli.main(["rebalance", "--store", store, "--units", "3"]) == 0
@@ -357,7 +362,7 @@ def test_a_pipeline_whose_file_names_other_units_is_not_moved_for_one_epoch(
     epoch(meta, LocalRunner())
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3"]) == 1
     assert "sets units = 2, so the next epoch would revert a change to 3 units" in capsys.readouterr().err
-    assert meta.latest().mapping.id == 0
+    assert meta.read_latest().mapping.id == 0
     assert cli.main(["rebalance", "--pipeline", "shop", "--units", "3", "--plan"]) == 0
     printed = capsys.readouterr().out
     assert "vnodes move, to 3 units" in printed

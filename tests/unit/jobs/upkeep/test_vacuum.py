@@ -31,7 +31,7 @@ def test_a_dry_run_lists_removable_objects_and_a_vacuum_removes_them(
     store: LivingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = store.data()
-    gone = before - named_by(store.meta.latest())
+    gone = before - named_by(store.meta.read_latest())
     assert tussock(store, "vacuum", "--dry-run") == 0
     told = capsys.readouterr().out
     assert all(name in told for name in gone)
@@ -41,8 +41,8 @@ def test_a_dry_run_lists_removable_objects_and_a_vacuum_removes_them(
     assert tussock(store, "vacuum", "--keep", "0s") == 0
     told = capsys.readouterr().out
     assert "removed " in told
-    assert f"the oldest readable epoch is {store.meta.latest().published}" in told
-    assert store.data() == named_by(store.meta.latest())
+    assert f"the oldest readable epoch is {store.meta.read_latest().published}" in told
+    assert store.data() == named_by(store.meta.read_latest())
     assert tussock(store, "vacuum") == 0
     assert "removed 0 objects, 0 bytes" in capsys.readouterr().out
 
@@ -50,7 +50,7 @@ def test_a_dry_run_lists_removable_objects_and_a_vacuum_removes_them(
 def test_a_pin_keeps_objects_from_vacuum_until_it_is_removed(
     store: LivingStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    epoch = store.meta.latest().epochs[-2]
+    epoch = store.meta.read_latest().epochs[-2]
     assert tussock(store, "pin", "add", "--epoch", str(epoch), "--for", "7d") == 0
     line = capsys.readouterr().out
     assert f"epoch {epoch} of " in line
@@ -58,23 +58,23 @@ def test_a_pin_keeps_objects_from_vacuum_until_it_is_removed(
     assert tussock(store, "pin", "list") == 0
     assert capsys.readouterr().out == line
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
-    (pin,) = store.meta.pins()
+    (pin,) = store.meta.all_pins()
     store.check(store.meta.pinned_version(pin), epoch)
     store.run({8: 8})
     store.compact()
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
-    assert store.meta.latest().min_readable_epoch > epoch
-    with store.meta.reading(epoch) as version:  # below the floor, with a second pin on the first one's version
-        assert len(store.meta.pins()) == 2
+    assert store.meta.read_latest().min_readable_epoch > epoch
+    with store.meta.open_for_reading(epoch) as version:  # below the floor, with a second pin on the first one's version
+        assert len(store.meta.all_pins()) == 2
         store.check(version, epoch)
-    later = store.meta.pin(epoch, lease_ms=10**13)  # this store's clock differs from the command's
+    later = store.meta.pin_epoch(epoch, lease_ms=10**13)  # this store's clock differs from the command's
     assert tussock(store, "pin", "remove", holder) == 0
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
     store.check(store.meta.version_at(epoch), epoch)
     store.meta.unpin(later)
     with pytest.raises(EpochExpiredError):
-        store.meta.pin(epoch)
-    assert store.meta.pins() == ()
+        store.meta.pin_epoch(epoch)
+    assert store.meta.all_pins() == ()
     capsys.readouterr()
     assert tussock(store, "pin", "remove", holder) == 1
     told = capsys.readouterr()
@@ -88,10 +88,10 @@ def test_a_scrub_reports_damage_and_its_cost_and_exits_with_1(
 ) -> None:
     assert tussock(store, "scrub") == 0
     assert "no damage" in capsys.readouterr().out
-    (sst,) = store.meta.latest().levels[0]
+    (sst,) = store.meta.read_latest().levels[0]
     data = store.objects.get(sst.name)
     store.objects.put(sst.name, data[:300] + bytes([data[300] ^ 1]) + data[301:])
-    (older,) = store.meta.latest().levels[1]
+    (older,) = store.meta.read_latest().levels[1]
     store.objects.delete([older.name])
     assert tussock(store, "scrub") == 1
     told = capsys.readouterr()
@@ -109,7 +109,7 @@ def test_vacuum_follows_the_pipelines_retention_by_default(
     toml = f'name = "shop"\nstore = "{store.objects.uri}"\nsql = ["a.sql"]\n[upkeep]\nkeep = "0s"\nkeep_epochs = 3\n'
     (folder / "pipeline.toml").write_text(toml)
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
-    epochs = store.meta.latest().epochs
+    epochs = store.meta.read_latest().epochs
     assert main(["vacuum", "--pipeline", "shop"]) == 0
     assert f"the oldest readable epoch is {epochs[-3]}" in capsys.readouterr().out
     assert main(["vacuum", "--pipeline", "shop", "--keep-epochs", "2"]) == 0
@@ -129,4 +129,4 @@ def test_retention_that_is_not_understood_is_refused(store: LivingStore, capsys:
             duration_ms(text)
     assert tussock(store, "vacuum", "--keep-epochs", "0") == 1
     assert "1 epoch or more" in capsys.readouterr().err
-    assert any(name.startswith(data_prefix(store.meta.latest().epoch)) for name in store.data())
+    assert any(name.startswith(data_prefix(store.meta.read_latest().epoch)) for name in store.data())

@@ -170,7 +170,7 @@ def test_the_differences_mark_the_values_that_differ() -> None:
     differ = RowsDiffer(
         "rows of v", ("day", "orders", "revenue"), (False, True, True), row_differences(expected, found)
     )
-    assert differ.text("UTC").splitlines() == [
+    assert differ.to_text("UTC").splitlines() == [
         "  day         orders  revenue",
         "- 2026-01-01       2     0.80    expected, line 12",
         "+ 2026-01-01       2     0.40    found",

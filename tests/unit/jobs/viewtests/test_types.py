@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, new_store
 from tests.unit.jobs.viewtests.test_document import VALUES
-from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView
@@ -27,8 +27,8 @@ def catalog_of(folder: Path, kind: str) -> Catalog:
     """A table with a key and a value of the type, and a view of both."""
     meta, fields = new_store(folder), (Field("id", "int"), Field("c", kind))
     append(meta, CreateTable("t", fields, (0,)), CreateView("v", "SELECT …", Scan("t", (0, 1), fields)))
-    advance(LocalRunner(), meta)
-    return meta.latest().catalog
+    advance_store(LocalRunner(), meta)
+    return meta.read_latest().catalog
 
 
 @pytest.mark.parametrize("kind", TYPES)

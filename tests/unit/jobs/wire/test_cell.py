@@ -14,13 +14,13 @@ import xxhash
 
 from tests.support.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
 from tussock.jobs.chunks import chunk as chunks
-from tussock.jobs.chunks.chunk import decode, encode, encode_parts
+from tussock.jobs.chunks.chunk import decode_tables, encode_parts, encode_table
 from tussock.jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
-from tussock.jobs.schedule.schedule import schedule
+from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.wire import cell
-from tussock.jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells, dispatch
+from tussock.jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, make_cells, split_by_unit
 
-DEEP = schedule(
+DEEP = make_schedule(
     catalog_of(
         table("t"),
         table("u"),
@@ -34,7 +34,7 @@ DEEP = schedule(
 
 
 def routes(in_flight: int = 0, flushes: bool = False) -> list[Route]:
-    return [Route.of(DEEP, level, in_flight, flushes) for level in range(len(DEEP.levels))]
+    return [Route.of_level(DEEP, level, in_flight, flushes) for level in range(len(DEEP.levels))]
 
 
 def test_no_number_below_zero_has_two_meanings() -> None:
@@ -54,13 +54,15 @@ def test_references_to_inputs_and_operators_are_distinguished() -> None:
 
 def test_an_address_survives_its_cell() -> None:
     for address in (
-        Address.leaf(3, LeafInput.TICK),
+        Address.of_leaf(3, LeafInput.TICK),
         Address.in_flight(2, 40),
-        Address.answer(Mail.SST),
-        Address.exchange(0, 1),
+        Address.of_answer(Mail.SST),
+        Address.of_exchange(0, 1),
     ):
-        assert addresses_of(cells(1, address, [b"x"])) == [address]
-    assert [a.epoch_in_flight for a in (Address.in_flight(2, 40), Address.sealed(40), Address.exchange(0, 1))] == [
+        assert addresses_of(make_cells(1, address, [b"x"])) == [address]
+    assert [
+        a.epoch_in_flight for a in (Address.in_flight(2, 40), Address.of_sealed(40), Address.of_exchange(0, 1))
+    ] == [
         2,
         None,
         None,
@@ -69,47 +71,47 @@ def test_an_address_survives_its_cell() -> None:
 
 def test_a_cell_passes_every_level_between_its_producer_and_its_deepest_reader() -> None:
     found = routes()
-    for scheduled in DEEP.fragments():
+    for scheduled in DEEP.all_fragments():
         for exchange in scheduled.exchanges:
-            address = Address.exchange(scheduled.id, exchange.index)
+            address = Address.of_exchange(scheduled.id, exchange.index)
             reading = {
                 s.level
-                for s in DEEP.fragments()
+                for s in DEEP.all_fragments()
                 for f in s.feeds
                 if (f.producer, f.exchange) == (scheduled.id, exchange.index)
             }
-            assert {level for level, route in enumerate(found) if route.reads(address)} == reading
-            assert {level for level, route in enumerate(found) if route.passes(address)} == set(
+            assert {level for level, route in enumerate(found) if route.is_read(address)} == reading
+            assert {level for level, route in enumerate(found) if route.is_passed_on(address)} == set(
                 range(scheduled.level + 1, max(reading))
             )
 
 
 def test_answers_pass_every_level_and_leaf_inputs_none() -> None:
     for level, route in enumerate(routes()):
-        assert all(route.passes(Address.answer(mail)) for mail in (Mail.REPORT, Mail.SST, Mail.FAILURE))
-        for scheduled in DEEP.fragments():
-            leaf = Address.leaf(scheduled.id, LeafInput.ENTRIES)
-            assert (route.reads(leaf), route.passes(leaf)) == (scheduled.level == level, False)
+        assert all(route.is_passed_on(Address.of_answer(mail)) for mail in (Mail.REPORT, Mail.SST, Mail.FAILURE))
+        for scheduled in DEEP.all_fragments():
+            leaf = Address.of_leaf(scheduled.id, LeafInput.ENTRIES)
+            assert (route.is_read(leaf), route.is_passed_on(leaf)) == (scheduled.level == level, False)
 
 
 def test_a_failure_that_reached_one_unit_alone_does_not_pass_before_it_is_announced() -> None:
     for route in routes():
-        assert not route.passes(Address(Mail.FAILURE, LeafInput.ROWS))
+        assert not route.is_passed_on(Address(Mail.FAILURE, LeafInput.ROWS))
 
 
 def test_sealed_memtables_pass_every_level_but_end_at_the_last_one_if_units_flush() -> None:
-    assert all(route.passes(Address.sealed(1)) for route in routes())
-    assert [route.passes(Address.sealed(1)) for route in routes(flushes=True)] == [True] * (len(DEEP.levels) - 1) + [
-        False
-    ]
+    assert all(route.is_passed_on(Address.of_sealed(1)) for route in routes())
+    assert [route.is_passed_on(Address.of_sealed(1)) for route in routes(flushes=True)] == [True] * (
+        len(DEEP.levels) - 1
+    ) + [False]
 
 
 def test_memtables_in_flight_are_read_by_the_levels_that_read_their_table_and_pass_none() -> None:
-    tables = {t for s in DEEP.fragments() if s.fragment for o in s.fragment.operators for t in o.tables}
-    read = {t: [route.reads(Address.in_flight(1, t)) for route in routes(in_flight=2)] for t in tables}
+    tables = {t for s in DEEP.all_fragments() if s.fragment for o in s.fragment.operators for t in o.tables}
+    read = {t: [route.is_read(Address.in_flight(1, t)) for route in routes(in_flight=2)] for t in tables}
     assert all(any(levels) for levels in read.values())
-    assert not any(route.passes(Address.in_flight(1, t)) for t in tables for route in routes(in_flight=2))
-    assert not any(route.reads(Address.in_flight(2, t)) for t in tables for route in routes(in_flight=2))
+    assert not any(route.is_passed_on(Address.in_flight(1, t)) for t in tables for route in routes(in_flight=2))
+    assert not any(route.is_read(Address.in_flight(2, t)) for t in tables for route in routes(in_flight=2))
 
 
 UNITS = np.array([2, 0, 2, 1, 0, 1, 2, 2])  # of eight vnodes
@@ -134,39 +136,39 @@ def test_rows_reach_the_unit_of_their_vnode_in_their_order(
     }
     rows = pa.table({"c0": columns["c0"], "c1": [str(v.as_py()) for v in columns["c0"]], "w": columns["w"]})
     streams: dict[int, list[pa.Buffer]] = defaultdict(list)
-    for unit, stream in encode_parts(dispatch(rows, [0], UNITS), rows.nbytes):
+    for unit, stream in encode_parts(split_by_unit(rows, [0], UNITS), rows.nbytes):
         streams[unit].append(stream)
     expected = {u: [r for r in rows.to_pylist() if unit_of(r["c0"]) == u] for u in (0, 1, 2)}
-    assert {u: decode(found).to_pylist() for u, found in streams.items()} == expected  # type: ignore[union-attr]
+    assert {u: decode_tables(found).to_pylist() for u, found in streams.items()} == expected  # type: ignore[union-attr]
     assert part != 7 or len(streams[2]) > 1, "a full stream makes room for another"
 
 
 def test_rows_without_a_key_and_those_of_one_unit_are_not_copied() -> None:
     rows = pa.table({"c0": pa.array([3] * 5), "w": pa.array([1] * 5)})
-    ((unit, alone),) = dispatch(rows, [], UNITS)
+    ((unit, alone),) = split_by_unit(rows, [], UNITS)
     assert (unit, alone) == (2, rows)
-    ((unit, alone),) = dispatch(rows, [0], UNITS)
+    ((unit, alone),) = split_by_unit(rows, [0], UNITS)
     assert unit == unit_of(3)
     assert alone["c0"].chunk(0).buffers()[1].address == rows["c0"].chunk(0).buffers()[1].address
-    assert list(dispatch(rows.slice(0, 0), [0], UNITS)) == []
+    assert list(split_by_unit(rows.slice(0, 0), [0], UNITS)) == []
 
 
 def test_many_rows_for_one_unit_go_in_cells_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MAX_CELL_BYTES", 1 << 10)
     rows = pa.table({"c0": pa.array(range(2_000)), "w": pa.array([1] * 2_000)})
-    for parts in (dispatch(rows, [], UNITS), cell.broadcast(rows, np.array([4]))):
+    for parts in (split_by_unit(rows, [], UNITS), cell.broadcast_chunk(rows, np.array([4]))):
         found = [stream for _, stream in encode_parts(parts, rows.nbytes)]
-        assert decode(found) == rows
+        assert decode_tables(found) == rows
         assert max(len(stream) for stream in found) < 4 << 10
 
 
 def test_several_chunks_of_one_address_are_separate_cells() -> None:
     held = [b"one", pa.py_buffer(b"two"), b""]
-    assert cells(1, Address.sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
-    assert cells(1, Address.sealed(4), held[1:2]).to_pylist() == [
+    assert make_cells(1, Address.of_sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
+    assert make_cells(1, Address.of_sealed(4), held[1:2]).to_pylist() == [
         {"slot": 1, "fragment": int(Mail.SEALED), "input": 4, "chunk": b"two"}
     ]
-    assert cells(1, Address.sealed(4), []).num_rows == 0
+    assert make_cells(1, Address.of_sealed(4), []).num_rows == 0
 
 
 HELD: dict[pa.DataType, list[Any]] = {
@@ -239,5 +241,5 @@ def test_the_bytes_of_a_cell_depend_only_on_its_rows(kind: pa.DataType) -> None:
         parts = [
             bytes(cell) for _, cell in encode_parts([(0, rows), (1, rows.slice(2, 5)), (0, rows.slice(1))], rows.nbytes)
         ]
-        found.add((*map(bytes, encode(rows)), *parts))
+        found.add((*map(bytes, encode_table(rows)), *parts))
     assert len(found) == 1

@@ -11,10 +11,10 @@ POLICY = FlushPolicy()
 
 
 def test_an_epoch_that_takes_in_little_and_creates_nothing_is_expected_to_seal_little() -> None:
-    assert POLICY.expected(file_bytes=2 * MB, rows=50_000, creates=False) is Expected.LITTLE
-    assert POLICY.expected(file_bytes=2 * MB + 1, rows=0, creates=False) is Expected.MUCH
-    assert POLICY.expected(file_bytes=0, rows=50_001, creates=False) is Expected.MUCH
-    assert POLICY.expected(file_bytes=0, rows=0, creates=True) is Expected.MUCH
+    assert POLICY.predict_amount(file_bytes=2 * MB, rows=50_000, creates=False) is Expected.LITTLE
+    assert POLICY.predict_amount(file_bytes=2 * MB + 1, rows=0, creates=False) is Expected.MUCH
+    assert POLICY.predict_amount(file_bytes=0, rows=50_001, creates=False) is Expected.MUCH
+    assert POLICY.predict_amount(file_bytes=0, rows=0, creates=True) is Expected.MUCH
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,20 @@ def test_an_epoch_that_takes_in_little_and_creates_nothing_is_expected_to_seal_l
     ],
 )
 def test_the_choice_of_the_merging_process(expected: Expected, sealed: int, units: int, chosen: Flush) -> None:
-    assert POLICY.choose(expected, sealed, units) is chosen
+    assert POLICY.choose_flush(expected, sealed, units) is chosen
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 4, 7, 64])
 @pytest.mark.parametrize("sealed", [1, 1000, MB, 63 * MB, 64 * MB, 65 * MB, 300 * MB])
 def test_units_that_upload_their_own_make_no_more_ssts_than_the_budget(units: int, sealed: int) -> None:
     """If all units seal the same amount, each makes ceil(sealed / target) SSTs."""
-    if POLICY.choose(Expected.MUCH, sealed, units) is Flush.UNIT and sealed <= POLICY.target_bytes:
+    if POLICY.choose_flush(Expected.MUCH, sealed, units) is Flush.UNIT and sealed <= POLICY.target_bytes:
         assert units * math.ceil(sealed / POLICY.target_bytes) <= math.ceil(units * sealed / POLICY.target_bytes) + 1
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 100])
 def test_the_driver_keeps_cells_with_spark_only_if_units_may_choose_the_exchange(units: int) -> None:
-    chosen = {POLICY.choose(Expected.MUCH, sealed, units) for sealed in range(1, 100 * MB, MB)}
+    chosen = {POLICY.choose_flush(Expected.MUCH, sealed, units) for sealed in range(1, 100 * MB, MB)}
     assert POLICY.may_exchange(Expected.MUCH, units) == (Flush.EXCHANGE in chosen)
     assert not POLICY.may_exchange(Expected.LITTLE, units)
 

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tussock.jobs.chunks.chunk import decode, make_chunk
+from tussock.jobs.chunks.chunk import decode_tables, make_chunk
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
 from tussock.jobs.plan.fragments import Dispatch
 from tussock.jobs.schedule.schedule import Exchange, Feed, Schedule, Scheduled, Want
-from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, make_cells
 from tussock.jobs.wire.failed_row import RaisedInSpark
 from tussock.jobs.wire.typed_rows import (
     RAISED,
@@ -22,7 +22,7 @@ from tussock.jobs.wire.typed_rows import (
     frame_schema,
     steps_behind,
     typed_rows,
-    widened,
+    widen_batch,
 )
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
@@ -66,18 +66,21 @@ def as_spark_would(batch: pa.RecordBatch, step: SparkStep, raises: str = "") -> 
 
 def test_rows_and_cells_are_in_order_after_any_shuffle(step: SparkStep) -> None:
     handed = [
-        widened(batch, frame_schema([step]))
+        widen_batch(batch, frame_schema([step]))
         for unit, rows in ((1, chunk((5, "e", 1), (4, None, -1))), (0, chunk((1, "a", 1), (2, "b", 2))))
         for batch in typed_rows(3, step, unit, rows)
     ]
-    cell = widened(cells(3, Address.exchange(7, 0), [b"as it was"]), frame_schema([step]))
+    cell = widen_batch(make_cells(3, Address.of_exchange(7, 0), [b"as it was"]), frame_schema([step]))
     arriving = [as_spark_would(batch, step) for batch in (handed[0], cell, handed[1])]
     singles = [batch.slice(i, 1) for batch in arriving for i in reversed(range(batch.num_rows))]
     for order in (arriving, singles, singles[::-1]):
         found = [batch for batch in as_cells(iter(order), (step,), SCHEDULE) if batch.num_rows]
-        assert [a for batch in found for a in addresses_of(batch)] == [Address.exchange(7, 0), Address.exchange(0, 0)]
+        assert [a for batch in found for a in addresses_of(batch)] == [
+            Address.of_exchange(7, 0),
+            Address.of_exchange(0, 0),
+        ]
         assert found[0].column(3).to_pylist() == [b"as it was"]
-        rows = decode(found[1].column(3).to_pylist())
+        rows = decode_tables(found[1].column(3).to_pylist())
         assert rows is not None
         assert sorted(rows.to_pylist(), key=lambda r: r["c0"]) == [
             {"c0": 1, "c1": "A", "w": 1},

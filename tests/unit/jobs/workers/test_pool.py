@@ -16,7 +16,7 @@ import pytest
 from tests.support.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.chunks.failure import TaskError, carried_by_spark
 from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.epoch import run_epoch
@@ -24,8 +24,8 @@ from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.exchange.mailbox import LocalDiskError
 from tussock.jobs.exchange.peers import PeerLostError
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.upkeep.compaction import compact
-from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.upkeep.compaction import compact_store
+from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.jobs.wire.flush_policy import FlushPolicy
 from tussock.jobs.wire.measured import Measurement, MeasurementSum
 from tussock.jobs.workers import pool, worker
@@ -64,7 +64,7 @@ def workers() -> list[int]:
     """The process ids of the running workers."""
     with worker_pool(WORKERS) as found:
         assert isinstance(found, WorkerPool)
-        return found._pids
+        return found._worker_pids
 
 
 @pytest.mark.parametrize("count", [2, 3], ids=lambda count: f"{count} workers")
@@ -75,7 +75,7 @@ def test_workers_and_this_process_write_the_same_ssts(count: int, meta: MetaStor
 
 
 def ran(meta: MetaStore) -> str:
-    sealed = meta.sealed(meta.latest().epoch)
+    sealed = meta.read_manifest(meta.read_latest().epoch)
     assert sealed is not None
     return sealed.ran
 
@@ -108,7 +108,7 @@ def test_workers_get_no_small_epoch(meta: MetaStore, monkeypatch: pytest.MonkeyP
 
 
 class Deadly:
-    """In place of `MeasurementSum.add`: when a worker has done a level, another one is killed."""
+    """In place of `MeasurementSum.add_measurement`: when a worker has done a level, another one is killed."""
 
     def __init__(self, sent: signal.Signals, chance: float = 1.0, most: int = 1) -> None:
         self.sent, self.chance, self.most = sent, chance, most
@@ -118,7 +118,7 @@ class Deadly:
         if self.killed < self.most and random.SystemRandom().random() < self.chance:
             self.killed += 1
             assert pool._of_process.pool is not None
-            os.kill(pool._of_process.pool._pids[self.killed % WORKERS], self.sent)
+            os.kill(pool._of_process.pool._worker_pids[self.killed % WORKERS], self.sent)
 
 
 def test_a_killed_worker_fails_the_epoch_which_can_run_again(
@@ -126,36 +126,36 @@ def test_a_killed_worker_fails_the_epoch_which_can_run_again(
 ) -> None:
     """On a busy machine, a worker may have done its part of the epoch before it is killed. Then the next one counts."""
     expected = after(tmp_path / "store", tmp_path / "here", LocalRunner())
-    add, lost = MeasurementSum.add, list[WorkerLostError]()
+    add, lost = MeasurementSum.add_measurement, list[WorkerLostError]()
     for attempt in range(10):
         there = MetaStore(
             open_object_store(str(shutil.copytree(tmp_path / "store", tmp_path / str(attempt)))),
             "the same",
             lambda: NOW,
         )
-        before, barrier = there.latest(), inject(there)
+        before, barrier = there.read_latest(), inject_barrier(there)
         assert barrier is not None
         workers()
         deadly = Deadly(signal.SIGKILL)
-        monkeypatch.setattr(MeasurementSum, "add", lambda own, found, deadly=deadly: deadly(own, found))
+        monkeypatch.setattr(MeasurementSum, "add_measurement", lambda own, found, deadly=deadly: deadly(own, found))
         try:
             run_epoch(LocalRunner(workers=WORKERS), there, barrier)
         except WorkerLostError as err:
             lost.append(err)
             break
         finally:
-            monkeypatch.setattr(MeasurementSum, "add", add)
-        assert there.latest() == expected
+            monkeypatch.setattr(MeasurementSum, "add_measurement", add)
+        assert there.read_latest() == expected
     assert re.search(r"worker process \d of 2 was killed by SIGKILL in the middle", str(lost))
-    assert there.latest() == before, "nothing was committed"
+    assert there.read_latest() == before, "nothing was committed"
     run_epoch(LocalRunner(workers=WORKERS), there, barrier)
-    assert there.latest() == expected
+    assert there.read_latest() == expected
 
 
 def test_a_worker_adopts_the_environment_of_its_driver() -> None:
     """Credentials may be set after the workers have started."""
     with patch.dict(os.environ, {LOCAL_DIRS: "/own", "OLD": "1", "SAME": "2"}, clear=True):
-        worker._adopt({LOCAL_DIRS: "/drivers", "SAME": "2", "NEW": "3"})
+        worker._adopt_environment({LOCAL_DIRS: "/drivers", "SAME": "2", "NEW": "3"})
         assert dict(os.environ) == {LOCAL_DIRS: "/own", "SAME": "2", "NEW": "3"}
 
 
@@ -170,29 +170,29 @@ def test_a_thousand_epochs_with_killed_workers_write_the_same_ssts(
         for name in ("here", "there")
     )
     deadly = Deadly(signal.SIGKILL, 0.004, EPOCHS)
-    monkeypatch.setattr(MeasurementSum, "add", lambda own, found: deadly(own, found))
+    monkeypatch.setattr(MeasurementSum, "add_measurement", lambda own, found: deadly(own, found))
     rng, lost = random.Random(11), 0
     for number in range(EPOCHS):
         new = [(rng.randrange(500), rng.randrange(40), number) for _ in range(20)]
         barriers = []
         for store in (here, there):
             insert(store, "t", *new)
-            barriers.append(inject(store))
+            barriers.append(inject_barrier(store))
         assert barriers[0] is not None
         assert barriers[1] is not None
         run_epoch(LocalRunner(), here, barriers[0])
-        while there.latest().epoch != barriers[1].epoch:
+        while there.read_latest().epoch != barriers[1].epoch:
             try:
                 run_epoch(LocalRunner(workers=WORKERS), there, barriers[1])
             except WorkerLostError:
                 lost += 1
-        assert here.latest() == there.latest()
+        assert here.read_latest() == there.read_latest()
         if number % 10 == 9:
             for store in (here, there):
-                store.publish(store.latest().epoch)
-                compact(store, full=True)
-                clean(store, Retention(keep_epochs=2, keep_ms=0))
-            assert here.latest() == there.latest()
+                store.publish(store.read_latest().epoch)
+                compact_store(store, full=True)
+                clean_store(store, Retention(keep_epochs=2, keep_ms=0))
+            assert here.read_latest() == there.read_latest()
     assert lost
     assert rows(here, "t") == rows(there, "t")
 
@@ -203,11 +203,11 @@ def test_an_interrupted_driver_ends_its_workers(meta: MetaStore, monkeypatch: py
 
     before = workers()
     with monkeypatch.context() as patched:
-        patched.setattr(MeasurementSum, "add", interrupt)
+        patched.setattr(MeasurementSum, "add_measurement", interrupt)
         with pytest.raises(KeyboardInterrupt):
             epoch(meta, LocalRunner(workers=WORKERS))
     eventually("the workers end", lambda: not any(map(lives, before)))
-    (barrier,) = filter(None, [inject(meta)])
+    (barrier,) = filter(None, [inject_barrier(meta)])
     run_epoch(LocalRunner(workers=WORKERS), meta, barrier)
     assert len(rows(meta, "t")) == 300
 
@@ -301,9 +301,9 @@ def test_the_cause_of_a_failure_comes_before_its_consequence() -> None:
 
 def test_workers_share_the_memory_of_their_host() -> None:
     memory = 16 << 30
-    alone, one_of_64 = Budgets.of(1, memory), Budgets.of(64, memory)
+    alone, one_of_64 = Budgets.for_workers(1, memory), Budgets.for_workers(64, memory)
     assert (alone.blocks, alone.rows, alone.kernel, alone.mail) == (1 << 30, 256 << 20, 512 << 20, 256 << 20)
     assert one_of_64.blocks == one_of_64.rows == 64 << 20, "a cache has a useful size"
     for workers in (2, 4, 8, 16):
-        one = Budgets.of(workers, memory)
+        one = Budgets.for_workers(workers, memory)
         assert workers * (one.blocks + one.rows + one.kernel + one.mail) < memory / 2

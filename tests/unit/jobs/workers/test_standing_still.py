@@ -15,7 +15,7 @@ from tests.support.jobs.driver.embedded import append, epoch, insert, new_store,
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.waiting import eventually
 from tests.unit.jobs.workers.test_pool import WORKERS, lives, ran, workers
-from tussock.jobs.barriers.barrier import inject
+from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
@@ -64,7 +64,7 @@ def seconds_until_lost(work: Callable[[], object]) -> tuple[float, str]:
 def test_a_stopped_worker_fails_the_epoch_which_can_run_again(
     stopped: int, meta: MetaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    barrier, before = inject(meta), workers()
+    barrier, before = inject_barrier(meta), workers()
     assert barrier is not None
     for pid in before[:stopped]:
         os.kill(pid, signal.SIGSTOP)
@@ -79,9 +79,9 @@ def test_a_stopped_worker_fails_the_epoch_which_can_run_again(
 
 def test_a_stopped_worker_does_not_block_a_task_larger_than_its_buffer() -> None:
     started = WorkerPool(WORKERS)
-    os.kill(started._pids[0], signal.SIGSTOP)
+    os.kill(started._worker_pids[0], signal.SIGSTOP)
     work = WorkerTask(b"x" * 3_000_000, WORKERS, dict(os.environ))  # type: ignore[arg-type]
-    seconds, text = seconds_until_lost(lambda: started._send(work))
+    seconds, text = seconds_until_lost(lambda: started._send_work(work))
     assert seconds < SOON_S
     assert f"worker process 0 (it is stopped) of 2 did not take its part of an epoch within {SHORT_S:g} s" in text
     started.close(at_once=True)
@@ -158,11 +158,11 @@ def test_a_worker_that_computes_for_long_and_shows_life_is_not_lost(monkeypatch:
             deadline = Deadline(2.5)
             while not deadline.has_passed:
                 sum(range(1000))
-            worker._tell(theirs, End(b"cells"))
+            worker._send_answer(theirs, End(b"cells"))
 
     thread = Thread(target=work)
     thread.start()
-    answers = [answer for _, answer in pool_of(driver)._answers(1)]
+    answers = [answer for _, answer in pool_of(driver)._collect_answers(1)]
     thread.join(10)
     assert isinstance(answers[-1], End)
     assert sum(isinstance(one, SignOfLife) for one in answers) > 3
@@ -173,7 +173,7 @@ def test_a_worker_that_only_another_one_hears_is_lost(monkeypatch: pytest.Monkey
     monkeypatch.setattr(worker, "BEAT_S", 0.1)
     lines = [pair() for _ in range(2)]
     with worker._signs_of_life(lines[0][1]):
-        seconds, text = seconds_until_lost(lambda: list(pool_of(*(driver for driver, _ in lines))._answers(2)))
+        seconds, text = seconds_until_lost(lambda: list(pool_of(*(driver for driver, _ in lines))._collect_answers(2)))
     assert seconds < SOON_S
     assert "worker process 1 of 2 gave no sign of life for 1 s" in text
 
@@ -182,7 +182,7 @@ def test_an_answer_that_stops_in_its_middle_is_lost() -> None:
     driver, theirs = pair()
     theirs.send(WorkerProgress(1), Deadline(5))
     theirs._channel.send([memoryview(b"\0" * 6 + b"\1\0half of a message")])
-    answers = pool_of(driver)._answers(1)
+    answers = pool_of(driver)._collect_answers(1)
     assert next(answers) == (0, WorkerProgress(1))
     seconds, text = seconds_until_lost(lambda: next(answers))
     assert seconds < SOON_S

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tussock.statestore.hummock.block_source import BlockRequest, _spans
+from tussock.statestore.hummock.block_source import BlockRequest, _spans_of
 
 PER_PARTITION = 8
 
@@ -59,7 +59,7 @@ def test_partitions_are_read_whole_if_much_of_them_is_needed_or_they_are_cached(
         wanted = sorted(rng.sample(range(len(section)), rng.randint(0, len(section))))
         cached = {p for p in range(-(-len(section) // PER_PARTITION)) if rng.random() < 0.3}
         request = BlockRequest(section, np.array(wanted, np.int64))
-        spans = list(_spans(7, request, partial(is_cached, cached)))
+        spans = list(_spans_of(7, request, partial(is_cached, cached)))
         assert all(span.request == 7 for span in spans)
         assert [tuple(span)[1:] for span in spans] == expected(section, wanted, cached)
         single += sum(span.end - span.first == 1 for span in spans)

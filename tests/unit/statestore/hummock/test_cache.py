@@ -24,17 +24,17 @@ def test_the_least_recently_used_entries_go_first_and_the_bound_holds() -> None:
         cache.put(name, _Thing(30))
     assert cache.get("a", _Thing) is not None
     cache.put("d", _Thing(30))
-    assert cache.held() == ["c", "a", "d"]
+    assert cache.held_keys() == ["c", "a", "d"]
     cache.put("a", _Thing(50))
-    assert (cache.held(), cache.nbytes) == (["d", "a"], 80)
+    assert (cache.held_keys(), cache.nbytes) == (["d", "a"], 80)
     cache.put("huge", _Thing(101))
-    assert cache.held() == ["d", "a"]
+    assert cache.held_keys() == ["d", "a"]
     cache.put("d", _Thing(101))
-    assert (cache.held(), cache.nbytes) == (["a"], 50)
+    assert (cache.held_keys(), cache.nbytes) == (["a"], 50)
     assert cache.get_or_load("e", _Thing, lambda: _Thing(1)).nbytes == 1
     assert (cache.counts.hits, cache.counts.misses, cache.counts.evictions) == (1, 1, 2)
     cache.clear()
-    assert (cache.nbytes, cache.held()) == (0, [])
+    assert (cache.nbytes, cache.held_keys()) == (0, [])
 
 
 @pytest.mark.parametrize("capacity", [0, 30_000, 1 << 30])

@@ -37,7 +37,7 @@ def model(objects: ObjectStore) -> StoreModel:
 
 
 def changes_of(store: HummockStore, since: int, until: int) -> list[tuple[bytes, int, Any]]:
-    parts = [part.to_pylist() for part in store.changes(1, None, None, since, until)]
+    parts = [part.to_pylist() for part in store.read_changes(1, None, None, since, until)]
     return sorted((row["key"], row["weight"], row["n"]) for part in parts for row in part)
 
 
@@ -52,13 +52,13 @@ def test_changes_read_only_blocks_that_changed_and_those_of_the_old_rows(
     if compacted:
         model.rewrite(ROWS * 2)  # old rows and new ones, of every epoch, in one SST of level 1
     decoded = []
-    decode = SectionReader.decode
+    decode = SectionReader.decode_blocks
 
     def counting(reader: SectionReader, first: int, end: int, *rest: Any) -> Rows:
         decoded.append(end - first)
         return decode(reader, first, end, *rest)
 
-    monkeypatch.setattr(SectionReader, "decode", counting)
+    monkeypatch.setattr(SectionReader, "decode_blocks", counting)
     assert changes_of(model.store(BlockCache()), 1, 2) == sorted(EXPECTED)
     assert sum(decoded) <= 12
     decoded.clear()
@@ -82,7 +82,9 @@ def test_rows_that_were_written_are_found_without_a_look_at_the_rows_before(obje
     (old,) = model.commit(1, [sealed(1, rows(range(ROWS), 1))])
     model.commit(2, [sealed(1, rows(range(100, 103), 2) | rows(range(300, 301), 1) | {key(200): None})])
     counted.calls.clear()
-    found = [(row["key"], row["n"]) for part in model.store().written(1, None, None, 1, 2) for row in part.to_pylist()]
+    found = [
+        (row["key"], row["n"]) for part in model.store().read_written(1, None, None, 1, 2) for row in part.to_pylist()
+    ]
     assert sorted(found) == sorted([*((key(i), 2) for i in (100, 101, 102)), (key(300), 1)]), (
         "the one that is as it was, too"
     )
@@ -93,9 +95,9 @@ def test_both_epochs_have_to_be_readable(model: StoreModel) -> None:
     raised = msgspec.structs.replace(model.version, min_readable_epoch=2)
     store = HummockStore(model.objects, raised, BlockCache())
     with pytest.raises(EpochExpiredError):
-        list(store.changes(1, None, None, 1, 2))
+        list(store.read_changes(1, None, None, 1, 2))
     with pytest.raises(EpochNotCommittedError):
-        list(store.changes(1, None, None, 2, 3))
+        list(store.read_changes(1, None, None, 2, 3))
     pinned = HummockStore(model.objects, raised, BlockCache(), [1])
     assert changes_of(pinned, 1, 2) == sorted(EXPECTED)
 

@@ -15,7 +15,14 @@ from tests.support.statestore.hummock.store_model import Row, empty_version, sea
 from tussock.statestore.hummock import compaction, merge, sst_writer
 from tussock.statestore.hummock.block_source import BlockSource, OpenSection
 from tussock.statestore.hummock.cache import BlockCache
-from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
+from tussock.statestore.hummock.compaction import (
+    MergePiece,
+    MergePlan,
+    find_surviving,
+    outputs_of,
+    plan_merge,
+    run_piece,
+)
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.merge import heads_of
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -89,17 +96,17 @@ def all_rows(objects: ObjectStore, ssts: Sequence[SstInfo]) -> list[tuple[bytes,
     """(key, epoch, op) of every stored row, read block by block and not by the merge."""
     source = BlockSource(objects, BlockCache())
     found = []
-    for sst, reader in zip(ssts, source.open(ssts), strict=True):
+    for sst, reader in zip(ssts, source.open_ssts(ssts), strict=True):
         for section in sst.sections:
-            opened = OpenSection(reader, reader.section(section.table_id))
-            rows = heads_of(source.scan(opened, 0, len(opened.reader), None))
+            opened = OpenSection(reader, reader.open_section(section.table_id))
+            rows = heads_of(source.scan_blocks(opened, 0, len(opened.reader), None))
             found += list(zip(*(rows.column(i).to_pylist() for i in range(3)), strict=True))
     return found
 
 
 def rows_at(objects: ObjectStore, version: HummockVersion, table: int, epoch: int) -> dict[bytes, Row]:
     store = HummockStore(objects, version, BlockCache(), pinned=[epoch])
-    return {row.pop("key"): row for rows in store.iter(table, None, None, epoch) for row in rows.to_pylist()}
+    return {row.pop("key"): row for rows in store.iter_rows(table, None, None, epoch) for row in rows.to_pylist()}
 
 
 @pytest.fixture
@@ -143,7 +150,9 @@ def test_only_rows_that_a_readable_epoch_sees_survive(seed: int) -> None:
     readable = sorted(rng.sample(range(0, 22), rng.randint(1, 5)))
     for bottom in (False, True):
         kept = [
-            row for row, keep in zip(rows, surviving(table, np.array(readable, np.uint64), bottom), strict=True) if keep
+            row
+            for row, keep in zip(rows, find_surviving(table, np.array(readable, np.uint64), bottom), strict=True)
+            if keep
         ]
         for key, epochs in history.items():
             left = {epoch: op for k, epoch, op in kept if k == key}

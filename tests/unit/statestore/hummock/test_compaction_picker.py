@@ -17,8 +17,8 @@ from tussock.statestore.hummock.compaction_picker import (
     level_goals,
     pick_compactions,
 )
-from tussock.statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
-from tussock.statestore.meta.levels import hull_of, inputs_of, levels_after, touches
+from tussock.statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply_delta
+from tussock.statestore.meta.levels import hull_of, inputs_of, levels_after, ranges_overlap
 from tussock.statestore.meta.names import data_prefix, task_prefix
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
 
@@ -178,7 +178,7 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
             change = CompactionOpened(
                 CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs)
             )
-        version = apply(version, VersionDelta(version.id + 1, "w", change))
+        version = apply_delta(version, VersionDelta(version.id + 1, "w", change))
 
 
 @pytest.mark.parametrize("order", ["ascending", "random"])
@@ -210,8 +210,8 @@ def test_ssts_between_two_keys_are_those_that_a_look_at_each_finds() -> None:
         borders = sorted(draw.sample(range(60), 2 * draw.randrange(12)))
         version = version_with([], level_7=[sst(a, b) for a, b in zip(borders[::2], borders[1::2], strict=True)])
         one = sst(*sorted(draw.choices(range(60), k=2)))
-        expected = [other for other in version.levels[7] if touches(hull_of((one,)), hull_of((other,)))]
-        assert compaction_picker._touched(version, 7, (one,)) == expected
+        expected = [other for other in version.levels[7] if ranges_overlap(hull_of((one,)), hull_of((other,)))]
+        assert compaction_picker._touched_ssts(version, 7, (one,)) == expected
 
 
 def test_the_cost_of_a_pick_grows_with_the_number_of_ssts() -> None:

@@ -68,11 +68,13 @@ def test_a_miss_brings_its_neighbours_and_a_scan_brings_nothing(
     assert reader(remote, version, disk).get(TABLE, key_of(1600 + 16), 1) is not None
     assert disk.counts.writes == held
     remote.taken()
-    rows = pa.concat_tables(reader(remote, version, disk).iter(TABLE, None, None, 1))
+    rows = pa.concat_tables(reader(remote, version, disk).iter_rows(TABLE, None, None, 1))
     assert rows.num_rows == sum(number % 10 != 0 for number in ALL)
     first = version.levels[0][0]
-    here = disk.read(
-        CachedObject.of(remote.uri, first.name, first.size), np.arange(first.size // PIECE_BYTES), *spans(first.size)
+    here = disk.read_pieces(
+        CachedObject.of_object(remote.uri, first.name, first.size),
+        np.arange(first.size // PIECE_BYTES),
+        *spans(first.size),
     )
     assert [data is not None for data in here].count(True) <= held, "but for footers, a scan leaves the cache as it was"
     assert remote.taken() > 0
@@ -87,19 +89,19 @@ def test_scans_read_cached_bytes_from_disk(remote: RemoteStore, version: Hummock
     disk = DiskCache(tmp_path, 64 << 20)
     assert wrong_rows(reader(remote, version, disk), ALL) == []
     remote.taken()
-    rows = pa.concat_tables(reader(remote, version, disk).iter(TABLE, None, None, 1))
+    rows = pa.concat_tables(reader(remote, version, disk).iter_rows(TABLE, None, None, 1))
     assert (rows.num_rows, remote.taken()) == (sum(number % 10 != 0 for number in ALL), 0)
 
 
 def test_the_least_recently_used_piece_of_a_set_goes_first(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path, MIN_BYTES)
-    objects = [CachedObject.of("s3://b", f"data/{number}.sst", 100) for number in range(WAYS + 3)]
+    objects = [CachedObject.of_object("s3://b", f"data/{number}.sst", 100) for number in range(WAYS + 3)]
     data = [bytes([number]) * 100 for number in range(len(objects))]
     for of, bits in zip(objects[:WAYS], data, strict=False):
-        disk.write(of, 0, bits)
+        disk.write_pieces(of, 0, bits)
     assert one(disk, objects[0]) == data[0]  # now the last used one
     for number in range(WAYS, WAYS + 3):
-        disk.write(objects[number], 0, data[number])
+        disk.write_pieces(objects[number], 0, data[number])
     here = [number for number, of in enumerate(objects) if one(disk, of) is not None]
     assert here == [0, *range(4, WAYS + 3)]
     assert all(one(disk, objects[number]) == data[number] for number in here)
@@ -107,30 +109,33 @@ def test_the_least_recently_used_piece_of_a_set_goes_first(tmp_path: Path) -> No
 
 
 def one(disk: DiskCache, of: CachedObject, piece: int = 0) -> bytes | None:
-    return disk.read(of, np.array([piece]), np.array([0]), np.array([of.length(piece)]))[0]
+    return disk.read_pieces(of, np.array([piece]), np.array([0]), np.array([of.piece_length(piece)]))[0]
 
 
 def test_stores_objects_and_sizes_are_told_apart(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path, 8 << 20)
-    disk.write(CachedObject.of("s3://b", "x", 10), 0, b"0123456789")
-    assert one(disk, CachedObject.of("s3://b", "x", 10)) == b"0123456789"
+    disk.write_pieces(CachedObject.of_object("s3://b", "x", 10), 0, b"0123456789")
+    assert one(disk, CachedObject.of_object("s3://b", "x", 10)) == b"0123456789"
     for other in (("s3://c", "x", 10), ("s3://b", "y", 10), ("s3://b", "x", 11)):
-        assert one(disk, CachedObject.of(*other)) is None
+        assert one(disk, CachedObject.of_object(*other)) is None
 
 
 def test_any_part_of_any_piece_is_read_back(tmp_path: Path) -> None:
     rng = random.Random(3)
     disk = DiskCache(tmp_path, 32 << 20)
     data = rng.randbytes(5 * PIECE_BYTES + 777)
-    of = CachedObject.of("s3://b", "x", len(data))
-    disk.write(of, 0, data)
+    of = CachedObject.of_object("s3://b", "x", len(data))
+    disk.write_pieces(of, 0, data)
     for _ in range(50):
-        pieces = np.array(sorted(rng.sample(range(of.pieces), 3)))
-        lows = np.array([rng.randrange(of.length(piece)) for piece in pieces.tolist()])
+        pieces = np.array(sorted(rng.sample(range(of.piece_count), 3)))
+        lows = np.array([rng.randrange(of.piece_length(piece)) for piece in pieces.tolist()])
         highs = np.array(
-            [rng.randint(low, of.length(piece)) for low, piece in zip(lows.tolist(), pieces.tolist(), strict=True)]
+            [
+                rng.randint(low, of.piece_length(piece))
+                for low, piece in zip(lows.tolist(), pieces.tolist(), strict=True)
+            ]
         )
-        found = disk.read(of, pieces, lows, highs)
+        found = disk.read_pieces(of, pieces, lows, highs)
         starts = (pieces * PIECE_BYTES).tolist()
         assert found == [
             data[s + low : s + high] for s, low, high in zip(starts, lows.tolist(), highs.tolist(), strict=True)
@@ -139,11 +144,11 @@ def test_any_part_of_any_piece_is_read_back(tmp_path: Path) -> None:
 
 def test_a_scan_does_not_count_as_a_use_of_cached_pieces(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path, MIN_BYTES)
-    objects = [CachedObject.of("s3://b", str(number), 100) for number in range(WAYS + 1)]
+    objects = [CachedObject.of_object("s3://b", str(number), 100) for number in range(WAYS + 1)]
     for of in objects[:WAYS]:
-        disk.write(of, 0, bytes(100))
-    assert disk.read(objects[0], np.array([0]), np.array([0]), np.array([100]), use=False) == [bytes(100)]
-    disk.write(objects[WAYS], 0, bytes(100))
+        disk.write_pieces(of, 0, bytes(100))
+    assert disk.read_pieces(objects[0], np.array([0]), np.array([0]), np.array([100]), use=False) == [bytes(100)]
+    disk.write_pieces(objects[WAYS], 0, bytes(100))
     assert one(disk, objects[0]) is None
 
 
@@ -176,7 +181,7 @@ def test_only_the_footer_of_a_large_upload_is_kept(tmp_path: Path, monkeypatch: 
     assert sst.size > 1 << 20
     assert disk.counts.writes <= sst.footer_size // PIECE_BYTES + 2
     store = reader(remote, version, disk)
-    store.source.stored.open(version.levels[0])
+    store.source.stored.open_ssts(version.levels[0])
     assert remote.taken() == 0
     assert wrong_rows(store, ALL[:1000]) == []
     assert remote.taken() > 0
@@ -191,7 +196,7 @@ def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(s
     remote = RemoteStore(MemoryObjectStore())
     version = make_store(remote, 20)
     (sst,) = version.levels[0]
-    of = CachedObject.of(remote.uri, sst.name, sst.size)
+    of = CachedObject.of_object(remote.uri, sst.name, sst.size)
     assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == []
     for part, size in (("header", 40), ("entry", 32), ("piece", sst.size)):
         remote.taken()
@@ -349,12 +354,12 @@ def test_the_reserve_of_the_file_system_is_not_used(
 ) -> None:
     roomy = DiskCache(tmp_path, MIN_BYTES)
     for number in range(3):
-        roomy.write(CachedObject.of("s3://b", str(number), 4), 0, b"good")
+        roomy.write_pieces(CachedObject.of_object("s3://b", str(number), 4), 0, b"good")
     before = cache_path(tmp_path).stat().st_blocks
     disk = DiskCache(tmp_path, MIN_BYTES, spare=1 << 60)
     for number in range(3, 20):
-        disk.write(CachedObject.of("s3://b", str(number), 4), 0, b"good")
-    here = [number for number in range(20) if one(disk, CachedObject.of("s3://b", str(number), 4)) is not None]
+        disk.write_pieces(CachedObject.of_object("s3://b", str(number), 4), 0, b"good")
+    here = [number for number in range(20) if one(disk, CachedObject.of_object("s3://b", str(number), 4)) is not None]
     assert here == [17, 18, 19], "slots that have their room are used on"
     assert cache_path(tmp_path).stat().st_blocks == before
     assert wrong_rows(reader(remote, version, disk), ALL[:50]) == []
@@ -400,7 +405,7 @@ def test_a_planted_file_is_not_followed_nor_believed(
 ) -> None:
     path = cache_path(tmp_path)
     path.parent.mkdir(mode=0o700)
-    DiskCache(tmp_path / "template", 16 << 20).write(CachedObject.of("s3://b", "x", 10), 0, b"0123456789")
+    DiskCache(tmp_path / "template", 16 << 20).write_pieces(CachedObject.of_object("s3://b", "x", 10), 0, b"0123456789")
     precious = tmp_path / "precious"
     cache_path(tmp_path / "template").rename(precious)
     before = precious.read_bytes()
@@ -436,20 +441,20 @@ def test_a_planted_file_is_not_followed_nor_believed(
 
 
 def test_another_bound_starts_anew_and_processes_with_two_bounds_settle_on_one_file(tmp_path: Path) -> None:
-    of = CachedObject.of("s3://b", "x", 4)
+    of = CachedObject.of_object("s3://b", "x", 4)
     old = DiskCache(tmp_path, 16 << 20)
-    old.write(of, 0, b"data")
+    old.write_pieces(of, 0, b"data")
     new = DiskCache(tmp_path, 32 << 20)
     assert one(new, of) is None
     assert 20 << 20 < cache_path(tmp_path).stat().st_size <= 32 << 20
-    new.write(of, 0, b"data")
+    new.write_pieces(of, 0, b"data")
     assert one(old, of) == b"data", "the older process moves over, and does not bring its own bound back"
     assert one(new, of) == b"data"
     assert one(DiskCache(tmp_path), of) == b"data", "a process without a bound uses the file as it is"
 
 
 def test_settings_choose_the_folder_the_size_and_the_stores() -> None:
-    of = DiskCacheSettings.of
+    of = DiskCacheSettings.from_environment
     assert of({}).stores == "auto"
     assert of({}).capacity is None
     chosen = of({"TUSSOCK_DISK_CACHE_BYTES": "20GiB", "TUSSOCK_DISK_CACHE_DIR": "/mnt/fast"})

@@ -135,6 +135,6 @@ def test_absent_keys_are_answered_without_reading_blocks(objects: ObjectStore) -
     ]
     found, _ = store.multi_get(1, pa.array(absent, pa.binary()), 3)
     assert found.true_count == 0
-    section = store.source.stored.open(list(model.version.levels[0]))[0].section(1)
-    decoded = sum(1 for key in cache.held() if isinstance(key, tuple) and len(key) == 5 and key[-1] != -1)
+    section = store.source.stored.open_ssts(list(model.version.levels[0]))[0].open_section(1)
+    decoded = sum(1 for key in cache.held_keys() if isinstance(key, tuple) and len(key) == 5 and key[-1] != -1)
     assert decoded <= 3 * -(-len(section) // 64), "a few false positives at most"

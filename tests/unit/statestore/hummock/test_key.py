@@ -26,7 +26,7 @@ from tussock.statestore.hummock.key import (
 from tussock.statestore.hummock.sorted_keys import successors
 from tussock.statestore.meta.catalog import KeyColumn
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
-from tussock.statestore.vnode import normalise
+from tussock.statestore.vnode import normalise_floats
 
 
 def signed(bits: int) -> st.SearchStrategy[int]:
@@ -217,4 +217,4 @@ def test_floats_are_one_key_in_values_of_maps_and_several_in_keys_of_maps() -> N
     zero, other_value, *others = encode_values(column).to_pylist()
     assert zero == other_value
     assert len({zero, *others}) == 4
-    assert repr(normalise(column).to_pylist()) == repr([[*e.items()] for e in [maps[0], maps[0], *maps[2:]]])
+    assert repr(normalise_floats(column).to_pylist()) == repr([[*e.items()] for e in [maps[0], maps[0], *maps[2:]]])

@@ -53,7 +53,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     monkeypatch.setattr(merge, "_LEAST_SHARE", 1)
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
-    monkeypatch.setattr(range_reader, "_fetching", _OneAfterTheOther)
+    monkeypatch.setattr(range_reader, "_fetch_threads", _OneAfterTheOther)
     monkeypatch.setattr(
         disk_cache, "process_settings", lambda: DiskCacheSettings("off" if StoreMachine.disk is None else "on")
     )

@@ -135,16 +135,16 @@ def test_packed_blocks_decode_to_the_rows_of_the_same_blocks(objects: ObjectStor
     for seed in range(4):
         model = _model(objects, random.Random(seed), rewritten=(None, 30)[seed % 2])
         source = BlockSource(objects, BlockCache())
-        for sst in source.open([sst for level in model.version.levels for sst in level]):
-            section = OpenSection(sst, sst.section(TABLE))
+        for sst in source.open_ssts([sst for level in model.version.levels for sst in level]):
+            section = OpenSection(sst, sst.open_section(TABLE))
             request = BlockRequest(section, np.arange(len(section.reader)))
-            ((units,), (again,)) = (source.units([request], 30), source.units([request], 5))
+            ((units,), (again,)) = (source.read_units([request], 30), source.read_units([request], 5))
             assert all(isinstance(unit, PackedBlock) for unit in units)
-            (decoded,) = BlockSource(objects, BlockCache()).blocks([request])
+            (decoded,) = BlockSource(objects, BlockCache()).read_blocks([request])
             for unit, one, other in zip(units, decoded, again, strict=True):
                 assert isinstance(unit, PackedBlock)
                 assert isinstance(other, Rows)  # it has rows of later epochs
-                for found in (other, section.reader.unpacked(unit)):
+                for found in (other, section.reader.unpack_block(unit)):
                     assert (found.first_block, found.end_block, found.keys.array) == (
                         one.first_block, one.end_block, one.keys.array,
                     )  # fmt: skip
@@ -173,17 +173,17 @@ def test_a_damaged_block_is_named(objects: ObjectStore) -> None:
     model = _model(objects, random.Random(1))
     info = max(model.version.levels[0], key=lambda sst: sst.rows)
     source = BlockSource(objects, BlockCache())
-    (sst,) = source.open([info])
-    reader = sst.section(TABLE)
+    (sst,) = source.open_ssts([info])
+    reader = sst.open_section(TABLE)
     data = bytearray(objects.get(info.name))
     at = int(reader.offsets[1]) + int(reader.lengths[1]) // 2
     data[at] ^= 4
     objects.put(info.name, bytes(data))
     source = BlockSource(objects, BlockCache())
-    (sst,) = source.open([info])
-    request = BlockRequest(OpenSection(sst, sst.section(TABLE)), np.arange(len(reader)))
+    (sst,) = source.open_ssts([info])
+    request = BlockRequest(OpenSection(sst, sst.open_section(TABLE)), np.arange(len(reader)))
     with pytest.raises(DamagedSstError, match="block 1,"):
-        source.units([request], 30)
+        source.read_units([request], 30)
 
 
 def test_damaged_bytes_of_the_disk_cache_are_read_again(objects: ObjectStore) -> None:
@@ -194,8 +194,8 @@ def test_damaged_bytes_of_the_disk_cache_are_read_again(objects: ObjectStore) ->
     class Damaged(RangeReader):
         """The host's disk cache has damaged bytes of a block."""
 
-        def fetch(self, wanted: Any, keep: bool = True) -> Any:
-            found = super().fetch(wanted, keep)
+        def fetch_ranges(self, wanted: Any, keep: bool = True) -> Any:
+            found = super().fetch_ranges(wanted, keep)
             for (_, ranges), parts in zip(wanted, found, strict=True):
                 for number, (offset, _) in enumerate(ranges):
                     if offset == int(reader.offsets[2]):
@@ -206,12 +206,12 @@ def test_damaged_bytes_of_the_disk_cache_are_read_again(objects: ObjectStore) ->
             again.append(part[0])
             return objects.get_ranges(sst.name, [part])[0]
 
-    (sst,) = BlockSource(objects, BlockCache()).open([info])
-    reader = sst.section(TABLE)
-    sst.held = lambda offset, length: None  # type: ignore[method-assign]  # small objects are read with the footer
+    (sst,) = BlockSource(objects, BlockCache()).open_ssts([info])
+    reader = sst.open_section(TABLE)
+    sst.held_bytes = lambda offset, length: None  # type: ignore[method-assign]  # small objects are read with the footer
     request = BlockRequest(OpenSection(sst, reader), np.arange(0, len(reader), 2))
-    (units,) = BlockSource(objects, BlockCache(), Damaged(objects, None)).units([request], 30)
-    (expected,) = BlockSource(objects, BlockCache()).units([request], 30)
+    (units,) = BlockSource(objects, BlockCache(), Damaged(objects, None)).read_units([request], 30)
+    (expected,) = BlockSource(objects, BlockCache()).read_units([request], 30)
     assert units == expected
     assert again == [int(reader.offsets[2])]
 
@@ -224,11 +224,11 @@ def test_few_blocks_are_decoded_and_texts_always(objects: ObjectStore, monkeypat
         row = dict.fromkeys(schema.names)
         model.commit(table, [sealed(table, dict.fromkeys(keys, row), schema)])
     source = shared_buffer.BufferedSource(BlockSource(objects, BlockCache()))
-    for sst in source.stored.open(model.version.levels[0]):
+    for sst in source.stored.open_ssts(model.version.levels[0]):
         (table,) = sst.table_ids
-        section = OpenSection(sst, sst.section(table))
+        section = OpenSection(sst, sst.open_section(table))
         for blocks in (7, 8):
             chosen = np.arange(blocks) + 8 * (blocks == 8)
-            (units,) = source.units([(section, chosen)], 9)
+            (units,) = source.read_units([(section, chosen)], 9)
             packed = [isinstance(unit, PackedBlock) for unit in units]
             assert packed == [table == 3 and blocks == 8] * blocks

@@ -16,7 +16,7 @@ from tussock.statestore.hummock.planes import PlaneLayout, encode_planes
 from tussock.statestore.hummock.sst_format import block_schema
 from tussock.statestore.hummock.sst_reader import _UNDECODABLE, SstReader
 from tussock.statestore.hummock.sst_writer import build_sst, encode_blocks
-from tussock.statestore.nested import bits_of, canonical
+from tussock.statestore.nested import bits_of, zero_under_nulls
 
 GOLDEN = Path(__file__).parent / "golden" / "every_type_in_planes.sst"
 
@@ -48,7 +48,11 @@ def _column(chance: random.Random, kind: pa.DataType, rows: int) -> pa.Array:
     nulls, value = chance.choice([0, 0, 0.1, 0.9, 1]), _VALUES[kind](chance)
     same = chance.random() < 0.2
     values = [None if chance.random() < nulls else value if same else _VALUES[kind](chance) for _ in range(rows + 3)]
-    return canonical(pa.array(values, kind).slice(2, rows)) if chance.random() < 0.5 else pa.array(values[:rows], kind)
+    return (
+        zero_under_nulls(pa.array(values, kind).slice(2, rows))
+        if chance.random() < 0.5
+        else pa.array(values[:rows], kind)
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -57,7 +61,7 @@ def test_any_blocks_and_columns_give_the_rows_that_were_written(seed: int) -> No
     for _ in range(60):
         rows = chance.choice([1, 2, 7, 8, 9, 63, 64, 200, 700])
         kinds = chance.choices(list(_VALUES), k=chance.randrange(1, 9))
-        columns = [canonical(_column(chance, kind, rows)) for kind in kinds]
+        columns = [zero_under_nulls(_column(chance, kind, rows)) for kind in kinds]
         batch = pa.record_batch(columns, [f"c{i}" for i in range(len(kinds))])
         step = chance.choice([8, 7, 64, rows])
         cuts = [*range(0, rows, step), rows]
@@ -67,7 +71,7 @@ def test_any_blocks_and_columns_give_the_rows_that_were_written(seed: int) -> No
         first = chance.randrange(len(bounds))
         end = chance.randrange(first, len(bounds)) + 1
         wanted = chance.choices(range(len(kinds)), k=chance.randrange(1, len(kinds) + 2))
-        found = PlaneReader(layout, wanted).decode(
+        found = PlaneReader(layout, wanted).decode_blocks(
             memoryview(b"".join(blocks[first:end])),
             [len(block) for block in blocks[first:end]],
             [stop - start for start, stop in bounds[first:end]],
@@ -122,7 +126,7 @@ def test_sections_of_equal_columns_share_what_reads_know_about_blocks() -> None:
     rows, readers = _every_type(), []
     for part in (rows.slice(0, 100), rows.slice(100)):
         built = build_sst([encode_blocks(5, part)], "data/planes")
-        readers.append(SstReader(built.info, built.data[-built.info.footer_size :]).section(5))
+        readers.append(SstReader(built.info, built.data[-built.info.footer_size :]).open_section(5))
     first, second = readers
     assert first.schema is second.schema
     assert first.planes is second.planes
@@ -227,7 +231,7 @@ def _texts(rows: int, digits: int) -> tuple[PlaneLayout, bytearray]:
 def _unreadable(layout: PlaneLayout, block: bytearray, rows: int) -> str:
     """The error of decoding a block whose checksum is right."""
     with pytest.raises((ValueError, IndexError)) as stopped:
-        PlaneReader(layout, [0]).decode(memoryview(block), [len(block)], [rows])
+        PlaneReader(layout, [0]).decode_blocks(memoryview(block), [len(block)], [rows])
     return str(stopped.value)
 
 
@@ -261,7 +265,7 @@ def test_changed_bytes_of_a_block_are_refused_or_give_valid_columns() -> None:
         changed = bytearray(block)
         changed[chance.randrange(min(len(block), 2 * layout.head_bytes))] ^= 1 << chance.randrange(8)
         try:
-            found = reader.decode(memoryview(changed), [len(block)], [batch.num_rows])
+            found = reader.decode_blocks(memoryview(changed), [len(block)], [batch.num_rows])
         except _UNDECODABLE:
             refused += 1
             continue

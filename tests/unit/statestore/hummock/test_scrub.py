@@ -10,7 +10,7 @@ from tests.support.statestore.hummock.store_model import sealed, storage_key
 from tussock.statestore.errors import DamagedError
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.ingest import batch_ingest
-from tussock.statestore.hummock.scrub import check_sst, scrub
+from tussock.statestore.hummock.scrub import check_sst, scrub_store
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.delta import Published, VersionDelta
 from tussock.statestore.meta.document import encode_document
@@ -25,7 +25,7 @@ def lived_in() -> tuple[LivingStore, MemoryObjectStore]:
     store = LivingStore()
     for i in range(12):
         store.run({i % 5: i, 100 + i: i})
-    store.meta.pin(store.meta.latest().epoch)
+    store.meta.pin_epoch(store.meta.read_latest().epoch)
     store.compact()
     for i in range(4):
         store.run({i: 50 + i})
@@ -44,9 +44,9 @@ def flipped(data: bytes, at: int) -> bytes:
 def test_a_whole_store_is_found_whole_and_read_entirely() -> None:
     store, objects = lived_in()
     lines: list[str] = []
-    report = scrub(objects, lines.append)
-    assert report.whole
-    assert report.version == store.meta.latest()
+    report = scrub_store(objects, lines.append)
+    assert report.is_whole
+    assert report.version == store.meta.read_latest()
     assert report.objects == len([n for n in objects.held if n != "meta/probe.json"]) - 1, (
         "all but the probe and the settings"
     )
@@ -65,21 +65,21 @@ def test_every_object_is_missed_when_it_is_missing_and_named_when_a_bit_is_flipp
         data = objects.held[name]
         for at in {0, len(data) // 2, len(data) - 1}:
             objects.held[name] = flipped(data, at)
-            report = scrub(objects)
+            report = scrub_store(objects)
             found = {d.name for d in report.meta} | {s.name for s in report.ssts}
             assert name in found, f"byte {at} of {name}"
             assert found <= {name, newest} or name == "meta/store.json", found
         del objects.held[name]
-        report = scrub(objects)
+        report = scrub_store(objects)
         missing = {d.name for d in report.meta if d.missing} | {s.name for s in report.ssts if s.missing}
         if name == "meta/store.json":
-            assert not report.whole
+            assert not report.is_whole
         elif name == newest or name.startswith(free) or (name.startswith("meta/log/") and name == log_name(1)):
             assert missing == set(), "a log without its last entry is only shorter"
         else:
             assert missing == {name}
         objects.held[name] = data
-    assert scrub(objects).whole
+    assert scrub_store(objects).is_whole
 
 
 def damaged_sst() -> tuple[MemoryObjectStore, HummockVersion]:
@@ -91,7 +91,7 @@ def damaged_sst() -> tuple[MemoryObjectStore, HummockVersion]:
         changes = {storage_key(table, i % 4, b"%05d" % i): {"n": i, "s": "x"} for i in range(5000)}
         batches.append(sealed(table, dict(sorted(changes.items()))))
     ssts = batch_ingest(store.objects, batches, barrier.epoch, data_prefix(barrier.epoch))
-    version, _ = store.meta.commit_epoch(store.meta.seal(manifest_of(barrier, "w", tuple(ssts))))
+    version, _ = store.meta.commit_epoch(store.meta.seal_epoch(manifest_of(barrier, "w", tuple(ssts))))
     assert isinstance(store.objects, MemoryObjectStore)
     return store.objects, version
 
@@ -102,7 +102,7 @@ def test_a_damaged_block_loses_only_its_keys() -> None:
     assert check_sst(objects, info) == ()
     data = objects.held[info.name]
     objects.held[info.name] = flipped(data, info.sections[0].bytes // 2)
-    report = scrub(objects)
+    report = scrub_store(objects)
     ((table_id, (lost,)),) = report.hurt_tables().items()
     assert table_id == TABLE
     assert 0 < lost.rows <= 1024
@@ -110,12 +110,12 @@ def test_a_damaged_block_loses_only_its_keys() -> None:
     assert "crc32c" in lost.detail
 
     reader = HummockStore(objects, version, BlockCache(1 << 20))
-    before = sum(t.num_rows for t in reader.iter(TABLE, None, lost.first_key, version.epoch))
-    after = sum(t.num_rows for t in reader.iter(TABLE, lost.last_key + b"\0", None, version.epoch))
+    before = sum(t.num_rows for t in reader.iter_rows(TABLE, None, lost.first_key, version.epoch))
+    after = sum(t.num_rows for t in reader.iter_rows(TABLE, lost.last_key + b"\0", None, version.epoch))
     assert before + lost.rows + after == 5000, "rows that the report does not name are readable"
-    assert sum(t.num_rows for t in reader.iter(TABLE + 1, None, None, version.epoch)) == 5000
+    assert sum(t.num_rows for t in reader.iter_rows(TABLE + 1, None, None, version.epoch)) == 5000
     with pytest.raises(DamagedError, match="is damaged at"):
-        list(reader.iter(TABLE, lost.first_key, lost.last_key, version.epoch))
+        list(reader.iter_rows(TABLE, lost.first_key, lost.last_key, version.epoch))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_sst_cut_or_changed_outside_its_blocks_is_reported_with_all_its_table
 def test_every_flipped_bit_of_a_small_sst_is_found() -> None:
     store = LivingStore()
     store.run({1: 1, 2: 2})
-    (info,) = store.meta.latest().levels[0]
+    (info,) = store.meta.read_latest().levels[0]
     assert isinstance(store.objects, MemoryObjectStore)
     data = store.objects.held[info.name]
     for at in range(len(data)):
@@ -155,24 +155,24 @@ def test_every_flipped_bit_of_a_small_sst_is_found() -> None:
 def test_a_lost_delta_costs_the_versions_up_to_the_next_snapshot() -> None:
     store, objects = lived_in()
     objects.held[version_name(5)] = flipped(objects.held[version_name(5)], 40)
-    report = scrub(objects)
+    report = scrub_store(objects)
     assert [d.name for d in report.meta] == [version_name(5)]
-    assert report.version == store.meta.latest(), "a snapshot comes after it"
+    assert report.version == store.meta.read_latest(), "a snapshot comes after it"
 
-    last = version_name(store.meta.latest().id)
+    last = version_name(store.meta.read_latest().id)
     objects.held[last] = flipped(objects.held[last], 40)
-    report = scrub(objects)
+    report = scrub_store(objects)
     assert {d.name for d in report.meta} == {version_name(5), last}
     assert report.version is not None
-    assert report.version.id == store.meta.latest().id - 1, "what can be read still is read and checked"
+    assert report.version.id == store.meta.read_latest().id - 1, "what can be read still is read and checked"
     with pytest.raises(DamagedDocumentError):
-        store.open("b").latest()
+        store.open("b").read_latest()
 
 
 def test_a_snapshot_that_is_whole_but_wrong_is_detected() -> None:
     _, objects = lived_in()
     objects.held[snapshot_name(16)] = objects.held[snapshot_name(32)]
-    report = scrub(objects)
+    report = scrub_store(objects)
     (found,) = report.meta
     assert found.name == snapshot_name(16)
     assert "differs from the version that the log produces" in found.detail
@@ -180,10 +180,10 @@ def test_a_snapshot_that_is_whole_but_wrong_is_detected() -> None:
 
 def test_a_delta_written_past_the_protocol_is_named() -> None:
     store, objects = lived_in()
-    newest = store.meta.latest()
+    newest = store.meta.read_latest()
     objects.held[version_name(newest.id + 1)] = encode_document(
         VersionDelta(newest.id + 1, "w", Published(newest.epoch + 1))
     )
-    report = scrub(objects)
+    report = scrub_store(objects)
     assert {d.name for d in report.meta} == {version_name(newest.id + 1)}
     assert report.version == newest

@@ -37,9 +37,9 @@ def test_searching_and_sorting_agree_with_bisect(width: int, count: int) -> None
     probes = _keys(rng, 200, width) + rng.sample(stored, min(50, count)) + [stored[0], stored[-1]]
     keys, searched = SortedKeys(pa.array(stored, pa.binary())), Probes(pa.array(probes, pa.binary()))
     expected = [bisect.bisect_left(stored, probe) for probe in probes]
-    assert keys.left(searched, slice(None)).tolist() == expected
+    assert keys.count_below(searched, slice(None)).tolist() == expected
     assert left_positions(keys.array, searched.array).tolist() == expected
-    positions, hit = keys.find(searched, slice(3, None))
+    positions, hit = keys.find_probes(searched, slice(3, None))
     there = set(stored)
     assert hit.tolist() == [probe in there for probe in probes[3:]]
     assert [p for p, h in zip(positions.tolist(), hit.tolist(), strict=True) if h] == [
@@ -71,8 +71,10 @@ def test_ascending_probes_are_found_as_others_are(width: int, count: int) -> Non
         slice(7, 12),
         slice(5, 5),
     ):  # more probes than keys, and fewer; many, few, none
-        assert keys.left(searched, part).tolist() == [bisect.bisect_left(stored, probe) for probe in probes[part]]
-        positions, hit = keys.find(searched, part)
+        assert keys.count_below(searched, part).tolist() == [
+            bisect.bisect_left(stored, probe) for probe in probes[part]
+        ]
+        positions, hit = keys.find_probes(searched, part)
         assert hit.tolist() == [probe in there for probe in probes[part]]
         assert [stored[p] for p in positions[hit].tolist()] == [
             probe for probe, h in zip(probes[part], hit.tolist(), strict=True) if h
@@ -186,7 +188,7 @@ def test_one_very_long_key_among_many_costs_its_bytes_once() -> None:
     stored = SortedKeys(pa.array([*short, long], pa.binary()))
     probes = [b"kx%d" % i for i in range(300)] + [long, short[7]]
     start = time.process_time()
-    positions, hit = stored.find(Probes(pa.array(probes, pa.binary())), slice(None))
+    positions, hit = stored.find_probes(Probes(pa.array(probes, pa.binary())), slice(None))
     assert (positions[-2], positions[-1]) == (300, 7)
     assert hit.tolist() == [False] * 300 + [True, True]
     assert successors(pa.array([long, *short], pa.binary()))[0].as_py() == long[:-1] + b"{"

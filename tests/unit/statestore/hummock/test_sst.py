@@ -160,7 +160,7 @@ def test_an_sst_of_a_newer_format_is_refused(objects: ObjectStore) -> None:
     newer = tail[:8] + (2).to_bytes(2, "little") + tail[10:60]
     objects.put(info.name, data[:-TAIL_SIZE] + newer + crc32c(newer).to_bytes(4, "little"))
     with pytest.raises(DamagedSstError, match="format version 2, expected 1: a newer release wrote it"):
-        BlockSource(objects, BlockCache()).open([info])
+        BlockSource(objects, BlockCache()).open_ssts([info])
 
 
 def test_equal_rows_make_equal_objects_however_actors_and_buffers_were_cut(objects: ObjectStore) -> None:
@@ -233,7 +233,7 @@ def _read_everything(objects: ObjectStore, info: SstInfo) -> list[object]:
     store = HummockStore(objects, with_l0(empty_version(), 3, [info]), BlockCache())
     answer: list[object] = []
     for section in info.sections:
-        rows = [row for table in store.iter(section.table_id, None, None, 3) for row in table.to_pylist()]
+        rows = [row for table in store.iter_rows(section.table_id, None, None, 3) for row in table.to_pylist()]
         keys = pa.array([row["key"] for row in rows], pa.binary())
         answer += [rows, store.multi_get(section.table_id, keys, 3)[1].to_pylist()]
     return answer
@@ -270,8 +270,8 @@ def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(
 
 def _block_lengths(objects: ObjectStore, info: SstInfo, data: bytes) -> list[int]:
     objects.put(info.name, data)
-    (sst,) = BlockSource(objects, BlockCache()).open([info])
-    return [int(length) for table_id in sst.table_ids for length in sst.section(table_id).lengths]
+    (sst,) = BlockSource(objects, BlockCache()).open_ssts([info])
+    return [int(length) for table_id in sst.table_ids for length in sst.open_section(table_id).lengths]
 
 
 def test_damage_names_object_table_block_and_keys(objects: ObjectStore) -> None:
@@ -282,8 +282,8 @@ def test_damage_names_object_table_block_and_keys(objects: ObjectStore) -> None:
     (info,) = model.commit(3, [sealed(2, changes)])
     data = bytearray(objects.get(info.name))
     source = BlockSource(objects, BlockCache())
-    (sst,) = source.open([info])
-    data[int(sst.section(2).offsets[5]) + 20] ^= 1
+    (sst,) = source.open_ssts([info])
+    data[int(sst.open_section(2).offsets[5]) + 20] ^= 1
     objects.put(info.name, bytes(data))
     keys = sorted(changes)
     store = HummockStore(objects, model.version, BlockCache())
@@ -295,7 +295,7 @@ def test_damage_names_object_table_block_and_keys(objects: ObjectStore) -> None:
     for part in (info.name, "table 2", "block 5", f"2|1|{keys[5 * 1024][6:].hex()}", "crc32c"):
         assert part in message
     with pytest.raises(DamagedSstError, match="block 5"):
-        list(store.iter(2, None, None, 3))
+        list(store.iter_rows(2, None, None, 3))
 
 
 def test_a_truncated_object_an_object_of_another_kind_and_a_missing_one_are_named(objects: ObjectStore) -> None:
@@ -331,8 +331,8 @@ def test_a_read_of_many_waves_answers_as_one_wave_does_and_names_damage(
         assert found.true_count == len(keys)
         assert rows.to_pylist() == expected
     data = bytearray(objects.get(info.name))
-    (sst,) = BlockSource(objects, BlockCache()).open([info])
-    data[int(sst.section(2).offsets[150]) + 20] ^= 4
+    (sst,) = BlockSource(objects, BlockCache()).open_ssts([info])
+    data[int(sst.open_section(2).offsets[150]) + 20] ^= 4
     objects.put(info.name, bytes(data))
     with pytest.raises(DamagedSstError, match="block 150"):
         HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)
@@ -393,16 +393,16 @@ def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(ob
         3, [sealed(2, {storage_key(2, 1, b"%06d" % i): {"n": i, "s": None} for i in range(70_000)})], 64 << 20
     )
     source = BlockSource(objects, BlockCache())
-    (sst,) = source.open([info])
-    section = OpenSection(sst, sst.section(2))
-    ((one,),) = source.blocks([BlockRequest(section, np.array([3]))])
+    (sst,) = source.open_ssts([info])
+    section = OpenSection(sst, sst.open_section(2))
+    ((one,),) = source.read_blocks([BlockRequest(section, np.array([3]))])
     assert (one.first_block, one.end_block, len(one)) == (3, 4, 1024)
-    (units,) = source.blocks([BlockRequest(section, np.arange(0, 69, 2))])
+    (units,) = source.read_blocks([BlockRequest(section, np.arange(0, 69, 2))])
     assert [(unit.first_block, unit.end_block) for unit in units] == [(0, 64), (64, 69)]
 
 
 def test_schema_of_a_section_is_that_of_its_rows(objects: ObjectStore) -> None:
     (info,) = _write(objects, _golden_batches())
-    (sst,) = BlockSource(objects, BlockCache()).open([info])
+    (sst,) = BlockSource(objects, BlockCache()).open_ssts([info])
     assert sst.table_ids == [2, 7]
-    assert sst.section(7).row_schema == ROW_SCHEMA
+    assert sst.open_section(7).row_schema == ROW_SCHEMA

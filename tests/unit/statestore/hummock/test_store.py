@@ -96,7 +96,7 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
         for table_id in (3, 5, 9):
             for first in [None, *bounds]:
                 last = rng.choice([None, *bounds])
-                tables = list(store.iter(table_id, first, last, epoch))
+                tables = list(store.iter_rows(table_id, first, last, epoch))
                 got = [(row.pop("key"), row) for table in tables for row in table.to_pylist()]
                 low, high = max(first or b"", table_id.to_bytes(4, "big")), (table_id + 1).to_bytes(4, "big")
                 assert got == store_model.scan(epoch, low, high if last is None else min(last, high))
@@ -140,7 +140,7 @@ def test_narrow_ranges_over_many_runs_are_read_together(objects: ObjectStore, mo
     def one_by_one(*_: object) -> None:
         pytest.fail("40 ranges with a row each were read one after the other")
 
-    monkeypatch.setattr(HummockStore, "_streamed", one_by_one)
+    monkeypatch.setattr(HummockStore, "_stream_ranges", one_by_one)
     index, found, rows = model.store().scan_prefix(1, pa.array(prefixes, pa.binary()), 39)
     held = [(i, key) for i, prefix in enumerate(prefixes) for key in keys if key.startswith(prefix)]
     assert list(zip(index.to_pylist(), found.to_pylist(), strict=True)) == held
@@ -181,9 +181,9 @@ def test_get_and_columns_give_single_rows_and_parts_of_them(objects: ObjectStore
     assert store.get(2, storage_key(2, 0, b"a"), 7) is None
     found, rows = store.multi_get(1, pa.array([gone, key], pa.binary()), 7, columns=["s"])
     assert (found.to_pylist(), rows.to_pylist()) == ([False, True], [{"s": None}, {"s": "one"}])
-    (table,) = store.iter(1, None, None, 7, columns=["s"])
+    (table,) = store.iter_rows(1, None, None, 7, columns=["s"])
     assert table.to_pylist() == [{"key": key, "s": "one"}]
-    assert [t.to_pylist() for t in store.iter(1, None, None, 7, columns=[])] == [[{"key": key}]]
+    assert [t.to_pylist() for t in store.iter_rows(1, None, None, 7, columns=[])] == [[{"key": key}]]
     _, _, rows = store.scan_prefix(1, pa.array([key[:6]], pa.binary()), 7, columns=["n"])
     assert rows.to_pylist() == [{"n": 1}]
 
@@ -196,7 +196,7 @@ def test_reads_of_an_empty_store_and_of_no_keys_answer_with_the_schema_given(obj
     assert (len(found), rows.num_rows, rows.schema) == (0, 0, ROW_SCHEMA)
     index, keys, rows = store.scan_prefix(1, pa.array([b"\0\0\0\1"], pa.binary()), 0, schema=ROW_SCHEMA)
     assert (len(index), len(keys), rows.num_rows) == (0, 0, 0)
-    assert list(store.iter(1, None, None, 0)) == []
+    assert list(store.iter_rows(1, None, None, 0)) == []
 
 
 def test_epochs_outside_the_readable_ones_are_refused_by_name(objects: ObjectStore) -> None:
@@ -207,5 +207,5 @@ def test_epochs_outside_the_readable_ones_are_refused_by_name(objects: ObjectSto
         store.get(1, storage_key(1, 0, b"a"), 8)
     raised = msgspec.structs.replace(model.version, min_readable_epoch=7)
     with pytest.raises(EpochExpiredError):
-        list(HummockStore(objects, raised, BlockCache()).iter(1, None, None, 3))
-    assert list(HummockStore(objects, raised, BlockCache(), pinned=[3]).iter(1, None, None, 3)) == []
+        list(HummockStore(objects, raised, BlockCache()).iter_rows(1, None, None, 3))
+    assert list(HummockStore(objects, raised, BlockCache(), pinned=[3]).iter_rows(1, None, None, 3)) == []

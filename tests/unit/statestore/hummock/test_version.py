@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.statestore.hummock.store_model import empty_version
-from tussock.statestore.decoding import decoded
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.hummock.version import SectionRef, part_of, sections_at, stored_size
 from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo, VersionPart
 
@@ -51,7 +51,7 @@ def test_a_table_of_few_ssts_is_found_without_a_walk_over_all() -> None:
 def test_a_part_of_a_version_has_the_ssts_of_its_tables_and_refuses_others(seed: int) -> None:
     rng = random.Random(seed)
     version, tables = _version(rng), rng.sample(range(7), 3)
-    sent = decoded(msgspec.json.encode(part_of(version, tables)), VersionPart)
+    sent = decode_json(msgspec.json.encode(part_of(version, tables)), VersionPart)
     for table in range(7):
         if table in tables:
             assert list(sections_at(sent, table)) == list(sections_at(version, table))

@@ -94,9 +94,9 @@ def test_a_row_that_is_wider_than_a_block_is_alone_in_its_block(monkeypatch: pyt
     rows = rows.set_column(rows.schema.get_field_index("text"), "text", texts)
     sst = build_sst([encode_blocks(1, rows)], "data/wide")
     assert max(batches) <= 5
-    section = SstReader(sst.info, sst.data[-sst.info.footer_size :]).section(1)
+    section = SstReader(sst.info, sst.data[-sst.info.footer_size :]).open_section(1)
     assert section.rows.tolist() == [3] * 30, "all versions of a key stay in one block"
-    found = section.decode(0, len(section), sst.data[int(section.offsets[0]) :][: int(section.lengths.sum())])
+    found = section.decode_blocks(0, len(section), sst.data[int(section.offsets[0]) :][: int(section.lengths.sum())])
     assert found.columns.to_pylist() == rows.drop_columns(["key", "epoch", "op"]).to_pylist()
 
 
@@ -131,7 +131,9 @@ def test_scans_and_look_ups_of_wide_rows_agree_with_a_dict(monkeypatch: pytest.M
     for epoch in epochs[2::3]:
         store = model.store()
         rows = dict(model.scan(epoch))
-        assert {row.pop("key"): row for part in store.iter(1, None, None, epoch) for row in part.to_pylist()} == rows
+        assert {
+            row.pop("key"): row for part in store.iter_rows(1, None, None, epoch) for row in part.to_pylist()
+        } == rows
         keys = [*rng.sample(sorted(rows), 40), storage_key(1, 1, b"zzz")]
         found, got = store.multi_get(1, pa.array(keys, pa.binary()), epoch)
         assert [row if held else None for held, row in zip(found.to_pylist(), got.to_pylist(), strict=True)] == [
@@ -156,7 +158,7 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
     keys = [storage_key(1, i % 4, b"%04d" % i) for i in range(3_200)]
     model.commit(1, [sealed(1, {key: {"n": i, "s": text[i % 200]} for i, key in enumerate(sorted(keys))})])
     most = 0
-    blocks = BufferedSource.units
+    blocks = BufferedSource.read_units
 
     def counted(source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
         nonlocal most
@@ -164,7 +166,7 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
         most = max(most, sum(unit.nbytes for units in answer for unit in units))
         return answer
 
-    monkeypatch.setattr(BufferedSource, "units", counted)
+    monkeypatch.setattr(BufferedSource, "read_units", counted)
     wanted = sorted(keys)[::16]
     found, rows = HummockStore(model.objects, model.version, BlockCache(0)).multi_get(
         1, pa.array(wanted, pa.binary()), 1, columns=["s"]
@@ -197,7 +199,9 @@ def test_steps_of_many_runs_take_the_rows_up_to_a_key(padded: int, monkeypatch: 
     monkeypatch.setattr(sst_writer, "ROWS_PER_BLOCK", 16)
     model, _ = narrow_runs(20, 100)
     for epoch in (20, 11):
-        found = {row.pop("key"): row for part in model.store().iter(1, None, None, epoch) for row in part.to_pylist()}
+        found = {
+            row.pop("key"): row for part in model.store().iter_rows(1, None, None, epoch) for row in part.to_pylist()
+        }
         assert found == dict(model.scan(epoch))
 
 
@@ -205,7 +209,7 @@ def test_a_large_step_of_windows_in_memory_ends_at_an_earlier_key(monkeypatch: p
     """Windows of many runs end near the same key. All their rows together would be several steps."""
     monkeypatch.setattr(merge, "STEP_BYTES", 30_000)
     model, _ = narrow_runs(20, 200)
-    parts = list(model.store().iter(1, None, None, 20))
+    parts = list(model.store().iter_rows(1, None, None, 20))
     assert len(parts) > 5
     assert {row.pop("key"): row for part in parts for row in part.to_pylist()} == dict(model.scan(20))
 
@@ -218,15 +222,15 @@ def test_a_window_of_numbers_takes_all_blocks_that_fit(monkeypatch: pytest.Monke
     for epoch in range(1, 18):
         model.commit(epoch, [sealed(1, {key: {"n": epoch} for key in keys}, pa.schema([("n", pa.int64())]))])
     reads = 0
-    scan = BufferedSource.scan
+    scan = BufferedSource.scan_blocks
 
     def counted(source: BufferedSource, *given: Any) -> Rows:
         nonlocal reads
         reads += 1
         return scan(source, *given)
 
-    monkeypatch.setattr(BufferedSource, "scan", counted)
-    (part,) = HummockStore(model.objects, model.version, BlockCache(0)).iter(1, None, None, 17)
+    monkeypatch.setattr(BufferedSource, "scan_blocks", counted)
+    (part,) = HummockStore(model.objects, model.version, BlockCache(0)).iter_rows(1, None, None, 17)
     assert part.column("n").to_pylist() == [17] * len(keys)
     assert reads == 17
 

@@ -25,7 +25,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 def test_every_process_reads_the_input_that_a_barrier_pinned(any_store: ObjectStore) -> None:
     meta = new_meta(any_store)
-    version = meta.latest()
+    version = meta.read_latest()
     plan = BarrierPlan(
         mapping=version.mapping,
         log_end=4,
@@ -54,15 +54,15 @@ def test_every_process_reads_the_input_that_a_barrier_pinned(any_store: ObjectSt
 def test_the_barrier_in_force_is_resumed_instead_of_injecting_another(objects: ObjectStore) -> None:
     meta, other = new_meta(objects), open_meta(objects, "b")
     assert meta.open_barrier() is None
-    barrier = meta.inject_barrier(0, plan_on(meta.latest()))
-    plan = msgspec.structs.replace(plan_on(other.latest()), log_end=9)
+    barrier = meta.inject_barrier(0, plan_on(meta.read_latest()))
+    plan = msgspec.structs.replace(plan_on(other.read_latest()), log_end=9)
     assert other.inject_barrier(0, plan) == barrier
     assert other.open_barrier() == barrier
 
 
 def test_a_barrier_that_lost_to_another_at_the_very_put_is_the_other_one(objects: ObjectStore) -> None:
     slow, fast = new_meta(FaultyObjectStore(objects), "slow"), open_meta(objects, "fast")
-    base = slow.latest()
+    base = slow.read_latest()
     assert isinstance(slow.objects, FaultyObjectStore)
     slow.objects.before(2, lambda: assert_(fast.inject_barrier(0, plan_on(base)).writer == "fast"))
     assert slow.inject_barrier(0, plan_on(base)).writer == "fast"
@@ -83,13 +83,13 @@ def test_no_barrier_follows_an_epoch_that_is_not_the_newest(objects: ObjectStore
 
 def test_the_highest_attempt_is_in_force_and_a_losing_attempt_learns_the_winner(objects: ObjectStore) -> None:
     meta, other = new_meta(objects), open_meta(objects, "b")
-    first = meta.inject_barrier(0, plan_on(meta.latest()))
-    second = meta.supersede_barrier(first, msgspec.structs.replace(plan_on(meta.latest()), skipped=("x.parquet",)))
+    first = meta.inject_barrier(0, plan_on(meta.read_latest()))
+    second = meta.supersede_barrier(first, msgspec.structs.replace(plan_on(meta.read_latest()), skipped=("x.parquet",)))
     assert (second.attempt, second.prev_epoch, second.skipped) == (1, 0, ("x.parquet",))
     assert other.open_barrier() == second
     with pytest.raises(LostRaceError, match=rf"writer 'a' put barrier {second.epoch} \(attempt 1\)"):
-        other.supersede_barrier(first, plan_on(other.latest()))
-    third = other.supersede_barrier(second, plan_on(other.latest()))
+        other.supersede_barrier(first, plan_on(other.read_latest()))
+    third = other.supersede_barrier(second, plan_on(other.read_latest()))
     assert meta.open_barrier() == third
     assert len({first.epoch, second.epoch, third.epoch}) == 3
 
@@ -97,25 +97,25 @@ def test_the_highest_attempt_is_in_force_and_a_losing_attempt_learns_the_winner(
 @pytest.mark.parametrize("winner", [0, 1])
 def test_a_barrier_or_its_successor_wins_whichever_commits_first(objects: ObjectStore, winner: int) -> None:
     meta = new_meta(objects)
-    first = meta.inject_barrier(0, plan_on(meta.latest()))
-    second = meta.supersede_barrier(first, plan_on(meta.latest()))
-    sealed = [meta.seal(manifest_for(barrier)) for barrier in (first, second)]
+    first = meta.inject_barrier(0, plan_on(meta.read_latest()))
+    second = meta.supersede_barrier(first, plan_on(meta.read_latest()))
+    sealed = [meta.seal_epoch(manifest_for(barrier)) for barrier in (first, second)]
     version, mine = meta.commit_epoch(sealed[winner])
     assert (version.epoch, mine) == (sealed[winner].epoch, True)
     with pytest.raises(LostRaceError):
         meta.commit_epoch(sealed[1 - winner])
     with pytest.raises(LostRaceError):
-        meta.supersede_barrier(second, plan_on(meta.latest()))
+        meta.supersede_barrier(second, plan_on(meta.read_latest()))
     assert meta.open_barrier() is None
 
 
 def test_sealing_twice_by_two_drivers_gives_both_the_first(objects: ObjectStore) -> None:
     meta, other = new_meta(objects), open_meta(objects, "b")
-    barrier = meta.inject_barrier(0, plan_on(meta.latest()))
-    first = meta.seal(manifest_for(barrier, "a"))
+    barrier = meta.inject_barrier(0, plan_on(meta.read_latest()))
+    first = meta.seal_epoch(manifest_for(barrier, "a"))
     late = msgspec.structs.replace(manifest_for(barrier, "b"), ssts=(sst_of(barrier.epoch, "cut otherwise"),))
-    assert other.seal(late) == first
-    assert other.sealed(barrier.epoch) == first
+    assert other.seal_epoch(late) == first
+    assert other.read_manifest(barrier.epoch) == first
     version, mine = other.commit_epoch(first)
     assert mine
     assert meta.commit_epoch(first) == (version, False)
@@ -123,8 +123,8 @@ def test_sealing_twice_by_two_drivers_gives_both_the_first(objects: ObjectStore)
 
 def test_a_barrier_cannot_give_back_log_entries_that_are_taken(objects: ObjectStore) -> None:
     meta = new_meta(objects)
-    barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.latest()), log_end=5))
-    version, _ = meta.commit_epoch(meta.seal(manifest_for(barrier)))
+    barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.read_latest()), log_end=5))
+    version, _ = meta.commit_epoch(meta.seal_epoch(manifest_for(barrier)))
     assert version.log_end == 5
     with pytest.raises(SettingError, match="at least 5"):
         meta.inject_barrier(version.epoch, msgspec.structs.replace(plan_on(version), log_end=4))

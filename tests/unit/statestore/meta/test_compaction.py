@@ -20,7 +20,7 @@ from tussock.statestore.meta.delta import (
     CompactionsRenewed,
     EpochCommitted,
     VersionDelta,
-    apply,
+    apply_delta,
 )
 from tussock.statestore.meta.errors import (
     BadDeltaError,
@@ -29,7 +29,7 @@ from tussock.statestore.meta.errors import (
     LostRaceError,
     SettingError,
 )
-from tussock.statestore.meta.levels import hull_of, order_objection, overlap, touches
+from tussock.statestore.meta.levels import hull_of, order_objection, ranges_overlap, ssts_overlap
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import data_prefix, task_prefix
 from tussock.statestore.meta.readable import check_readable, epoch_as_of
@@ -63,10 +63,10 @@ def sst(name: str, keys: Sequence[str], epochs: Sequence[int]) -> SstInfo:
 
 def commit(meta: MetaStore, *runs: Sequence[str]) -> HummockVersion:
     """An epoch with an SST for each of `runs`: the keys it holds."""
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.inject_barrier(version.epoch, plan_on(version))
     ssts = tuple(sst(f"{data_prefix(barrier.epoch)}{i}.sst", keys, [barrier.epoch]) for i, keys in enumerate(runs))
-    return meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, ssts)))[0]
+    return meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, ssts)))[0]
 
 
 def plan(version: HummockVersion, target: int, *inputs: Sequence[SstInfo]) -> CompactionPlan:
@@ -92,7 +92,7 @@ def test_a_task_takes_its_inputs_and_its_commit_puts_the_outputs_in_their_place(
     version = commit(meta, ["a3", "a9"])
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
     assert (task.id, task.opened) == (1, version.id + 1)
-    assert meta.latest().tasks == (task,)
+    assert meta.read_latest().tasks == (task,)
     output = merged(version, task)
     later = commit(meta, ["a2"])
     after, mine = meta.commit_compaction(task, [output])
@@ -101,7 +101,7 @@ def test_a_task_takes_its_inputs_and_its_commit_puts_the_outputs_in_their_place(
     assert (after.tasks, after.next_task_id, after.epoch) == ((), 2, later.epoch)
     assert after.retired == tuple(s.name for s in version.levels[0])
     assert commit(meta, ["a4"]).retired == (), "the run of the epoch after next reads none of them"
-    assert open_meta(meta.objects, "b").latest() == meta.latest()
+    assert open_meta(meta.objects, "b").read_latest() == meta.read_latest()
 
 
 def test_an_epoch_rebases_on_a_compaction_that_was_committed_first() -> None:
@@ -109,7 +109,7 @@ def test_an_epoch_rebases_on_a_compaction_that_was_committed_first() -> None:
     version = commit(meta, ["a1", "a5"])
     disturbed = FaultyObjectStore(objects)
     driver = open_meta(disturbed, "driver")
-    driver.latest()
+    driver.read_latest()
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
     disturbed.before(5, lambda: meta.commit_compaction(task, [merged(version, task)]) and None)
     after = commit(driver, ["a2"])
@@ -124,12 +124,12 @@ def test_a_closed_task_cannot_commit_and_a_committed_one_commits_again_without_e
     output = merged(version, task)
     rival = open_meta(meta.objects, "rival")
     rival.close_compaction(task.id, "it was in the way")
-    before = meta.latest()
+    before = meta.read_latest()
     with pytest.raises(
         LostRaceError, match=r"compaction task 1 lost: writer 'rival' closed it in version 3: it was in the way"
     ):
         meta.commit_compaction(task, [output])
-    assert meta.close_compaction(task.id, "again") == meta.latest() == before
+    assert meta.close_compaction(task.id, "again") == meta.read_latest() == before
 
     again = meta.open_compaction(plan(version, 1, version.levels[0]))
     assert again.id == 2
@@ -154,7 +154,7 @@ def test_any_process_closes_tasks_whose_lease_is_over_and_others_stay() -> None:
     assert meta.close_lapsed_compactions() == ()
     clock.now_ms = START_MS + 1000
     assert meta.close_lapsed_compactions() == (first.id,)
-    assert meta.latest().tasks == (second,)
+    assert meta.read_latest().tasks == (second,)
 
 
 def test_a_lease_that_is_renewed_lasts_and_costs_one_delta_for_all_tasks_when_a_third_is_over() -> None:
@@ -162,16 +162,16 @@ def test_a_lease_that_is_renewed_lasts_and_costs_one_delta_for_all_tasks_when_a_
     objects, meta = new_store(clock)
     version = commit(meta, ["a1"], ["b1"])
     opened = [meta.open_compaction(plan(version, 1, version.levels[0][i : i + 1]), lease_ms=9000) for i in (0, 1)]
-    before, other = meta.latest().id, open_meta(objects, "other", clock)
+    before, other = meta.read_latest().id, open_meta(objects, "other", clock)
     clock.now_ms = START_MS + 2999
     assert meta.renew_compactions(opened, lease_ms=9000) == tuple(opened)
-    assert meta.latest().id == before
+    assert meta.read_latest().id == before
     for third in range(1, 20):
         clock.now_ms = START_MS + 3000 * third
         opened = list(meta.renew_compactions(opened, lease_ms=9000))
         assert [task.expires_ms for task in opened] == [clock.now_ms + 9000] * 2
         assert other.close_lapsed_compactions() == ()
-    assert meta.latest().id == before + 19
+    assert meta.read_latest().id == before + 19
     clock.now_ms += 9000
     assert other.close_lapsed_compactions() == tuple(task.id for task in opened)
     assert meta.renew_compactions(opened, lease_ms=9000) == (), "too late: a closed task has no lease"
@@ -195,7 +195,7 @@ def test_a_task_renewed_just_before_another_process_closes_it_remains_open() -> 
             return super().put_if_absent(name, data)
 
     assert open_meta(Objects(objects), "other", clock).close_lapsed_compactions() == ()
-    assert [t.expires_ms for t in meta.latest().tasks] == [clock.now_ms + 1000]
+    assert [t.expires_ms for t in meta.read_latest().tasks] == [clock.now_ms + 1000]
 
 
 def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() -> None:
@@ -233,8 +233,8 @@ def test_a_run_is_not_moved_below_an_older_run_of_the_same_keys() -> None:
         meta.open_compaction(plan(version, 1, [newest]))
     version = commit(meta, ["c1", "c2"])
     meta.open_compaction(plan(version, 1, [version.levels[0][0]]))  # shares no key with older runs
-    assert overlap(newest, oldest)
-    assert not overlap(version.levels[0][0], oldest)
+    assert ssts_overlap(newest, oldest)
+    assert not ssts_overlap(version.levels[0][0], oldest)
 
 
 def test_all_that_a_level_holds_of_the_keys_has_to_move_along() -> None:
@@ -293,7 +293,7 @@ def test_an_invalid_result_of_a_task_is_refused_before_anything_is_written() -> 
     version = commit(meta, ["a3", "a5"])
     task = meta.open_compaction(plan(version, 1, version.levels[0]))
     good = merged(version, task)
-    before = meta.latest()
+    before = meta.read_latest()
     wide = sst(f"{task_prefix(task.id)}x.sst", ["a3", "a9"], [version.epoch])
     stray = sst(f"{task_prefix(task.id + 1)}x.sst", ["a3"], [version.epoch])
     for outputs, named in (
@@ -303,15 +303,15 @@ def test_an_invalid_result_of_a_task_is_refused_before_anything_is_written() -> 
     ):
         with pytest.raises(SettingError, match=named):
             meta.commit_compaction(task, outputs)
-    assert meta.latest() == before
+    assert meta.read_latest() == before
     assert meta.commit_compaction(task, [good])[1]
 
 
 def test_an_sst_that_is_not_named_after_its_epoch_is_refused_at_the_seal() -> None:
     _, meta = new_store()
-    barrier = meta.inject_barrier(0, plan_on(meta.latest()))
+    barrier = meta.inject_barrier(0, plan_on(meta.read_latest()))
     with pytest.raises(SettingError, match="vacuum relies on it"):
-        meta.seal(manifest_of(barrier, "a", (sst("data/elsewhere/x.sst", ["a1"], [barrier.epoch]),)))
+        meta.seal_epoch(manifest_of(barrier, "a", (sst("data/elsewhere/x.sst", ["a1"], [barrier.epoch]),)))
 
 
 def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> None:
@@ -320,7 +320,7 @@ def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> Non
     inputs = (LevelInput(0, (version.levels[0][0].name,)),)
     number = version.id + 1
     task = CompactionTask(1, "w", number, 0, 1, inputs)
-    opened = apply(version, VersionDelta(number, "w", CompactionOpened(task)))
+    opened = apply_delta(version, VersionDelta(number, "w", CompactionOpened(task)))
     gone = CompactionTask(1, "w", number, 0, 1, (LevelInput(0, ("data/x",)),))
     again = CompactionTask(2, "w", number + 1, 0, 1, inputs)
     skipping = CompactionTask(5, "w", number, 0, 1, inputs)
@@ -333,7 +333,7 @@ def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> Non
         (opened, CompactionOpened(again), "open compaction task 1"),
     ):
         with pytest.raises(BadDeltaError, match=named):
-            apply(on, VersionDelta(on.id + 1, "w", change))
+            apply_delta(on, VersionDelta(on.id + 1, "w", change))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -353,7 +353,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
         return sst(name, list(mine), list(mine.values()))
 
     for _ in range(150):
-        version = meta.latest()
+        version = meta.read_latest()
         match chance.choice(("epoch", "epoch", "open", "open", "open", "move", "commit", "commit", "close")):
             case "epoch":
                 done["epoch"] += 1
@@ -364,7 +364,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
                 for i, part in enumerate((picked[:cut], picked[cut:])):
                     if part:
                         ssts.append(put(f"{data_prefix(barrier.epoch)}{i}", dict.fromkeys(part, barrier.epoch)))
-                meta.commit_epoch(meta.seal(manifest_of(barrier, "a", tuple(ssts))))
+                meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, "a", tuple(ssts))))
                 newest |= dict.fromkeys(picked, barrier.epoch)
             case "open" | "move" as kind:
                 picked_ssts = _pick(chance, version)
@@ -387,7 +387,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
             case "close" if held and chance.random() < 0.3:
                 meta.close_compaction(held.pop().id, "chance")
                 done["close"] += 1
-        version = meta.latest()
+        version = meta.read_latest()
         for level in version.levels[1:]:
             assert order_objection(level) is None
         found: dict[str, int] = {}
@@ -398,7 +398,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
                 )
         assert found == newest
     assert min(done[kind] for kind in ("epoch", "open", "refused", "commit")) > 0, done
-    assert open_meta(objects, "judge").latest() == meta.latest()
+    assert open_meta(objects, "judge").read_latest() == meta.read_latest()
 
 
 def _first(found: dict[str, int], mine: dict[str, int]) -> dict[str, int]:
@@ -421,7 +421,7 @@ def _pick(chance: random.Random, version: HummockVersion) -> CompactionPlan | No
                 s.name
                 for level in version.levels[max(start, 1) : target + 1]
                 for s in level
-                if touches(hull, hull_of((s,)))
+                if ranges_overlap(hull, hull_of((s,)))
             }
     names = [tuple(s.name for s in level if s.name in chosen) for level in version.levels]
     return CompactionPlan(tuple(LevelInput(level, taken) for level, taken in enumerate(names) if taken), target)
@@ -442,8 +442,8 @@ def _merge(
 
 
 def test_ranges_overlap_if_they_share_a_key() -> None:
-    assert touches(KeyRange(b"a", b"c"), KeyRange(b"c", b"d"))
-    assert not touches(KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
+    assert ranges_overlap(KeyRange(b"a", b"c"), KeyRange(b"c", b"d"))
+    assert not ranges_overlap(KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
 
 
 def test_retention_keeps_epochs_by_number_and_by_age_whichever_reaches_further_back() -> None:
@@ -454,15 +454,15 @@ def test_retention_keeps_epochs_by_number_and_by_age_whichever_reaches_further_b
         clock.now_ms += 60_000
         epochs.append(commit(meta, ["a1"]).epoch)
     meta.publish(epochs[5])
-    assert meta.retain(keep_epochs=5).min_readable_epoch == epochs[1]
-    assert meta.retain(keep_epochs=1, keep_ms=150_000).epochs == tuple(epochs[3:]), (
+    assert meta.apply_retention(keep_epochs=5).min_readable_epoch == epochs[1]
+    assert meta.apply_retention(keep_epochs=1, keep_ms=150_000).epochs == tuple(epochs[3:]), (
         "150 s ago, the epoch of 180 s ago was the newest"
     )
-    assert meta.retain(keep_epochs=4).epochs == tuple(epochs[3:]), "the floor never falls"
-    assert meta.retain().epochs == tuple(epochs[5:]), "the published epoch and later ones stay"
+    assert meta.apply_retention(keep_epochs=4).epochs == tuple(epochs[3:]), "the floor never falls"
+    assert meta.apply_retention().epochs == tuple(epochs[5:]), "the published epoch and later ones stay"
     for keep_epochs, keep_ms in ((0, 0), (1, -1)):
         with pytest.raises(SettingError, match="1 epoch or more"):
-            meta.retain(keep_epochs, keep_ms)
+            meta.apply_retention(keep_epochs, keep_ms)
 
 
 def test_time_travel_finds_the_epoch_that_was_the_newest_at_a_moment() -> None:
@@ -474,7 +474,7 @@ def test_time_travel_finds_the_epoch_that_was_the_newest_at_a_moment() -> None:
         epochs.append(commit(meta, ["a1"]).epoch)
     meta.publish(epochs[-1])
     meta.raise_floor(epochs[1])
-    version = meta.latest()
+    version = meta.read_latest()
     assert epoch_as_of(version, START_MS + 120_000) == epochs[1]
     assert epoch_as_of(version, START_MS + 179_999) == epochs[1]
     assert epoch_as_of(version, START_MS + 180_000) == epochs[2]
@@ -493,10 +493,10 @@ def test_a_version_stays_small_however_many_epochs_are_not_retired() -> None:
     assert version.epochs[0] == version.min_readable_epoch == published, "what readers see stays, however old"
     with pytest.raises(EpochExpiredError):
         check_readable(version, 0)
-    dropped = meta.version(4).epoch
+    dropped = meta.read_version(4).epoch
     with pytest.raises(EpochNotCommittedError):
-        meta.pin(dropped)
-    sealed = meta.sealed(dropped)
+        meta.pin_epoch(dropped)
+    sealed = meta.read_manifest(dropped)
     assert sealed is not None
     assert meta.commit_epoch(sealed) == (version, False), "that it was committed is known all the same"
     meta.publish(version.epoch)
@@ -509,49 +509,49 @@ def test_held_back_rows_remain_readable_after_any_number_of_epochs() -> None:
     catalog = Catalog(
         tuple(Relation(i, name, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for i, name in enumerate("ab", 1)), 3, 1
     )
-    barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.latest()), catalog=catalog))
-    shown = meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, ())))[0].epoch
+    barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.read_latest()), catalog=catalog))
+    shown = meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, ())))[0].epoch
     meta.publish(shown)
     for _ in range(3):
         last = commit(meta).epoch
     assert meta.publish(last, [2]).held == (HeldBack(2, shown),)
-    assert meta.publish(last, [2]) == meta.latest(), "once more, without effect"
+    assert meta.publish(last, [2]) == meta.read_latest(), "once more, without effect"
     assert meta.raise_floor(last).min_readable_epoch == shown
     for _ in range(MAX_EPOCHS + 5):
         version = commit(meta)
     assert len(version.epochs) == MAX_EPOCHS
     assert version.epochs[:2] == (shown, last)
     check_readable(version, shown)
-    assert meta.retain().min_readable_epoch == shown
+    assert meta.apply_retention().min_readable_epoch == shown
     assert meta.publish(version.epoch, ()).held == ()
-    assert meta.retain().min_readable_epoch == version.epoch
+    assert meta.apply_retention().min_readable_epoch == version.epoch
     with pytest.raises(EpochExpiredError):
-        check_readable(meta.latest(), shown)
+        check_readable(meta.read_latest(), shown)
 
 
 @pytest.mark.parametrize("commits", [20_000, pytest.param(100_000, marks=pytest.mark.deep)])
 def test_a_store_with_many_commits_behind_it_opens_with_a_handful_of_requests(commits: int) -> None:
     objects, meta = new_store()
     log = meta._versions
-    version, since = meta.latest(), 0
+    version, since = meta.read_latest(), 0
     while version.id < commits:
         epoch = version.epoch + (1 << 16)
         change = EpochCommitted(version.epoch, epoch, 0, (sst(f"{data_prefix(epoch)}0", ["a1", "a9"], [epoch]),), 0)
-        version, since = log.append(lambda _, change=change: change).version, since + 1  # type: ignore[misc]
+        version, since = log.append_change(lambda _, change=change: change).version, since + 1  # type: ignore[misc]
         if since == 20:
             task = meta.open_compaction(plan(version, 1, *version.levels))
             version, since = meta.commit_compaction(task, [merged(version, task)])[0], 0
     counted = FaultyObjectStore(objects)
-    assert open_meta(counted, "b").latest() == version
+    assert open_meta(counted, "b").read_latest() == version
     assert len(counted.calls) <= 4 + SNAPSHOT_EVERY
     assert {operation for operation, _ in counted.calls} == {"get", "head"}
     assert sum(len(objects.held[name]) for _, name in counted.calls if name in objects.held) < 100_000, "bytes"
     counted.calls.clear()
-    assert open_meta(counted, "c").version(commits // 2 + 321).id == commits // 2 + 321
+    assert open_meta(counted, "c").read_version(commits // 2 + 321).id == commits // 2 + 321
     assert len(counted.calls) <= 6 + 2 * SNAPSHOT_EVERY
     del objects.held["meta/head.json"]
     counted.calls.clear()
-    assert open_meta(counted, "d").latest() == version
+    assert open_meta(counted, "d").read_latest() == version
     assert len(counted.calls) < 80, "without the hint it probes"
 
 

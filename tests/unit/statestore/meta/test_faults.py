@@ -16,7 +16,7 @@ from tests.support.memory_store import MemoryObjectStore
 from tests.support.statestore.meta.make import manifest_for, open_meta, plan_on, run_epoch, sst_of
 from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.meta.compaction import CompactionPlan
-from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.errors import AlreadyInitialisedError, DamagedDocumentError
 from tussock.statestore.meta.names import task_prefix
@@ -51,7 +51,7 @@ def _up_to_a_snapshot(objects: ObjectStore) -> None:
 def _inject(objects: ObjectStore) -> None:
     _init(objects)
     meta = open_meta(objects)
-    meta.inject_barrier(0, plan_on(meta.latest()))
+    meta.inject_barrier(0, plan_on(meta.read_latest()))
 
 
 def _seal(objects: ObjectStore) -> None:
@@ -59,7 +59,7 @@ def _seal(objects: ObjectStore) -> None:
     meta = open_meta(objects)
     barrier = meta.open_barrier()
     assert barrier is not None
-    meta.seal(manifest_for(barrier))
+    meta.seal_epoch(manifest_for(barrier))
 
 
 def _commit(objects: ObjectStore) -> None:
@@ -78,25 +78,25 @@ def _act_supersede(meta: MetaStore) -> None:
     barrier = meta.open_barrier()
     assert barrier is not None
     if barrier.attempt == 0:
-        meta.supersede_barrier(barrier, plan_on(meta.latest()))
+        meta.supersede_barrier(barrier, plan_on(meta.read_latest()))
 
 
 def _act_seal(meta: MetaStore) -> None:
     barrier = meta.open_barrier()
     assert barrier is not None
-    meta.seal(manifest_for(barrier, meta.writer))
+    meta.seal_epoch(manifest_for(barrier, meta.writer))
 
 
 def _act_commit(meta: MetaStore) -> None:
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.open_barrier()
-    sealed = meta.sealed(version.epoch if barrier is None else barrier.epoch)
+    sealed = meta.read_manifest(version.epoch if barrier is None else barrier.epoch)
     assert sealed is not None
     meta.commit_epoch(sealed)
 
 
 def _published(meta: MetaStore) -> bool:
-    version = meta.latest()
+    version = meta.read_latest()
     return version.published == version.epoch > 0
 
 
@@ -112,17 +112,17 @@ def _opened(objects: ObjectStore) -> None:
 
 
 def _all_of_l0(meta: MetaStore) -> CompactionPlan:
-    return CompactionPlan((LevelInput(0, tuple(sst.name for sst in meta.version(3).levels[0])),), 1)
+    return CompactionPlan((LevelInput(0, tuple(sst.name for sst in meta.read_version(3).levels[0])),), 1)
 
 
 def _act_open(meta: MetaStore) -> None:
-    if not meta.latest().tasks:  # by the one that was cut off: its task is as good as ours
+    if not meta.read_latest().tasks:  # by the one that was cut off: its task is as good as ours
         meta.open_compaction(_all_of_l0(meta))
 
 
 def _act_compaction(meta: MetaStore) -> None:
     """The task as its compactor has held it all along, and the same output from every attempt."""
-    (task,) = meta.version(4).tasks
+    (task,) = meta.read_version(4).tasks
     meta.commit_compaction(task, (_merged(),))
 
 
@@ -132,7 +132,7 @@ def _merged() -> SstInfo:
 
 
 def _compacted(meta: MetaStore) -> bool:
-    version = meta.latest()
+    version = meta.read_latest()
     return version.levels == ((), (_merged(),)) and not version.tasks and len(version.retired) == 3
 
 
@@ -149,39 +149,41 @@ def _pinned(objects: ObjectStore) -> None:
     """Two pins on an epoch that retention would release, one long lapsed; the newest epoch is published."""
     _compactable(objects)
     meta = open_meta(objects)
-    meta.publish(meta.latest().epoch)
-    meta.pin(meta.latest().epochs[1], lease_ms=-1)
-    meta.pin(meta.latest().epochs[2])
+    meta.publish(meta.read_latest().epoch)
+    meta.pin_epoch(meta.read_latest().epochs[1], lease_ms=-1)
+    meta.pin_epoch(meta.read_latest().epochs[2])
 
 
 def _retained(meta: MetaStore) -> bool:
-    version = meta.latest()
-    return version.epochs == (version.epoch,) and [pin.epoch for pin in meta.pins()] == [meta.version(3).epochs[2]]
+    version = meta.read_latest()
+    return version.epochs == (version.epoch,) and [pin.epoch for pin in meta.all_pins()] == [
+        meta.read_version(3).epochs[2]
+    ]
 
 
 def _act_renew(meta: MetaStore) -> None:
-    pin = max(meta.pins(), key=lambda pin: (pin.expires_ms > 0, pin.epoch, pin.renewal))
+    pin = max(meta.all_pins(), key=lambda pin: (pin.expires_ms > 0, pin.epoch, pin.renewal))
     if pin.renewal == 0:
-        meta.renew(pin)
+        meta.renew_lease(pin)
 
 
 STEPS = (
-    Step("open a compaction", _compactable, _act_open, lambda meta: len(meta.latest().tasks) == 1),
+    Step("open a compaction", _compactable, _act_open, lambda meta: len(meta.read_latest().tasks) == 1),
     Step("commit a compaction", _opened, _act_compaction, _compacted),
     Step(
         "close a compaction",
         _opened,
         lambda meta: meta.close_compaction(1, "test"),
-        lambda meta: not meta.latest().tasks,
+        lambda meta: not meta.read_latest().tasks,
     ),
-    Step("move an SST", _movable, _act_move, lambda meta: meta.latest().levels == ((), (), (_merged(),))),
-    Step("raise the floor", _pinned, lambda meta: meta.retain(), _retained),
-    Step("renew a pin", _pinned, _act_renew, lambda meta: max(pin.renewal for pin in meta.pins()) == 1),
-    Step("init", lambda objects: None, _act_init, lambda meta: meta.latest().id == 0),
+    Step("move an SST", _movable, _act_move, lambda meta: meta.read_latest().levels == ((), (), (_merged(),))),
+    Step("raise the floor", _pinned, lambda meta: meta.apply_retention(), _retained),
+    Step("renew a pin", _pinned, _act_renew, lambda meta: max(pin.renewal for pin in meta.all_pins()) == 1),
+    Step("init", lambda objects: None, _act_init, lambda meta: meta.read_latest().id == 0),
     Step(
         "inject",
         _init,
-        lambda meta: meta.inject_barrier(0, plan_on(meta.latest())),
+        lambda meta: meta.inject_barrier(0, plan_on(meta.read_latest())),
         lambda meta: meta.open_barrier() is not None,
     ),
     Step(
@@ -194,11 +196,11 @@ STEPS = (
         "seal",
         _inject,
         _act_seal,
-        lambda meta: (b := meta.open_barrier()) is not None and meta.sealed(b.epoch) is not None,
+        lambda meta: (b := meta.open_barrier()) is not None and meta.read_manifest(b.epoch) is not None,
     ),
-    Step("commit", _seal, _act_commit, lambda meta: meta.latest().id == 1),
-    Step("commit with a snapshot", _up_to_a_snapshot, run_epoch, lambda meta: meta.latest().id >= SNAPSHOT_EVERY),
-    Step("publish", _commit, lambda meta: meta.publish(meta.latest().epoch), _published),
+    Step("commit", _seal, _act_commit, lambda meta: meta.read_latest().id == 1),
+    Step("commit with a snapshot", _up_to_a_snapshot, run_epoch, lambda meta: meta.read_latest().id >= SNAPSHOT_EVERY),
+    Step("publish", _commit, lambda meta: meta.publish(meta.read_latest().epoch), _published),
     Step("append", _commit, lambda meta: meta.append_log("client", b'{"insert": 1}'), lambda meta: meta.log_end() == 1),
     Step(
         "payload",
@@ -206,8 +208,15 @@ STEPS = (
         lambda meta: meta.put_payload(b"rows"),
         lambda meta: read_payload(meta.objects, meta.put_payload(b"rows")) == b"rows",
     ),
-    Step("pin", _commit, lambda meta: meta.unpin(meta.pin(meta.latest().epoch)), lambda meta: meta.latest().id == 1),
-    Step("rescale", _commit, lambda meta: meta.rescale(4), lambda meta: len(set(meta.latest().mapping.units)) == 4),
+    Step(
+        "pin",
+        _commit,
+        lambda meta: meta.unpin(meta.pin_epoch(meta.read_latest().epoch)),
+        lambda meta: meta.read_latest().id == 1,
+    ),
+    Step(
+        "rescale", _commit, lambda meta: meta.rescale(4), lambda meta: len(set(meta.read_latest().mapping.units)) == 4
+    ),
 )
 
 
@@ -245,8 +254,8 @@ def _fresh(step: Step) -> FaultyObjectStore:
 
 def _check_chain(objects: ObjectStore) -> None:
     """The newest version equals a replay from the first delta, however it was found, and holds each epoch once."""
-    version = open_meta(objects, "judge").latest()
+    version = open_meta(objects, "judge").read_latest()
     deltas = [decode_document(o.name, objects.get(o.name), VersionDelta) for o in objects.list("meta/version/")]
-    assert reduce(apply, deltas, initial_version(read_settings(objects))) == version
+    assert reduce(apply_delta, deltas, initial_version(read_settings(objects))) == version
     names = [sst.name for sst in version.levels[0]]
     assert len(set(names)) == len(names)

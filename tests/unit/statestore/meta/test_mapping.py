@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tussock.statestore.meta.errors import SettingError
-from tussock.statestore.meta.mapping import checked, even_mapping, relieve, remap
+from tussock.statestore.meta.mapping import even_mapping, relieve_units, remap_vnodes, validate_mapping
 from tussock.statestore.meta.version import VnodeMapping
 
 vnode_counts = st.integers(0, 9).map(lambda bits: 1 << bits)
@@ -46,19 +46,19 @@ def test_every_change_is_even_and_moves_the_fewest_vnodes(vnode_count: int, data
     mapping = even_mapping(vnode_count, data.draw(st.integers(1, vnode_count)))
     for number in range(1, 4):
         units = data.draw(st.integers(1, vnode_count))
-        after = remap(mapping, units)
+        after = remap_vnodes(mapping, units)
         assert after.id == number
         assert _is_even(after, units)
         moved = sum(a != b for a, b in zip(mapping.units, after.units, strict=True))
         assert moved == _fewest_moves(mapping, units)
-        assert remap(mapping, units) == after
+        assert remap_vnodes(mapping, units) == after
         mapping = after
 
 
 @given(st.lists(st.integers(0, 6), min_size=16, max_size=16), st.integers(1, 16))
 def test_an_uneven_mapping_becomes_even_with_the_fewest_moves(owners: list[int], units: int) -> None:
     mapping = VnodeMapping(3, tuple(owners))
-    after = remap(mapping, units)
+    after = remap_vnodes(mapping, units)
     assert _is_even(after, units)
     assert sum(a != b for a, b in zip(owners, after.units, strict=True)) == _fewest_moves(mapping, units)
 
@@ -91,7 +91,7 @@ def test_relief_moves_almost_the_fewest_vnodes_that_bring_every_unit_below_its_t
 ) -> None:
     weights, before = np.array(given, np.float64), even_mapping(8, units)
     most = by * weights.sum() / units
-    after = relieve(before, weights, most)
+    after = relieve_units(before, weights, most)
     load_before, load = (np.bincount(m.units, weights, minlength=units) for m in (before, after))
     assert set(after.units) == set(range(units)), "every unit keeps a vnode"
     assert load.max() <= max(load_before.max(), most)
@@ -102,7 +102,7 @@ def test_relief_moves_almost_the_fewest_vnodes_that_bring_every_unit_below_its_t
         # If room is short, a greedy choice moves more vnodes than an exhaustive search.
         enough = fewest + 1 if by >= 1.3 else 2 * fewest
         assert _moved(before, after) <= enough
-    assert relieve(before, weights, most) == after
+    assert relieve_units(before, weights, most) == after
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -112,7 +112,7 @@ def test_relief_moves_the_fewest_vnodes_of_each_unit_if_others_have_room(seed: i
     before = even_mapping(256, 8)
     weights = rng.integers(50, 150, 256) * np.where(np.asarray(before.units) < 2, 4.0, 1.0)
     most = 1.3 * weights.sum() / 8
-    after = relieve(before, weights, most)
+    after = relieve_units(before, weights, most)
     assert np.bincount(after.units, weights).max() <= most
     fewest = 0
     for unit in range(8):
@@ -123,7 +123,7 @@ def test_relief_moves_the_fewest_vnodes_of_each_unit_if_others_have_room(seed: i
 
 def test_one_vnode_too_heavy_for_any_unit_cannot_be_mended_and_relief_ends() -> None:
     weights = np.array([100.0, 1, 1, 1, 1, 1, 1, 1])
-    after = relieve(even_mapping(8, 2), weights, 60.0)
+    after = relieve_units(even_mapping(8, 2), weights, 60.0)
     load = np.bincount(after.units, weights)
     assert load.max() == 100.0, "the others left it, as nothing else could go"
 
@@ -131,4 +131,4 @@ def test_one_vnode_too_heavy_for_any_unit_cannot_be_mended_and_relief_ends() -> 
 @pytest.mark.parametrize("units", [(0, 1, 2), (0, 0, 0, 2), (0, 1)])
 def test_a_mapping_that_the_store_cannot_run_on_is_refused(units: tuple[int, ...]) -> None:
     with pytest.raises(SettingError, match="expected"):
-        checked(VnodeMapping(1, units), 4)
+        validate_mapping(VnodeMapping(1, units), 4)

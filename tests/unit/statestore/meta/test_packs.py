@@ -12,9 +12,9 @@ from tests.support.memory_store import MemoryObjectStore, MortalObjectStore
 from tests.support.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch
 from tussock.statestore.errors import MustStopError
 from tussock.statestore.hummock.in_use import is_needed
-from tussock.statestore.hummock.scrub import scrub
-from tussock.statestore.hummock.vacuum import vacuum
-from tussock.statestore.meta.delta import Published, VersionDelta, apply
+from tussock.statestore.hummock.scrub import scrub_store
+from tussock.statestore.hummock.vacuum import vacuum_store
+from tussock.statestore.meta.delta import Published, VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document
 from tussock.statestore.meta.errors import DamagedDocumentError, LostRaceError
 from tussock.statestore.meta.log_check import check_meta
@@ -50,10 +50,10 @@ def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
 def epoch_with_statement(meta: MetaStore) -> HummockVersion:
     """An epoch that takes one more statement, and is published."""
     position = meta.append_log(f"{meta.writer}/{meta.log_end()}", b'"a statement"', is_new=True)
-    version = meta.latest()
+    version = meta.read_latest()
     plan = plan_on(version)
     barrier = meta.inject_barrier(version.epoch, type(plan)(mapping=plan.mapping, log_end=position + 1))
-    return meta.publish(meta.commit_epoch(meta.seal(manifest_for(barrier, meta.writer)))[0].epoch)
+    return meta.publish(meta.commit_epoch(meta.seal_epoch(manifest_for(barrier, meta.writer)))[0].epoch)
 
 
 def grown(objects: ObjectStore, epochs: int = 20) -> MetaStore:
@@ -65,8 +65,8 @@ def grown(objects: ObjectStore, epochs: int = 20) -> MetaStore:
 
 def clean(objects: ObjectStore) -> None:
     meta = open_meta(objects, "cleaner")
-    meta.retain()
-    vacuum(meta)
+    meta.apply_retention()
+    vacuum_store(meta)
 
 
 def names(objects: ObjectStore, prefix: str) -> list[str]:
@@ -75,7 +75,7 @@ def names(objects: ObjectStore, prefix: str) -> list[str]:
 
 def all_versions(objects: ObjectStore) -> list[HummockVersion]:
     meta = open_meta(objects, "historian")
-    return [meta.version(i) for i in range(meta.latest().id + 1)]
+    return [meta.read_version(i) for i in range(meta.read_latest().id + 1)]
 
 
 def test_after_a_vacuum_an_epoch_leaves_a_part_of_a_pack_and_all_versions_and_statements_can_be_read(
@@ -89,9 +89,9 @@ def test_after_a_vacuum_an_epoch_leaves_a_part_of_a_pack_and_all_versions_and_st
     assert names(any_store, CLAIMS) == []
     assert all_versions(any_store)[:-1] == versions
     assert open_meta(any_store, "b").read_log(0, 8) == entries
-    assert meta.latest().epoch == versions[-1].epoch
+    assert meta.read_latest().epoch == versions[-1].epoch
     epoch_with_statement(meta)
-    assert scrub(any_store).meta == ()
+    assert scrub_store(any_store).meta == ()
 
 
 def test_a_second_vacuum_reads_and_writes_what_is_new() -> None:
@@ -99,13 +99,13 @@ def test_a_second_vacuum_reads_and_writes_what_is_new() -> None:
     meta = grown(objects, 40)
     clean(objects)
     counted = FaultyObjectStore(objects)
-    vacuum(open_meta(counted, "again"))
+    vacuum_store(open_meta(counted, "again"))
     idle = len(counted.calls)
     assert not [call for call in counted.calls if call[0] in ("put_if_absent", "delete")]
     for _ in range(SIZE):
         epoch_with_statement(meta)
     counted.calls.clear()
-    vacuum(open_meta(counted, "again"))
+    vacuum_store(open_meta(counted, "again"))
     assert len(counted.calls) - idle <= 12 * SIZE
     assert len([name for operation, name in counted.calls if operation == "put_if_absent"]) <= 3
 
@@ -115,10 +115,10 @@ def test_every_epoch_is_known_after_its_barrier_and_its_delta_are_packed_and_los
     meta = new_meta(objects)
     committed, lost = [0], []
     for _ in range(40):
-        version = meta.latest()
+        version = meta.read_latest()
         first = meta.inject_barrier(version.epoch, plan_on(version))
         second = meta.supersede_barrier(first, plan_on(version))
-        meta.commit_epoch(meta.seal(manifest_for(second)))
+        meta.commit_epoch(meta.seal_epoch(manifest_for(second)))
         committed.append(second.epoch)
         lost.append(first.epoch)
         meta.publish(second.epoch)
@@ -131,8 +131,8 @@ def test_every_epoch_is_known_after_its_barrier_and_its_delta_are_packed_and_los
 
 
 def stale_commit(meta: MetaStore) -> Callable[[], object]:
-    version = meta.latest()
-    sealed = meta.seal(manifest_for(meta.inject_barrier(version.epoch, plan_on(version)), meta.writer))
+    version = meta.read_latest()
+    sealed = meta.seal_epoch(manifest_for(meta.inject_barrier(version.epoch, plan_on(version)), meta.writer))
     return lambda: meta.commit_epoch(sealed)
 
 
@@ -156,14 +156,14 @@ def stale_expected_append(meta: MetaStore) -> Callable[[], object]:
 
 
 def stale_inject(meta: MetaStore) -> Callable[[], object]:
-    version = meta.latest()
+    version = meta.read_latest()
     return lambda: meta.inject_barrier(version.epoch, plan_on(version))
 
 
 def stale_reads(meta: MetaStore) -> Callable[[], object]:
     meta.log_end()
-    version = meta.latest()
-    return lambda: (meta.latest(), meta.version(version.id), meta.log_end(), meta.read_log(0, 2))
+    version = meta.read_latest()
+    return lambda: (meta.read_latest(), meta.read_version(version.id), meta.log_end(), meta.read_log(0, 2))
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_a_process_that_sleeps_at_any_request_while_its_names_are_packed_and_rem
         sleeper = open_meta(store, "sleeper")
         act = step(sleeper)
         if (barrier := meta.open_barrier()) is not None:
-            meta.supersede_barrier(barrier, plan_on(meta.latest()))  # the sleeper's epoch loses
+            meta.supersede_barrier(barrier, plan_on(meta.read_latest()))  # the sleeper's epoch loses
 
         def meanwhile(meta: MetaStore = meta, objects: MemoryObjectStore = objects) -> None:
             while (barrier := meta.open_barrier()) is not None:
-                meta.publish(meta.commit_epoch(meta.seal(manifest_for(barrier, meta.writer)))[0].epoch)
+                meta.publish(meta.commit_epoch(meta.seal_epoch(manifest_for(barrier, meta.writer)))[0].epoch)
             for _ in range(20):
                 epoch_with_statement(meta)
             clean(objects)
@@ -210,7 +210,7 @@ def test_a_process_that_sleeps_at_any_request_while_its_names_are_packed_and_rem
             return
         check(objects, sleeper if not dies else open_meta(objects, "c"))
         if step is stale_rescale and not dies:
-            assert open_meta(objects).latest().mapping.unit_count == 3
+            assert open_meta(objects).read_latest().mapping.unit_count == 3
         if step is stale_commit and barrier is not None and not dies:
             assert open_meta(objects).has_epoch(barrier.epoch) is (answer is not None)
         statements = statements_of(objects)
@@ -231,18 +231,18 @@ def statements_of(objects: ObjectStore) -> list[str]:
 def check(objects: MemoryObjectStore, meta: MetaStore) -> None:
     """Check that a process and a fresh one agree with a replay of packs and objects, and can continue."""
     fresh = open_meta(objects, "fresh")
-    assert meta.latest() == fresh.latest()
+    assert meta.read_latest() == fresh.read_latest()
     assert meta.log_end() == fresh.log_end()
     version = initial_version(fresh.settings)
-    for number, data in version_packs(objects).read(1, fresh.latest().id + 1):
-        version = apply(version, decode_document(version_name(number), data, VersionDelta))
-    assert version == fresh.latest()
+    for number, data in version_packs(objects).read_documents(1, fresh.read_latest().id + 1):
+        version = apply_delta(version, decode_document(version_name(number), data, VersionDelta))
+    assert version == fresh.read_latest()
     assert [entry.position for entry in fresh.read_log(0, fresh.log_end())] == list(range(fresh.log_end()))
-    before = fresh.latest().id
+    before = fresh.read_latest().id
     clean(objects)
     assert not [n for n in names(objects, VERSIONS) if n < version_name(before - 3 * SIZE)], "leftovers are removed"
     epoch_with_statement(meta)
-    assert fresh.latest() == meta.latest()
+    assert fresh.read_latest() == meta.read_latest()
     assert check_meta(objects).damages == []
 
 
@@ -252,14 +252,14 @@ def test_a_vacuum_killed_at_any_request_harms_nothing_and_the_next_one_ends_it()
         objects = MortalObjectStore()
         grown(objects, 9)
         versions = all_versions(objects)
-        open_meta(objects, "cleaner").retain()
+        open_meta(objects, "cleaner").apply_retention()
         objects.fuse = fuse
         with suppress(Dead):
-            vacuum(open_meta(objects, "first"))
+            vacuum_store(open_meta(objects, "first"))
         if objects.fuse is not None:
             return
         assert all_versions(objects)[: len(versions)] == versions
-        vacuum(open_meta(objects, "second"))
+        vacuum_store(open_meta(objects, "second"))
         assert len(names(objects, VERSIONS)) <= 2 * SIZE + 1
         check(objects, open_meta(objects, "d"))
         fuse += 1
@@ -273,19 +273,19 @@ def test_work_beside_a_whole_vacuum_before_any_of_its_requests_is_right(step: st
         meta = grown(objects, 9)
         versions, entries = all_versions(objects), meta.read_log(0, 9)
         epoch = versions[5].epoch
-        open_meta(objects, "cleaner").retain()
+        open_meta(objects, "cleaner").apply_retention()
         store = FaultyObjectStore(objects)
         other = open_meta(store, "other")
         store.before(nth, lambda objects=objects: clean(objects))  # type: ignore[misc]
         match step:
             case "vacuum":
-                vacuum(other)
+                vacuum_store(other)
             case "scrub":
-                assert scrub(store).meta == ()
+                assert scrub_store(store).meta == ()
             case "latest":
-                assert other.latest().epoch == versions[-1].epoch
+                assert other.read_latest().epoch == versions[-1].epoch
             case "version":
-                assert [other.version(i) for i in (3, 9, 14)] == [versions[i] for i in (3, 9, 14)]
+                assert [other.read_version(i) for i in (3, 9, 14)] == [versions[i] for i in (3, 9, 14)]
             case "log":
                 assert other.read_log(0, other.log_end()) == entries
             case "has_epoch":
@@ -300,13 +300,13 @@ def test_vacuum_keeps_the_barriers_of_readable_epochs_and_the_others_are_not_nee
     objects = MemoryObjectStore()
     meta = grown(objects, 30)
     listed = names(objects, BARRIERS)
-    meta.raise_floor(meta.latest().epochs[12])
-    vacuum(meta)
+    meta.raise_floor(meta.read_latest().epochs[12])
+    vacuum_store(meta)
     removed = set(listed) - set(names(objects, BARRIERS))
     assert len(removed) == 11
     assert not any(is_needed(meta, name) for name in removed)
-    for epoch in meta.latest().epochs:
-        sealed = meta.sealed(epoch)
+    for epoch in meta.read_latest().epochs:
+        sealed = meta.read_manifest(epoch)
         assert sealed is not None
         assert meta.barrier_after(sealed.prev_epoch) is not None
 
@@ -316,7 +316,7 @@ def test_an_object_with_a_packed_name_counts_for_nothing_and_is_removed() -> Non
     meta = grown(objects)
     versions, entries = all_versions(objects), meta.read_log(0, 20)
     newest = {prefix: objects.held[names(objects, prefix)[-1]] for prefix in (VERSIONS, ENTRIES)}
-    vacuum(meta)
+    vacuum_store(meta)
     for name in (version_name(3), version_name(4), log_name(1), log_name(4)):
         objects.held[name] = newest[name[: name.rindex("/") + 1]]
     assert all_versions(objects) == versions
@@ -330,7 +330,7 @@ def test_leftovers_that_fit_nothing_do_not_stop_a_sleeper() -> None:
     objects = MemoryObjectStore()
     meta = grown(objects, 2)
     sleeper = open_meta(objects, "sleeper")
-    known = sleeper.latest().id
+    known = sleeper.read_latest().id
     for _ in range(20):
         epoch_with_statement(meta)
     clean(objects)
@@ -343,14 +343,14 @@ def test_a_damaged_pack_is_reported_once_and_stops_no_process_that_does_without_
     objects = MemoryObjectStore()
     meta = grown(objects)
     clean(objects)
-    newest = meta.latest()
+    newest = meta.read_latest()
     for name in (names(objects, VERSION_PACKS)[1], names(objects, STATEMENT_PACKS)[1]):
         data = objects.held[name]
         for at in range(0, len(data), 7):
             objects.held[name] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
             assert [damage.name for damage in check_meta(objects).damages] == [name]
-        assert open_meta(objects, "b").latest() == newest
-        vacuum(open_meta(objects, "c"))
+        assert open_meta(objects, "b").read_latest() == newest
+        vacuum_store(open_meta(objects, "c"))
         objects.held[name] = data
     assert check_meta(objects).damages == []
     with pytest.raises(DamagedDocumentError, match="another name"):
@@ -377,14 +377,14 @@ def test_a_sleeping_driver_learns_who_won_although_the_proof_is_packed() -> None
     meta = new_meta(objects)
     run_epoch(meta)
     sleeper = open_meta(objects, "sleeper")
-    version = sleeper.latest()
+    version = sleeper.read_latest()
     barrier = sleeper.inject_barrier(version.epoch, plan_on(version))
-    sealed = sleeper.seal(manifest_for(barrier, "sleeper"))
-    other = meta.supersede_barrier(barrier, plan_on(meta.latest()))
-    meta.commit_epoch(meta.seal(manifest_for(other)))
+    sealed = sleeper.seal_epoch(manifest_for(barrier, "sleeper"))
+    other = meta.supersede_barrier(barrier, plan_on(meta.read_latest()))
+    meta.commit_epoch(meta.seal_epoch(manifest_for(other)))
     for _ in range(30):
         epoch_with_statement(meta)
     clean(objects)
     with pytest.raises(LostRaceError):
         sleeper.commit_epoch(sealed)
-    assert sleeper.commit_epoch(meta.seal(manifest_for(other))).mine is False
+    assert sleeper.commit_epoch(meta.seal_epoch(manifest_for(other))).mine is False

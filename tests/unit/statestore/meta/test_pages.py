@@ -30,24 +30,24 @@ def test_a_level_after_random_changes_is_the_list_after_them(seed: int, monkeypa
     small_pages(monkeypatch, page_ssts=8)
     rng = random.Random(seed)
     held = {number: sst(number) for number in rng.sample(range(1000), rng.randint(0, 200))}
-    level = PagedLevel.of([held[number] for number in sorted(held)])
+    level = PagedLevel.from_ssts([held[number] for number in sorted(held)])
     for _ in range(10):
         removed = [held.pop(number) for number in rng.sample(sorted(held), min(len(held), rng.randint(0, 6)))]
         added = {number: sst(number) for number in rng.sample(range(1000), rng.randint(0, 6)) if number not in held}
         held |= added
-        level = level.replaced(removed, list(added.values()))
+        level = level.replace_ssts(removed, list(added.values()))
         expected = [held[number] for number in sorted(held)]
         assert list(level) == expected
-        assert [page.ssts for page in level.pages] == [page.ssts for page in PagedLevel.of(expected).pages], (
+        assert [page.ssts for page in level.pages] == [page.ssts for page in PagedLevel.from_ssts(expected).pages], (
             "pages depend on the SSTs only"
         )
         assert (level == tuple(expected), tuple(expected) == level, len(level)) == (True, True, len(expected))
         assert bytes_of(level) == sum(one.size for one in expected)
         first, last = sorted(rng.sample(range(1000), 2))
-        assert list(level.between(key(first), key(last))) == [held[n] for n in sorted(held) if first <= n <= last]
+        assert list(level.ssts_between(key(first), key(last))) == [held[n] for n in sorted(held) if first <= n <= last]
         firsts = [one.sections[0].first_key for one in expected]
         low, high = bisect_left(firsts, key(first)), bisect_right(firsts, key(last))
-        assert list(level.around(key(first), key(last))) == expected[max(0, low - 1) : high + 1]
+        assert list(level.ssts_around(key(first), key(last))) == expected[max(0, low - 1) : high + 1]
         if expected:
             place = rng.randrange(len(expected))
             assert (level[place], level[-1], level[place : place + 3]) == (
@@ -65,11 +65,11 @@ def test_a_change_reads_only_the_pages_of_its_keys(monkeypatch: pytest.MonkeyPat
         read.append(page)
         return content[page.sums.first_key]
 
-    made = PagedLevel.of(map(sst, range(400)))
+    made = PagedLevel.from_ssts(map(sst, range(400)))
     content = {page.sums.first_key: page.ssts for page in made.pages}
     level = PagedLevel(Page(info, info, None, load) for info in (page_sums("x", page.ssts) for page in made.pages))
     assert len(level.pages) > 20
-    after = level.replaced([sst(200), sst(201)], [sst(200, "new")])
+    after = level.replace_ssts([sst(200), sst(201)], [sst(200, "new")])
     assert 1 <= len(read) <= 3
     assert len([page for page in after.pages if page not in level.pages]) <= 3
     assert names_gone(version_of(level), version_of(after)) == {sst(200).name, sst(201).name}

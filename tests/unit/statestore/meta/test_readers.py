@@ -41,7 +41,7 @@ def test_a_read_only_store_is_read_without_a_pin_and_with_a_warning(objects: Obj
     before = [found.name for found in objects.list("")]
     reader = open_meta(ReadOnlyStore(objects), "reader")  # type: ignore[arg-type]
     said = "without a pin.*AccessDenied.*MissingSstError"
-    with pytest.warns(UnpinnedReadWarning, match=said) as raised, reader.reading(version.epoch) as read:
+    with pytest.warns(UnpinnedReadWarning, match=said) as raised, reader.open_for_reading(version.epoch) as read:
         assert read == version
     assert len(raised) == 1
     assert [found.name for found in objects.list("")] == before
@@ -58,7 +58,10 @@ def test_a_full_store_is_read_without_a_pin_and_with_a_warning(
     reader = open_meta(objects, "reader")
     for put in ("put", "put_if_absent"):
         monkeypatch.setattr(objects, put, full)
-    with pytest.warns(UnpinnedReadWarning, match="no space left.*free space"), reader.reading(version.epoch) as read:
+    with (
+        pytest.warns(UnpinnedReadWarning, match="no space left.*free space"),
+        reader.open_for_reading(version.epoch) as read,
+    ):
         assert read == version
 
 
@@ -67,18 +70,18 @@ def test_an_epoch_that_is_gone_is_refused_with_or_without_a_pin(objects: ObjectS
     first = run_epoch(meta).epoch
     second = run_epoch(meta).epoch
     meta.publish(second)
-    meta.retain(keep_epochs=1)
+    meta.apply_retention(keep_epochs=1)
     reader = open_meta(ReadOnlyStore(objects), "reader")  # type: ignore[arg-type]
-    with pytest.raises(EpochExpiredError), reader.reading(first):
+    with pytest.raises(EpochExpiredError), reader.open_for_reading(first):
         raise AssertionError("not reached")
 
 
 def test_a_pin_that_may_not_be_removed_remains_and_the_rows_are_right(objects: ObjectStore) -> None:
     version = run_epoch(new_meta(objects))
     reader = open_meta(ReadOnlyStore(objects, may_put=True), "reader")  # type: ignore[arg-type]
-    with pytest.warns(UnpinnedReadWarning, match="delete|AccessDenied"), reader.reading(version.epoch) as read:
+    with pytest.warns(UnpinnedReadWarning, match="delete|AccessDenied"), reader.open_for_reading(version.epoch) as read:
         assert read == version
-    assert [pin.epoch for pin in reader.pins()] == [version.epoch]
+    assert [pin.epoch for pin in reader.all_pins()] == [version.epoch]
 
 
 def test_a_read_that_outlasts_its_lease_keeps_its_pin(objects: ObjectStore) -> None:
@@ -86,17 +89,19 @@ def test_a_read_that_outlasts_its_lease_keeps_its_pin(objects: ObjectStore) -> N
     run_epoch(new_meta(objects))
     clock = Clock()
     reader, keeper = MetaStore(objects, "reader", clock), MetaStore(objects, "keeper", clock)
-    epoch = keeper.latest().epoch
-    with reader.reading(epoch, lease_ms=90):
+    epoch = keeper.read_latest().epoch
+    with reader.open_for_reading(epoch, lease_ms=90):
         for _ in range(3):
-            expires = max(pin.expires_ms for pin in keeper.pins())
+            expires = max(pin.expires_ms for pin in keeper.all_pins())
             clock.now_ms += 80
             eventually(
-                "the pin is renewed", lambda expires=expires: max(pin.expires_ms for pin in keeper.pins()) > expires, 20
+                "the pin is renewed",
+                lambda expires=expires: max(pin.expires_ms for pin in keeper.all_pins()) > expires,
+                20,
             )
-        keeper.raise_floor(keeper.latest().min_readable_epoch)
+        keeper.raise_floor(keeper.read_latest().min_readable_epoch)
         assert keeper.pinned_epochs() == (epoch,)
-    assert keeper.pins() == ()
+    assert keeper.all_pins() == ()
 
 
 def test_a_read_with_a_pin_warns_of_nothing(objects: ObjectStore) -> None:
@@ -104,7 +109,7 @@ def test_a_read_with_a_pin_warns_of_nothing(objects: ObjectStore) -> None:
     version = run_epoch(meta)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with meta.reading(version.epoch) as read:
-            assert [pin.epoch for pin in meta.pins()] == [version.epoch]
+        with meta.open_for_reading(version.epoch) as read:
+            assert [pin.epoch for pin in meta.all_pins()] == [version.epoch]
             assert read == version
-    assert meta.pins() == ()
+    assert meta.all_pins() == ()

@@ -12,13 +12,13 @@ from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.memory_store import MemoryObjectStore
 from tests.support.small_pages import small_pages
 from tests.support.statestore.meta.make import open_meta, plan_on
-from tussock.statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
+from tussock.statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum_store
 from tussock.statestore.hummock.version import sections_at
 from tussock.statestore.meta.compaction import CompactionPlan
-from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document, require_document
 from tussock.statestore.meta.errors import DamagedDocumentError
-from tussock.statestore.meta.levels import between, hull_of
+from tussock.statestore.meta.levels import hull_of, ssts_between
 from tussock.statestore.meta.log_check import check_meta
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import (
@@ -76,18 +76,18 @@ def _number(key: bytes) -> int:
 
 def run_epoch(meta: MetaStore, *ranges: tuple[int, int]) -> HummockVersion:
     """An epoch with an SST for each range of keys."""
-    version = meta.latest()
+    version = meta.read_latest()
     barrier = meta.inject_barrier(version.epoch, plan_on(version))
     ssts = (sst(f"{data_prefix(barrier.epoch)}{i}.sst", *keys, barrier.epoch) for i, keys in enumerate(ranges))
-    return meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))[0]
+    return meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, tuple(ssts))))[0]
 
 
 def compact(meta: MetaStore, rng: random.Random) -> HummockVersion:
     """Merge L0 with the SSTs of its keys on the deep level, into a random number of SSTs."""
-    version = meta.latest()
+    version = meta.read_latest()
     newest = version.levels[0]
     hull = hull_of(newest)
-    met = between(version.levels[DEEP], hull.first, hull.last)
+    met = ssts_between(version.levels[DEEP], hull.first, hull.last)
     inputs = [(0, newest), *([(DEEP, met)] if met else [])]
     plan = CompactionPlan(tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in inputs), DEEP)
     task = meta.open_compaction(plan)
@@ -117,12 +117,12 @@ def grown(objects: ObjectStore, ssts: int = 100) -> MetaStore:
 
 def step(meta: MetaStore) -> HummockVersion:
     """Commit a small change."""
-    return meta.rescale(5 - meta.latest().mapping.unit_count)
+    return meta.rescale(5 - meta.read_latest().mapping.unit_count)
 
 
 def to_snapshot(meta: MetaStore) -> HummockVersion:
     """Commit until a snapshot was written."""
-    version = meta.latest()
+    version = meta.read_latest()
     while version.id % SNAPSHOT_EVERY:
         version = step(meta)
     return version
@@ -132,7 +132,7 @@ def replayed(objects: ObjectStore, last: int) -> Iterator[HummockVersion]:
     """All versions, from deltas alone."""
     version = initial_version(open_meta(objects).settings)
     for i in range(1, last + 1):
-        version = apply(version, require_document(objects, version_name(i), VersionDelta))
+        version = apply_delta(version, require_document(objects, version_name(i), VersionDelta))
         yield version
 
 
@@ -141,7 +141,7 @@ def _calls_of_a_commit(objects: MemoryObjectStore) -> list[tuple[str, str]]:
     copy = MemoryObjectStore()
     copy.held = dict(objects.held)
     meta = open_meta(counted := FaultyObjectStore(copy), "other")
-    meta.latest()
+    meta.read_latest()
     counted.calls.clear()
     step(meta)
     return counted.calls
@@ -152,14 +152,14 @@ def names(objects: ObjectStore, prefix: str) -> list[str]:
 
 
 def named_pages(objects: ObjectStore, root: str) -> set[str]:
-    return decode_document(root, objects.get(root), VersionRoot).names()
+    return decode_document(root, objects.get(root), VersionRoot).page_names()
 
 
 def test_a_large_version_opens_without_its_pages_and_reads_those_of_its_tables() -> None:
     objects = MemoryObjectStore()
-    version = grown(objects).latest()
+    version = grown(objects).read_latest()
     counted = FaultyObjectStore(objects)
-    opened = open_meta(counted, "reader").latest()
+    opened = open_meta(counted, "reader").read_latest()
     assert [type(level) for level in opened.levels] == [*[tuple] * DEEP, PagedLevel]
     assert not [name for _, name in counted.calls if name.startswith((PAGES, SNAPSHOTS))]
     assert len(counted.calls) <= 4, "the hint, the root, the next delta, and its pack"
@@ -174,18 +174,18 @@ def test_a_commit_writes_the_pages_of_changed_keys_only_and_a_replay_reads_them_
     objects = MemoryObjectStore()
     meta = grown(objects)
     reader = open_meta(counted := FaultyObjectStore(objects), "reader")
-    reader.latest()
+    reader.read_latest()
     before = set(names(objects, PAGES))
     run_epoch(meta, (1000, 9000))
     compact(meta, random.Random(1))
-    replay = reader.latest()
+    replay = reader.read_latest()
     assert 0 < len({name for _, name in counted.calls if name.startswith(PAGES)}) <= 4
-    assert replay == meta.latest()
+    assert replay == meta.read_latest()
     version = to_snapshot(meta)
     made = set(names(objects, PAGES)) - before
     assert 0 < len(made) <= 4 < len(before) / 4
     assert named_pages(objects, root_name(version.id)) & before, "the other pages are named again"
-    assert open_meta(objects, "late").latest() == version == [*replayed(objects, version.id)][-1]
+    assert open_meta(objects, "late").read_latest() == version == [*replayed(objects, version.id)][-1]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -196,7 +196,7 @@ def test_versions_of_many_writers_and_vacuums_equal_the_replay_of_their_deltas(s
     writers = [open_meta(objects, f"writer {i}") for i in range(3)]
     for _ in range(250):
         meta = rng.choice(writers)
-        version = meta.latest()
+        version = meta.read_latest()
         match rng.choice(("epoch", "compact", "compact", "rescale", "vacuum", "reopen")):
             case "epoch":
                 start = rng.randrange(TABLES * KEYS - 40_000)
@@ -205,8 +205,8 @@ def test_versions_of_many_writers_and_vacuums_equal_the_replay_of_their_deltas(s
                 compact(meta, rng)
             case "vacuum":
                 meta.publish(version.epoch)
-                meta.retain()
-                vacuum(meta)
+                meta.apply_retention()
+                vacuum_store(meta)
                 kept = names(objects, ROOTS)
                 assert len(kept) <= RECENT_SNAPSHOTS
                 there = set(names(objects, PAGES))
@@ -218,11 +218,11 @@ def test_versions_of_many_writers_and_vacuums_equal_the_replay_of_their_deltas(s
                 writers[rng.randrange(3)] = open_meta(objects, f"writer {rng.random()}")
             case _:
                 step(meta)
-    version = writers[0].latest()
+    version = writers[0].read_latest()
     every = [*replayed(objects, version.id)]
-    assert [meta.latest() for meta in writers] == [every[-1]] * 3
+    assert [meta.read_latest() for meta in writers] == [every[-1]] * 3
     reader = open_meta(objects, "reader")
-    assert [reader.version(i) for i in range(1, version.id + 1, 7)] == every[::7]
+    assert [reader.read_version(i) for i in range(1, version.id + 1, 7)] == every[::7]
     assert check_meta(objects).damages == []
     assert sum(map(len, version.levels)) > 16
 
@@ -232,7 +232,7 @@ def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
     damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     objects = MemoryObjectStore()
-    version = grown(objects).latest()
+    version = grown(objects).read_latest()
     plain = [*replayed(objects, version.id)][-1]
     pages = sorted(named_pages(objects, root_name(version.id)))
     for name in pages[:: len(pages) // 3]:
@@ -250,39 +250,39 @@ def test_a_lost_page_is_replayed_from_the_log_reported_and_written_anew(
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             meta = open_meta(hurt, "reader")
-            assert meta.latest() == plain
+            assert meta.read_latest() == plain
         assert [name in record.getMessage() for record in warnings_in(caplog)] == [True]
         assert "`tussock scrub`" in caplog.text
         step(meta)
         after = to_snapshot(meta)
         assert name not in named_pages(hurt, root_name(after.id))
         caplog.clear()
-        assert open_meta(hurt, "reader").latest() == after == [*replayed(hurt, after.id)][-1]
+        assert open_meta(hurt, "reader").read_latest() == after == [*replayed(hurt, after.id)][-1]
         assert not warnings_in(caplog)
 
 
 def test_a_copy_without_any_page_has_every_version_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     objects = MemoryObjectStore()
-    version = grown(objects).latest()
+    version = grown(objects).read_latest()
     objects.delete(names(objects, PAGES))
     reader = open_meta(objects, "reader")
     with caplog.at_level(logging.WARNING):
-        assert reader.latest() == [*replayed(objects, version.id)][-1]
+        assert reader.read_latest() == [*replayed(objects, version.id)][-1]
     assert ["it is missing" in record.getMessage() for record in warnings_in(caplog)] == [True]
     step(reader)
     after = to_snapshot(reader)
-    assert open_meta(objects, "next").latest() == after == [*replayed(objects, after.id)][-1]
+    assert open_meta(objects, "next").read_latest() == after == [*replayed(objects, after.id)][-1]
     assert len(names(objects, PAGES)) > 5
 
 
 def test_writers_that_take_turns_name_equal_contents_alike() -> None:
     objects = MemoryObjectStore()
     writers = [grown(objects), open_meta(objects, "other")]
-    writers[1].latest()
+    writers[1].read_latest()
     run_epoch(writers[0], (1000, 9000))
     compact(writers[0], random.Random(1))
     for meta in writers * 2:
-        meta.latest()
+        meta.read_latest()
         to_snapshot(meta)
         step(meta)
     first, *others = (named_pages(objects, root) for root in names(objects, ROOTS)[1:])
@@ -297,12 +297,12 @@ def test_a_page_that_vacuum_removed_under_a_slow_reader_is_no_damage(
     objects, rng = MemoryObjectStore(), random.Random(8)
     meta = grown(objects)
     counted = FaultyObjectStore(objects)
-    old = open_meta(counted, "slow").latest()
+    old = open_meta(counted, "slow").read_latest()
     plain, pages = [*replayed(objects, old.id)][-1], names(objects, PAGES)
     if renamed:  # another writer named all contents anew
         objects.delete([*pages, HEAD])
         meta = open_meta(objects, "writer")
-        meta.latest()
+        meta.read_latest()
     for _ in range(2 * RECENT_SNAPSHOTS):
         if not renamed:
             start = rng.randrange(TABLES * KEYS // 2)
@@ -310,8 +310,8 @@ def test_a_page_that_vacuum_removed_under_a_slow_reader_is_no_damage(
             compact(meta, rng)
         step(meta)
         to_snapshot(meta)
-    meta.publish(meta.latest().epoch)
-    vacuum(meta)
+    meta.publish(meta.read_latest().epoch)
+    vacuum_store(meta)
     named = {
         page.info.name for level in old.levels if isinstance(level, PagedLevel) for page in level.pages if page.info
     }
@@ -325,20 +325,20 @@ def test_a_page_that_vacuum_removed_under_a_slow_reader_is_no_damage(
 
 def test_a_page_that_the_log_contradicts_stops_its_reader() -> None:
     objects = MemoryObjectStore()
-    name = root_name(grown(objects).latest().id)
+    name = root_name(grown(objects).read_latest().id)
     root = decode_document(name, objects.get(name), VersionRoot)
     first, *others = root.pages[DEEP]
     wrong = msgspec.structs.replace(first, rows=first.rows + 1)
     objects.put(name, encode_document(msgspec.structs.replace(root, pages=(*root.pages[:DEEP], (wrong, *others)))))
     objects.delete([first.name])
     with pytest.raises(DamagedDocumentError, match=rf"{name}.*{first.name}") as stopped:
-        list(open_meta(objects, "reader").latest().levels[DEEP])
+        list(open_meta(objects, "reader").read_latest().levels[DEEP])
     assert f"has {first.ssts} SSTs" in str(stopped.value)
 
 
 def test_a_root_that_is_whole_but_wrong_and_an_exchanged_page_are_reported() -> None:
     objects = MemoryObjectStore()
-    name = root_name(grown(objects).latest().id)
+    name = root_name(grown(objects).read_latest().id)
     root = decode_document(name, objects.get(name), VersionRoot)
     one, other, *_ = root.pages[DEEP]
     wrong = msgspec.structs.replace(root, version=msgspec.structs.replace(root.version, log_end=9))
@@ -359,7 +359,7 @@ def test_a_writer_killed_at_each_request_of_a_snapshot_leaves_a_whole_version() 
     meta = grown(base)
     run_epoch(meta, (1000, 90_000), (200_000, 260_000))
     compact(meta, rng)
-    while meta.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+    while meta.read_latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
         step(meta)
     number, calls = 0, list[tuple[str, str]]()
     while number <= len(calls):
@@ -367,7 +367,7 @@ def test_a_writer_killed_at_each_request_of_a_snapshot_leaves_a_whole_version() 
         copy.held = dict(base.held)
         objects = FaultyObjectStore(copy)
         victim = open_meta(objects, "victim")
-        victim.latest()
+        victim.read_latest()
         objects.calls.clear()
         if calls and number < len(calls):
             objects.kill(number)
@@ -375,12 +375,12 @@ def test_a_writer_killed_at_each_request_of_a_snapshot_leaves_a_whole_version() 
             run_epoch(victim, (5, 6))
         calls = calls or list(objects.calls)
         heir = open_meta(copy, "heir")
-        version = heir.latest()
+        version = heir.read_latest()
         assert version == [*replayed(copy, version.id)][-1], f"killed at {number} of {calls}"
         run_epoch(heir, (7, 8))
-        vacuum(heir)
+        vacuum_store(heir)
         version = to_snapshot(heir)
-        assert open_meta(copy, "next").latest() == version == [*replayed(copy, version.id)][-1]
+        assert open_meta(copy, "next").read_latest() == version == [*replayed(copy, version.id)][-1]
         assert check_meta(copy).damages == []
         number = next_death(calls, number)
     assert {name.split("/")[1] for _, name in calls} >= {"page", "root", "head.json", "version"}
@@ -395,7 +395,7 @@ def test_a_vacuum_killed_at_each_request_keeps_every_page_that_a_root_names() ->
         compact(meta, rng)
         to_snapshot(meta)
         step(meta)
-    meta.publish(meta.latest().epoch)
+    meta.publish(meta.read_latest().epoch)
     number, calls = 0, list[tuple[str, str]]()
     while number <= len(calls):
         copy = MemoryObjectStore()
@@ -404,14 +404,14 @@ def test_a_vacuum_killed_at_each_request_keeps_every_page_that_a_root_names() ->
         if calls and number < len(calls):
             objects.kill(number)
         with suppress(Killed):
-            vacuum(open_meta(objects, "victim"))
+            vacuum_store(open_meta(objects, "victim"))
         calls = calls or list(objects.calls)
-        vacuum(again := open_meta(copy, "again"))
+        vacuum_store(again := open_meta(copy, "again"))
         kept = names(copy, ROOTS)
         assert len(kept) == RECENT_SNAPSHOTS
         assert set[str]().union(*(named_pages(copy, root) for root in kept)) <= set(names(copy, PAGES))
         assert len(names(copy, PAGES)) < len(names(base, PAGES))
-        assert again.latest() == meta.latest()
+        assert again.read_latest() == meta.read_latest()
         number = next_death(calls, number)
     removals = [batch.split() for operation, batch in calls if operation == "delete"]
     assert [{name.startswith(PAGES) for name in batch} for batch in removals] == [{False}, {True}], "roots, then pages"
@@ -424,9 +424,9 @@ def test_a_writer_that_sleeps_over_vacuums_leaves_versions_that_are_right(asleep
     slow = open_meta(counted := FaultyObjectStore(objects), "slow")
     run_epoch(others, (1000, 90_000))
     compact(others, rng)
-    while others.latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
+    while others.read_latest().id % SNAPSHOT_EVERY != SNAPSHOT_EVERY - 1:
         step(others)
-    slow.latest()
+    slow.read_latest()
 
     def others_work() -> None:
         for _ in range(3 * RECENT_SNAPSHOTS):
@@ -435,19 +435,19 @@ def test_a_writer_that_sleeps_over_vacuums_leaves_versions_that_are_right(asleep
             compact(others, rng)
             step(others)
             to_snapshot(others)
-        others.publish(others.latest().epoch)
-        vacuum(others)
+        others.publish(others.read_latest().epoch)
+        vacuum_store(others)
 
     counted.calls.clear()
     calls = _calls_of_a_commit(objects)
     counted.before(next(i for i, (_, name) in enumerate(calls) if name.split("/")[1] == asleep_at), others_work)
     step(slow)
     assert decode_document(HEAD, objects.get(HEAD), Head) == Head(2 * SNAPSHOT_EVERY, True), "an old one"
-    every = [*replayed(objects, others.latest().id)]
-    assert open_meta(objects, "reader").latest() == every[-1]
+    every = [*replayed(objects, others.read_latest().id)]
+    assert open_meta(objects, "reader").read_latest() == every[-1]
     reader = open_meta(objects, "reader")
-    assert [reader.version(i) for i in range(1, every[-1].id + 1, 5)] == every[::5]
-    vacuum(others)
+    assert [reader.read_version(i) for i in range(1, every[-1].id + 1, 5)] == every[::5]
+    vacuum_store(others)
     assert check_meta(objects).damages == []
 
 
@@ -455,20 +455,20 @@ def test_the_pages_of_a_pinned_version_stay() -> None:
     objects = MemoryObjectStore()
     meta, rng = grown(objects), random.Random(5)
     pinned = run_epoch(meta, (5, 6))
-    pin = meta.pin(pinned.epoch)
+    pin = meta.pin_epoch(pinned.epoch)
     for _ in range(2 * RECENT_SNAPSHOTS):
         start = rng.randrange(TABLES * KEYS // 2)
         run_epoch(meta, (start, start + 30_000))
         compact(meta, rng)
         step(meta)
         to_snapshot(meta)
-    vacuum(meta)
+    vacuum_store(meta)
     start = root_name(pinned.id - pinned.id % SNAPSHOT_EVERY)
     assert start in names(objects, ROOTS)
     assert named_pages(objects, start) <= set(names(objects, PAGES))
     assert open_meta(objects, "reader").pinned_version(pin) == pinned
     meta.unpin(pin)
-    vacuum(meta)
+    vacuum_store(meta)
     assert start not in names(objects, ROOTS)
 
 
@@ -476,14 +476,14 @@ def test_a_version_with_pages_becomes_one_object_when_it_is_small_again(monkeypa
     objects = MemoryObjectStore()
     meta = grown(objects, 20)
     run_epoch(meta, (0, TABLES * KEYS - 1))
-    version = meta.latest()
+    version = meta.read_latest()
     inputs = tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(version.levels) if ssts)
     task = meta.open_compaction(CompactionPlan(inputs, DEEP))
     meta.commit_compaction(task, [sst(f"{task_prefix(task.id)}all.sst", 0, TABLES * KEYS - 1, version.epoch)])
     step(meta)
     version = to_snapshot(meta)
     assert decode_document(HEAD, objects.get(HEAD), Head) == Head(version.id)
-    reader = open_meta(objects, "reader").latest()
+    reader = open_meta(objects, "reader").read_latest()
     assert [type(level) for level in reader.levels] == [tuple] * (DEEP + 1)
     assert reader == version
 

@@ -26,7 +26,7 @@ def test_a_new_store_is_empty_at_epoch_0_with_its_settings(any_store: ObjectStor
     settings = MetaStore.init(any_store, vnode_count=64, units=3, time_zone="Europe/Berlin")
     meta = open_meta(any_store)
     assert meta.settings == settings == StoreSettings(1, 64, 3, "Europe/Berlin")
-    version = meta.latest()
+    version = meta.read_latest()
     assert (version.id, version.epoch, version.published, version.log_end, version.levels) == (0, 0, 0, 0, ((),))
     assert len(version.mapping.units) == 64
     assert set(version.mapping.units) == {0, 1, 2}
@@ -74,7 +74,7 @@ def test_an_invalid_setting_is_refused_and_nothing_is_written(
 
 def test_a_place_without_a_store_is_named_with_the_command_to_create_one(objects: ObjectStore) -> None:
     with pytest.raises(NotInitialisedError, match="tussock init"):
-        open_meta(objects).latest()
+        open_meta(objects).read_latest()
 
 
 def test_a_server_that_overwrites_instead_of_creating_is_detected(objects: ObjectStore) -> None:
@@ -88,7 +88,7 @@ def test_a_server_that_overwrites_instead_of_creating_is_detected(objects: Objec
     with pytest.raises(ConditionalPutIgnoredError, match="If-None-Match"):
         MetaStore.init(careless)
     with pytest.raises(NotInitialisedError):
-        open_meta(objects).latest()
+        open_meta(objects).read_latest()
 
 
 def test_a_store_of_another_format_is_refused(objects: ObjectStore) -> None:
@@ -96,14 +96,14 @@ def test_a_store_of_another_format_is_refused(objects: ObjectStore) -> None:
 
     objects.put("meta/store.json", encode_document(StoreSettings(2, 8, 2, "UTC")))
     with pytest.raises(SettingError, match=r"format .* is 2, expected 1"):
-        open_meta(objects).latest()
+        open_meta(objects).read_latest()
 
 
 def test_a_damaged_identity_is_named(objects: ObjectStore) -> None:
     MetaStore.init(objects)
     objects.put("meta/store.json", objects.get("meta/store.json")[:-3])
     with pytest.raises(DamagedDocumentError, match=r"meta/store\.json"):
-        open_meta(objects).latest()
+        open_meta(objects).read_latest()
 
 
 def test_a_document_of_the_right_checksum_and_the_wrong_kind_is_refused(objects: ObjectStore) -> None:
@@ -111,7 +111,7 @@ def test_a_document_of_the_right_checksum_and_the_wrong_kind_is_refused(objects:
     run_epoch(meta)
     objects.put("meta/version/00000000000000000002.json", objects.get("meta/store.json"))
     with pytest.raises(DamagedDocumentError, match="not a VersionDelta of this release"):
-        meta.latest()
+        meta.read_latest()
 
 
 def test_readers_may_name_committed_epochs_from_the_floor_on(objects: ObjectStore) -> None:
@@ -143,7 +143,7 @@ def test_the_floor_never_falls_nor_passes_the_published_epoch(objects: ObjectSto
 def test_a_pin_is_listed_until_it_is_removed(any_store: ObjectStore) -> None:
     meta = new_meta(any_store)
     epoch = run_epoch(meta).epoch
-    first, second = meta.pin(epoch), meta.pin(epoch)
+    first, second = meta.pin_epoch(epoch), meta.pin_epoch(epoch)
     assert first != second
     assert open_meta(any_store, "b").pinned_epochs() == (epoch,)
     meta.unpin(first)
@@ -152,7 +152,7 @@ def test_a_pin_is_listed_until_it_is_removed(any_store: ObjectStore) -> None:
         meta.unpin(second)
     assert meta.pinned_epochs() == ()
     with pytest.raises(EpochNotCommittedError):
-        meta.pin(epoch + 1)
+        meta.pin_epoch(epoch + 1)
 
 
 @pytest.mark.parametrize("nth", range(4))
@@ -164,7 +164,7 @@ def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_process_tha
     meta.publish(epochs[1])
     store = FaultyObjectStore(objects)
     reader = open_meta(store, "reader")
-    reader.latest()
+    reader.read_latest()
     seen: list[tuple[int, ...]] = []
 
     def vacuum() -> None:
@@ -173,7 +173,7 @@ def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_process_tha
 
     store.before(nth, vacuum)
     try:
-        reader.pin(epochs[0])
+        reader.pin_epoch(epochs[0])
     except EpochExpiredError:
         assert meta.pinned_epochs() == ()
     else:
@@ -187,16 +187,18 @@ def test_a_dropped_relation_stays_in_the_catalog_until_no_reader_can_see_it(obje
     )
 
     def commit(relations: tuple[Relation, ...]) -> int:
-        version = meta.latest()
+        version = meta.read_latest()
         catalog = Catalog(relations, next_relation_id=2)
         plan = msgspec.structs.replace(plan_on(version), catalog=catalog)
-        return meta.commit_epoch(meta.seal(manifest_for(meta.inject_barrier(version.epoch, plan))))[0].epoch
+        return meta.commit_epoch(meta.seal_epoch(manifest_for(meta.inject_barrier(version.epoch, plan))))[0].epoch
 
     first = commit((relation,))
-    assert open_meta(objects, "b").latest().catalog.relations == (relation,)
+    assert open_meta(objects, "b").read_latest().catalog.relations == (relation,)
     dropped = commit((msgspec.structs.replace(relation, dropped=first + 1),))
     meta.publish(dropped)
-    pin = meta.pin(first)
-    assert [r.name for r in meta.raise_floor(dropped).catalog.at(first)] == ["v"], "the pinned reader may look again"
+    pin = meta.pin_epoch(first)
+    assert [r.name for r in meta.raise_floor(dropped).catalog.relations_at(first)] == ["v"], (
+        "the pinned reader may look again"
+    )
     meta.unpin(pin)
     assert meta.raise_floor(dropped).catalog == Catalog((), next_relation_id=2), "ids are not given out again"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.faulty_store import FaultyObjectStore
 from tests.support.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch, sst_of
-from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply
+from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply_delta
 from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import (
     BadDeltaError,
@@ -32,15 +32,15 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 
 def test_epochs_rise_and_every_version_is_the_one_before_plus_its_delta(any_store: ObjectStore) -> None:
     meta = new_meta(any_store)
-    versions = [meta.latest(), *(run_epoch(meta) for _ in range(3))]
+    versions = [meta.read_latest(), *(run_epoch(meta) for _ in range(3))]
     assert [v.id for v in versions] == [0, 1, 2, 3]
     assert versions[3].epochs == (0, *sorted(v.epoch for v in versions[1:]))
     assert [sst.min_epoch for sst in versions[3].levels[0]] == [v.epoch for v in reversed(versions[1:])], (
         "L0 has the newest run first"
     )
-    assert [open_meta(any_store, "b").version(i) for i in range(4)] == versions
+    assert [open_meta(any_store, "b").read_version(i) for i in range(4)] == versions
     with pytest.raises(NoSuchVersionError, match="0 to 3"):
-        meta.version(4)
+        meta.read_version(4)
 
 
 @pytest.mark.deep
@@ -53,13 +53,13 @@ def test_a_thousand_commits_reopen_with_a_handful_of_requests_and_no_listing(obj
     assert "list" not in {operation for operation, _ in counted.calls}
 
     counted.calls.clear()
-    assert open_meta(counted, "b").latest() == version
+    assert open_meta(counted, "b").read_latest() == version
     assert len(counted.calls) <= 4 + SNAPSHOT_EVERY
 
     steady = open_meta(counted, "c")
-    steady.latest()
+    steady.read_latest()
     counted.calls.clear()
-    assert steady.latest() == version
+    assert steady.read_latest() == version
     assert [operation for operation, _ in counted.calls] == ["get", "head"]
 
     # A hint that is absent, damaged, too old, or of a removed snapshot only costs probes.
@@ -70,25 +70,25 @@ def test_a_thousand_commits_reopen_with_a_handful_of_requests_and_no_listing(obj
         if wrong is not None:
             objects.put(HEAD, wrong)
         counted.calls.clear()
-        assert open_meta(counted, "d").latest() == version
+        assert open_meta(counted, "d").read_latest() == version
         assert len(counted.calls) < 80
         assert "list" not in {operation for operation, _ in counted.calls}
 
     # A process that slept over all of them catches up in the same way.
     objects.delete([snapshot_name(i) for i in range(900, 1001)])
-    assert open_meta(counted, "e").latest() == version
-    assert open_meta(counted, "e").version(950).id == 950
+    assert open_meta(counted, "e").read_latest() == version
+    assert open_meta(counted, "e").read_version(950).id == 950
 
 
 def test_a_reader_that_slept_over_many_commits_jumps_to_the_newest(objects: ObjectStore) -> None:
     counted = FaultyObjectStore(objects)
     meta = new_meta(objects)
     sleeper = open_meta(counted, "sleeper")
-    sleeper.latest()
+    sleeper.read_latest()
     for _ in range(10 * SNAPSHOT_EVERY):
         version = run_epoch(meta)
     counted.calls.clear()
-    assert sleeper.latest() == version
+    assert sleeper.read_latest() == version
     assert len(counted.calls) < 4 * SNAPSHOT_EVERY
 
 
@@ -96,17 +96,17 @@ def test_one_of_two_racing_writers_commits_and_the_other_learns_the_winner(
     objects: ObjectStore,
 ) -> None:
     ours, theirs = new_meta(objects, "ours"), open_meta(objects, "theirs")
-    first = ours.inject_barrier(0, plan_on(ours.latest()))
-    second = theirs.supersede_barrier(first, plan_on(theirs.latest()))
+    first = ours.inject_barrier(0, plan_on(ours.read_latest()))
+    second = theirs.supersede_barrier(first, plan_on(theirs.read_latest()))
     assert second.epoch != first.epoch
-    mine, other = ours.seal(manifest_for(first, "ours")), theirs.seal(manifest_for(second, "theirs"))
+    mine, other = ours.seal_epoch(manifest_for(first, "ours")), theirs.seal_epoch(manifest_for(second, "theirs"))
     version, _ = theirs.commit_epoch(other)
     with pytest.raises(
         LostRaceError, match=rf"epoch {first.epoch} .* lost: epoch {second.epoch} \(sealed by 'theirs'"
     ) as lost:
         ours.commit_epoch(mine)
     assert "Nothing of this run is visible" in str(lost.value)
-    assert open_meta(objects).latest() == version
+    assert open_meta(objects).read_latest() == version
     assert version.epoch == second.epoch
 
 
@@ -120,22 +120,22 @@ def test_eight_writers_racing_for_every_epoch_leave_a_chain_without_gap_or_doubl
         lost = 0
         for number in range(rounds):
             start.wait()
-            base = meta.latest()
+            base = meta.read_latest()
             start.wait()
             try:
                 barrier = meta.inject_barrier(base.epoch, plan_on(base))
                 if writer % 2:
                     barrier = meta.supersede_barrier(barrier, plan_on(base))
-                meta.commit_epoch(meta.seal(manifest_for(barrier, meta.writer)))
+                meta.commit_epoch(meta.seal_epoch(manifest_for(barrier, meta.writer)))
             except LostRaceError:
                 lost += 1
             start.wait()
-            assert len(meta.latest().epochs) == number + 2
+            assert len(meta.read_latest().epochs) == number + 2
         return lost
 
     with ThreadPoolExecutor(writers) as pool:
         assert sum(pool.map(race, range(writers))) > 0
-    version = open_meta(objects).latest()
+    version = open_meta(objects).read_latest()
     assert version.id == rounds
     assert len(version.levels[0]) == rounds, "one manifest per epoch, none twice"
     assert sorted(version.epochs) == list(version.epochs)
@@ -145,20 +145,20 @@ def test_an_epoch_rebases_on_deltas_of_other_kinds(objects: ObjectStore) -> None
     meta, other = new_meta(objects), open_meta(objects, "other")
     first = run_epoch(meta)
     barrier = meta.inject_barrier(first.epoch, plan_on(first))
-    sealed = meta.seal(manifest_for(barrier))
+    sealed = meta.seal_epoch(manifest_for(barrier))
     other.publish(first.epoch)
     other.rescale(3)
     version, mine = meta.commit_epoch(sealed)
     assert mine
     assert (version.id, version.epoch, version.published) == (4, barrier.epoch, first.epoch)
     assert set(version.mapping.units) == {0, 1, 2}
-    assert version == open_meta(objects, "c").latest()
+    assert version == open_meta(objects, "c").read_latest()
 
 
 def test_committing_an_epoch_again_changes_nothing_even_when_the_floor_has_passed_it(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     version = run_epoch(meta)
-    sealed = meta.sealed(version.epoch)
+    sealed = meta.read_manifest(version.epoch)
     assert sealed is not None
     assert open_meta(objects, "b").commit_epoch(sealed) == (version, False)
     for _ in range(2):
@@ -170,10 +170,10 @@ def test_committing_an_epoch_again_changes_nothing_even_when_the_floor_has_passe
 
 def test_a_superseded_barrier_that_lost_is_refused_even_below_the_floor(objects: ObjectStore) -> None:
     meta = new_meta(objects)
-    lost = meta.inject_barrier(0, plan_on(meta.latest()))
-    sealed = meta.seal(manifest_for(lost))
-    won = meta.supersede_barrier(lost, plan_on(meta.latest()))
-    meta.commit_epoch(meta.seal(manifest_for(won)))
+    lost = meta.inject_barrier(0, plan_on(meta.read_latest()))
+    sealed = meta.seal_epoch(manifest_for(lost))
+    won = meta.supersede_barrier(lost, plan_on(meta.read_latest()))
+    meta.commit_epoch(meta.seal_epoch(manifest_for(won)))
     for _ in range(2):
         later = run_epoch(meta)
     meta.publish(later.epoch)
@@ -184,20 +184,20 @@ def test_a_superseded_barrier_that_lost_is_refused_even_below_the_floor(objects:
 
 def test_a_writer_that_stalled_over_many_commits_learns_that_it_lost(objects: ObjectStore) -> None:
     stalled, meta = new_meta(FaultyObjectStore(objects), "stalled"), open_meta(objects)
-    barrier = stalled.inject_barrier(0, plan_on(stalled.latest()))
+    barrier = stalled.inject_barrier(0, plan_on(stalled.read_latest()))
     assert isinstance(stalled.objects, FaultyObjectStore)
 
     def others_commit() -> None:
-        rival = meta.supersede_barrier(barrier, plan_on(meta.latest()))
-        meta.commit_epoch(meta.seal(manifest_for(rival)))
+        rival = meta.supersede_barrier(barrier, plan_on(meta.read_latest()))
+        meta.commit_epoch(meta.seal_epoch(manifest_for(rival)))
         for _ in range(3 * SNAPSHOT_EVERY):
             run_epoch(meta)
 
-    sealed = stalled.seal(manifest_for(barrier, "stalled"))
+    sealed = stalled.seal_epoch(manifest_for(barrier, "stalled"))
     stalled.objects.before(1, others_commit)  # between its look at the newest version and its put
     with pytest.raises(LostRaceError):
         stalled.commit_epoch(sealed)
-    assert barrier.epoch not in meta.latest().epochs
+    assert barrier.epoch not in meta.read_latest().epochs
 
 
 def test_publishing_moves_forward_only_and_only_to_committed_epochs(objects: ObjectStore) -> None:
@@ -214,7 +214,7 @@ def test_rescaling_twice_to_the_same_units_is_one_change(objects: ObjectStore) -
     meta = new_meta(objects)
     assert meta.rescale(4).id == 1
     assert meta.rescale(4).id == 1
-    assert meta.latest().mapping.id == 1
+    assert meta.read_latest().mapping.id == 1
 
 
 EMPTY = initial_version(StoreSettings(1, 8, 2, "UTC"))
@@ -233,7 +233,7 @@ EMPTY = initial_version(StoreSettings(1, 8, 2, "UTC"))
 )
 def test_replay_refuses_a_delta_that_does_not_fit_its_version(delta: VersionDelta, why: str) -> None:
     with pytest.raises(BadDeltaError, match=why):
-        apply(EMPTY, delta)
+        apply_delta(EMPTY, delta)
 
 
 def test_a_delta_written_past_the_protocol_stops_every_reader(objects: ObjectStore) -> None:
@@ -241,7 +241,7 @@ def test_a_delta_written_past_the_protocol_stops_every_reader(objects: ObjectSto
     run_epoch(meta)
     objects.put(version_name(2), encode_document(VersionDelta(2, "rogue", EpochCommitted(1, 2, 0, (), 0))))
     with pytest.raises(BadDeltaError, match="version delta 2"):
-        open_meta(objects, "b").latest()
+        open_meta(objects, "b").read_latest()
 
 
 def test_every_byte_of_a_delta_flipped_in_turn_is_detected_and_named(objects: ObjectStore) -> None:
@@ -255,11 +255,11 @@ def test_every_byte_of_a_delta_flipped_in_turn_is_detected_and_named(objects: Ob
         for bit in (0x01, 0x20, 0x80):
             reader.data = good[:place] + bytes([good[place] ^ bit]) + good[place + 1 :]
             with pytest.raises(DamagedDocumentError, match=r"meta/version/00000000000000000001\.json"):
-                open_meta(reader, "b").latest()
+                open_meta(reader, "b").read_latest()
     for length in range(len(good)):
         reader.data = good[:length]
         with pytest.raises(DamagedDocumentError):
-            open_meta(reader, "b").latest()
+            open_meta(reader, "b").read_latest()
 
 
 class _Altered(LocalObjectStore):
@@ -306,7 +306,7 @@ def test_a_process_killed_during_its_commit_leaves_a_whole_version_and_the_next_
     committed = [int(line) for line in told[1:] if line.endswith("\n")]
 
     meta = open_meta(LocalObjectStore(root), "heir")
-    version = meta.latest()
+    version = meta.read_latest()
     assert set(committed) <= set(version.epochs), "every reported commit is in the version"
     assert len(version.epochs) <= len(committed) + 2
     assert len(version.levels[0]) == version.id
@@ -316,4 +316,4 @@ def test_a_process_killed_during_its_commit_leaves_a_whole_version_and_the_next_
 def test_numbers_of_a_version_are_exact_after_the_log(objects: ObjectStore) -> None:
     meta = new_meta(objects)
     version = run_epoch(meta)
-    assert open_meta(objects, "b").latest().levels[0] == (sst_of(version.epoch),), "u64 epochs and bytes are exact"
+    assert open_meta(objects, "b").read_latest().levels[0] == (sst_of(version.epoch),), "u64 epochs and bytes are exact"

@@ -4,7 +4,7 @@ import time
 
 from tests.support.memory_store import MemoryObjectStore
 from tests.support.waiting import eventually
-from tussock.statestore.meta.work import HowFar, followed, work_under_way
+from tussock.statestore.meta.work import HowFar, follow_progress, work_under_way
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
 
@@ -18,7 +18,7 @@ def wait_for(said: list[str], lines: int) -> None:
 
 def test_running_work_is_reported() -> None:
     objects, far, said = MemoryObjectStore(), HowFar(), list[str]()
-    with followed(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
+    with follow_progress(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
         began = time.monotonic()
         eventually("ten times of reporting have passed", lambda: time.monotonic() > began + 0.1)
         assert said == [], "work of unknown progress is not reported"
@@ -41,5 +41,5 @@ def test_work_continues_if_its_progress_cannot_be_stored() -> None:
 
     far, said = HowFar(), list[str]()
     far.ask = lambda: (1, 2)
-    with followed(Away(), "epoch", "epoch 7", far, said.append, every_s=0.01):
+    with follow_progress(Away(), "epoch", "epoch 7", far, said.append, every_s=0.01):
         wait_for(said, 3)

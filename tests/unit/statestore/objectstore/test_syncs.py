@@ -18,7 +18,7 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore import local, syncs
 from tussock.statestore.objectstore.base import ObjectStoreFullError, ObjectStoreUnavailableError
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.syncs import settle, synced_in_order
+from tussock.statestore.objectstore.syncs import synced_in_order, wait_until_durable
 
 
 class Disk:
@@ -100,7 +100,7 @@ def test_a_nested_block_and_settle(disk: Disk) -> None:
             store.put("a/x", b"1")
         assert disk.done[-1] == "name store/a/x"
         disk.held.set()
-        settle()
+        wait_until_durable()
         assert disk.done[-1] == "sync store/a"
 
 
@@ -123,7 +123,7 @@ def test_a_failed_sync_is_reported_before_anything_depends_on_it(disk: Disk, end
             disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
             store.put("a/x", b"1")
             if ends == "settle":
-                settle()
+                wait_until_durable()
             if ends == "write":
                 store.put("a/y", b"2")
             assert ends == "block"
@@ -242,7 +242,7 @@ def test_the_folders_of_a_write_that_failed_are_synced(disk: Disk, monkeypatch: 
     store.put("x", b"0")
     disk.done.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(local, "_write", full)
+        patched.setattr(local, "_write_all", full)
         with pytest.raises(ObjectStoreFullError):
             store.put("a/b/x", b"1")
     store.put("a/b/x", b"1")
@@ -261,22 +261,22 @@ def test_an_object_of_a_killed_writer_is_durable_before_anything_depends_on_it(d
             store.put("b/z", b"2")
             assert disk.done.index("sync store/a") < disk.done.index("name store/b/z")
         case "settle":
-            settle()
+            wait_until_durable()
             assert disk.done == ["sync store/a"]
         case _:
             with synced_in_order():
                 store.head("a/x")
             assert disk.done == ["sync store/a"]
     disk.done.clear()
-    settle()
+    wait_until_durable()
     assert disk.done == []
 
 
 def test_a_repeated_statement_is_durable_when_it_returns(disk: Disk) -> None:
     first, second = (StatementLog(LocalObjectStore(disk.root), writer) for writer in ("killed", "its retry"))
-    first.append("client", b"1")
+    first.append_statement("client", b"1")
     disk.done.clear()
-    assert second.append("client", b"1") == 0
+    assert second.append_statement("client", b"1") == 0
     assert "sync store/meta/log" in disk.done
 
 

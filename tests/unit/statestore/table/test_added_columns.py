@@ -88,7 +88,7 @@ class Growing:
         assert read_all(StorageTable(schema, self.store(), epoch - 1, V)) == in_shape(self.rows[epoch - 1], schema)
         merged_in_memory = {row["c1"]: row for part in state.scan(range(V)) for row in shown(part)}
         assert merged_in_memory == in_shape(after, schema)
-        sealed = state.seal()
+        sealed = state.seal_changes()
         if commit and sealed is not None:
             self.version = version_after(
                 self.version, tuple(batch_ingest(self.objects, [sealed], epoch, f"data/{epoch:016x}")), epoch
@@ -139,8 +139,8 @@ def test_older_rows_have_the_value_that_was_declared_when_a_column_was_added(see
             require_equal(StorageTable(schema, life.store(), at, V), in_shape(life.rows[at], schema))
     (section,) = [s for s in life.version.levels[1][0].sections if s.table_id == 5]
     assert section.rows >= len(life.rows[epoch])
-    (reader,) = life.store().source.stored.open(life.version.levels[1][:1])
-    assert reader.section(5).row_schema.names == names(SHAPES[-1]), (
+    (reader,) = life.store().source.stored.open_ssts(life.version.levels[1][:1])
+    assert reader.open_section(5).row_schema.names == names(SHAPES[-1]), (
         "compaction writes the columns that the table has now"
     )
 
@@ -153,7 +153,7 @@ def test_net_changes_span_the_epoch_that_added_a_column() -> None:
     table = StorageTable(SHAPES[-1], life.store(), life.version.epoch, V)
     for since in range(7):
         rows = dict(in_shape(life.rows[since], SHAPES[-1]))
-        for part in table.changes(since):
+        for part in table.read_changes(since):
             for weight, row in zip(part.weights.to_pylist(), shown(part.rows), strict=True):
                 if weight < 0:
                     assert rows.pop(row["c1"]) == row

@@ -94,7 +94,7 @@ class Table:
                 else:
                     insert_row(table, row)
                     self.live[number] = row
-            store.ingest(table.seal(), epoch)
+            store.ingest(table.seal_changes(), epoch)
         self.table = StorageTable(self.schema, store.reader, 3, V)
 
     def in_order(self, reverse: bool) -> list[tuple[Any, ...]]:
@@ -174,16 +174,16 @@ def test_a_limit_and_a_range_read_the_blocks_of_their_rows(tmp_path: Path, monke
     table = StateTable(schema, store.reader, 0, V)
     numbers = pa.array(range(200_000), pa.int64())
     table.insert_rows(pa.table([numbers, numbers], ["c0", "c1"]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     read: set[int] = set()
-    whole = block_source.BlockSource.units
+    whole = block_source.BlockSource.read_units
 
     def counted(source: Any, requests: Any, until: int) -> Any:
         for request in requests:
             read.update(int(block) for block in request.blocks)
         return whole(source, requests, until)
 
-    monkeypatch.setattr(block_source.BlockSource, "units", counted)
+    monkeypatch.setattr(block_source.BlockSource, "read_units", counted)
     stored = StorageTable(schema, store.reader, 1, V)
 
     def blocks_of(*args: Any, **kwargs: Any) -> tuple[int, int]:

@@ -123,9 +123,9 @@ def run_model(
                 for n, worker in enumerate(attempts):
                     fails = epoch != barriers[-1] and rng.random() < 0.3
                     of = RowsOf("store", PAIRS.table_id, unit)
-                    rows = workers[worker].open(of, vnodes_of_unit(units, unit), committed, epoch)
+                    rows = workers[worker].open_unit(of, vnodes_of_unit(units, unit), committed, epoch)
                     table = StateTable(PAIRS, store.reader, committed, V, rows)
-                    task = workers[worker].publishing() if seed % 2 and not together else nullcontext()
+                    task = workers[worker].defer_publications() if seed % 2 and not together else nullcontext()
                     with suppress(Failed), task:
                         asked = keys + rng.sample(keys, len(keys) // 2) if n == 0 else keys
                         assert rows_read(table, PAIRS, asked) == [content.get(k) for k in asked]
@@ -139,7 +139,7 @@ def run_model(
                         assert rows_read(table, PAIRS, keys + others) == [now.get(k) for k in keys + others]
                         if fails:
                             raise Failed
-                        batches.append(table.seal())
+                        batches.append(table.seal_changes())
                     assert workers[worker].nbytes <= capacity
                 sealed += batches[:1]
                 if batches:
@@ -192,7 +192,7 @@ def test_reads_are_the_same_while_the_memory_limit_changes() -> None:
 def open_pairs(
     cache: RowCache, store: DictStore, base: int, epoch: int, vnodes: Sequence[int] = range(V), unit: int = 0
 ) -> StateTable:
-    remembered = cache.open(RowsOf("store", PAIRS.table_id, unit), vnodes, base, epoch)
+    remembered = cache.open_unit(RowsOf("store", PAIRS.table_id, unit), vnodes, base, epoch)
     return StateTable(PAIRS, store.reader, base, V, remembered)
 
 
@@ -201,7 +201,7 @@ def first_epoch(cache: RowCache, store: DictStore) -> None:
     table = open_pairs(cache, store, 0, 1)
     assert rows_read(table, PAIRS, [1, 2]) == [None, None]
     table.insert_rows(rows_table(PAIRS, [(1, "one", 1.0), (3, "three", 3.0)]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
 
 
 def test_rows_that_an_epoch_read_or_wrote_are_cached_for_the_next() -> None:
@@ -243,7 +243,7 @@ def test_one_unit_for_all_vnodes_uses_the_rows_of_several_units_and_they_use_its
             text = str(base)
             assert rows_read(table, PAIRS, own) == [(k, text, None) if base else None for k in own]
             table.insert_rows(rows_table(PAIRS, [(k, str(base + 1), None) for k in own]))
-            written.append(table.seal())
+            written.append(table.seal_changes())
         for sealed in written:
             store.ingest(sealed, base + 1)
 
@@ -274,16 +274,16 @@ def test_an_attempt_that_never_sealed_changes_no_cached_row() -> None:
 
 def test_rows_of_a_task_are_cached_when_it_has_ended_and_not_if_it_fails() -> None:
     cache, store = RowCache(), CountingStore()
-    with cache.publishing():
+    with cache.defer_publications():
         first_epoch(cache, store)
         store.asked = 0
         assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, [1]) == [(1, "one", 1.0)]
         assert store.asked == 1
-    with suppress(Failed), cache.publishing():
+    with suppress(Failed), cache.defer_publications():
         failed = open_pairs(cache, store, 1, 2)
         assert rows_read(failed, PAIRS, [1, 2]) == [(1, "one", 1.0), None]
         insert_row(failed, (1, "never", 0.0))
-        assert failed.seal() is not None
+        assert failed.seal_changes() is not None
         raise Failed
     assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, [3, 1]) == [(3, "three", 3.0), (1, "one", 1.0)]
     assert store.asked == 1
@@ -292,7 +292,7 @@ def test_rows_of_a_task_are_cached_when_it_has_ended_and_not_if_it_fails() -> No
 def test_an_idle_epoch_that_is_sealed_keeps_the_rows_for_the_next() -> None:
     cache, store = RowCache(), CountingStore()
     first_epoch(cache, store)
-    assert open_pairs(cache, store, 1, 2).seal() is None
+    assert open_pairs(cache, store, 1, 2).seal_changes() is None
     store.asked = 0
     assert rows_read(open_pairs(cache, store, 2, 3), PAIRS, [1, 2]) == [(1, "one", 1.0), None]
     assert store.asked == 0
@@ -303,7 +303,7 @@ def test_a_table_without_repeated_reads_takes_no_memory() -> None:
     table = open_pairs(cache, store, 0, 1)
     table.get_rows(keys_table(PAIRS, [1, 2]), again=False)
     insert_row(table, (5, "five", 5.0))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     assert cache.nbytes == 0
 
 
@@ -313,21 +313,21 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
     table = open_pairs(cache, store, 0, 1)
     rows_read(table, PAIRS, many)
     table.insert_rows(rows_table(PAIRS, [(k, "x", 0.0) for k in many]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     for epoch in (2, 3, 4):  # few keys: in newer runs than the first one, which still holds their old rows
         table = open_pairs(cache, store, epoch - 1, epoch)
         rows_read(table, PAIRS, [7, 8])
         table.insert_rows(rows_table(PAIRS, [(7, "y", float(epoch))]))
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
     before = cache.nbytes
-    cache.release(before // 100)
+    cache.release_memory(before // 100)
     assert 0 < cache.nbytes <= before // 100
     store.asked = 0
     assert rows_read(open_pairs(cache, store, 4, 5), PAIRS, [7, 8]) == [(7, "y", 4.0), (8, "x", 0.0)]
     assert store.asked == 0
     assert rows_read(open_pairs(cache, store, 4, 5), PAIRS, many[10:]) == [(k, "x", 0.0) for k in many[10:]]
     assert store.asked > 3900
-    cache.release()
+    cache.release_memory()
     assert cache.nbytes == 0
 
 
@@ -335,14 +335,14 @@ def test_an_epoch_of_few_keys_does_not_rewrite_a_large_run() -> None:
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
     rows_read(table, PAIRS, list(range(5000)))
-    store.ingest(table.seal(), 1)
-    large = cache.open(RowsOf("store", PAIRS.table_id, 0), range(V), 1, 2).runs[-1]
+    store.ingest(table.seal_changes(), 1)
+    large = cache.open_unit(RowsOf("store", PAIRS.table_id, 0), range(V), 1, 2).runs[-1]
     for epoch in range(2, 12):
         table = open_pairs(cache, store, epoch - 1, epoch)
         rows_read(table, PAIRS, [epoch])
         insert_row(table, (epoch, "z", 0.0))
-        store.ingest(table.seal(), epoch)
-    runs = cache.open(RowsOf("store", PAIRS.table_id, 0), range(V), 11, 12).runs
+        store.ingest(table.seal_changes(), epoch)
+    runs = cache.open_unit(RowsOf("store", PAIRS.table_id, 0), range(V), 11, 12).runs
     assert runs[-1] is large
     assert len(runs) <= 5
 
@@ -353,14 +353,14 @@ def test_keys_wider_than_any_machine_word_are_found_too() -> None:
     names = [rng.choice("abc") * rng.randrange(200) + str(i) for i in range(300)]
     content: dict[str, Row] = {}
     for epoch in range(1, 8):
-        rows = cache.open(RowsOf("store", WIDE.table_id, 0), range(V), epoch - 1, epoch)
+        rows = cache.open_unit(RowsOf("store", WIDE.table_id, 0), range(V), epoch - 1, epoch)
         table = StateTable(WIDE, store.reader, epoch - 1, V, rows)
         asked = rng.sample(names, 120)
         assert rows_read(table, WIDE, asked) == [content.get(k) for k in asked]
         written = {k: (k, epoch) for k in asked[:80]}
         table.insert_rows(rows_table(WIDE, list(written.values())))
         content |= written
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
     assert cache.counts.hits > 100
 
 
@@ -369,7 +369,7 @@ def test_a_bound_is_held_also_by_a_run_larger_than_it() -> None:
     table = open_pairs(cache, store, 0, 1)
     rows_read(table, PAIRS, list(range(3000)))
     table.insert_rows(rows_table(PAIRS, [(k, "x", 0.0) for k in range(3000)]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     assert 10_000 < cache.nbytes <= 20_000
     assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, list(range(3000))) == [(k, "x", 0.0) for k in range(3000)]
     assert np.isclose(cache.counts.hits / 3000, 0.1, atol=0.09)

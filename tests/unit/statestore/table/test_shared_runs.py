@@ -74,23 +74,23 @@ def assert_shown(runs: tuple[KnownRun, ...]) -> None:
 def test_another_process_finds_shared_runs_and_keeps_them_after_their_writer_ends(
     sibling: subprocess.Popen[str],
 ) -> None:
-    runs = SharedRuns(lambda: [sibling.pid]).look("rows", 7)
+    runs = SharedRuns(lambda: [sibling.pid]).find_shared("rows", 7)
     assert_shown(runs)
     sibling.kill()
     sibling.wait()
     assert_shown(runs)
-    assert SharedRuns(lambda: [sibling.pid]).look("rows", 7) == ()
+    assert SharedRuns(lambda: [sibling.pid]).find_shared("rows", 7) == ()
 
 
 def test_rows_of_another_epoch_or_name_are_not_found(sibling: subprocess.Popen[str]) -> None:
     looking = SharedRuns(lambda: [sibling.pid])
-    assert looking.look("rows", 6) == ()
-    assert looking.look("other rows", 7) == ()
-    assert len(looking.look("rows", 7)) == 2
+    assert looking.find_shared("rows", 6) == ()
+    assert looking.find_shared("other rows", 7) == ()
+    assert len(looking.find_shared("rows", 7)) == 2
 
 
 def test_both_processes_see_the_use_of_a_run(sibling: subprocess.Popen[str]) -> None:
-    once, again = (SharedRuns(lambda: [sibling.pid]).look("rows", 7) for _ in range(2))
+    once, again = (SharedRuns(lambda: [sibling.pid]).find_shared("rows", 7) for _ in range(2))
     once[0].used[2] = 9
     assert again[0].used.tolist() == [3, 3, 9, 3, 3]
 
@@ -100,27 +100,27 @@ def test_a_run_that_its_writer_dropped_is_not_found_although_its_name_was_seen(
     sibling: subprocess.Popen[str], word: str
 ) -> None:
     looking = SharedRuns(lambda: [sibling.pid])
-    assert looking.look("other rows", 7) == ()  # from here on it has read the names
+    assert looking.find_shared("other rows", 7) == ()  # from here on it has read the names
     tell(sibling, word)
-    assert looking.look("rows", 7) == ()
+    assert looking.find_shared("rows", 7) == ()
 
 
 def test_a_sign_of_a_reused_process_id_shows_nothing() -> None:
     """The kernel reuses a process id as soon as it is free."""
-    shown, sign = SharedRuns(lambda: [1]).show("rows", 7, [run_of(range(5))])
+    shown, sign = SharedRuns(lambda: [1]).share_runs("rows", 7, [run_of(range(5))])
     assert sign is not None
     assert shown[0].file is not None
     looking = SharedRuns(lambda: [os.getpid()])
-    assert len(looking.look("rows", 7)) == 1
-    other, _ = SharedRuns(lambda: [1]).show("rows", 8, [run_of(range(3))])
+    assert len(looking.find_shared("rows", 7)) == 1
+    other, _ = SharedRuns(lambda: [1]).share_runs("rows", 8, [run_of(range(3))])
     assert other[0].file is not None
     os.dup2(other[0].file.fd, shown[0].file.fd)
-    assert looking.look("rows", 7) == ()
+    assert looking.find_shared("rows", 7) == ()
 
 
 def test_a_process_alone_shows_nothing_and_pays_nothing() -> None:
     run = run_of(range(5))
-    shown, sign = SharedRuns(list).show("rows", 7, [run])
+    shown, sign = SharedRuns(list).share_runs("rows", 7, [run])
     assert sign is None
     assert shown[0] is run
 
@@ -128,10 +128,10 @@ def test_a_process_alone_shows_nothing_and_pays_nothing() -> None:
 def test_no_more_files_are_open_than_a_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_runs, "MOST_FILES", 3)
     showing = SharedRuns(lambda: [1])
-    held = [showing.show(f"rows {n}", 7, [run_of(range(5))]) for n in range(5)]
+    held = [showing.share_runs(f"rows {n}", 7, [run_of(range(5))]) for n in range(5)]
     assert [sign is not None for _, sign in held] == [True, True, True, False, False]
     looking = SharedRuns(lambda: [os.getpid()])
-    assert [len(looking.look(f"rows {n}", 7)) for n in range(5)] == [int(sign is not None) for _, sign in held]
+    assert [len(looking.find_shared(f"rows {n}", 7)) for n in range(5)] == [int(sign is not None) for _, sign in held]
 
 
 def test_without_memory_rows_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_without_memory_rows_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(os, "write", full)
     run = run_of(range(5))
-    shown, sign = SharedRuns(lambda: [1]).show("rows", 7, [run])
+    shown, sign = SharedRuns(lambda: [1]).share_runs("rows", 7, [run])
     assert sign is None
     assert shown[0] is run
 

@@ -63,7 +63,7 @@ def test_get_after_commit_and_insert_as_in_the_reference(store: Store) -> None:
     insert_row(table, (2, 22, 222))
     delete_row(table, (2, 22, 222))
     insert_row(table, (3, 33, 333))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
 
     table = open_table(NUMBERS, store, 1)
     insert_row(table, (3, 3333, 3333))
@@ -75,7 +75,7 @@ def test_get_after_commit_and_insert_as_in_the_reference(store: Store) -> None:
 def test_scan_merges_memory_over_storage_as_in_the_reference(store: Store) -> None:
     table = open_table(SINGLE, store, 0)
     table.insert_rows(rows_of(SINGLE, [(1, 0, 0), (3, 0, 0), (4, 0, 0), (6, 0, 0)]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
 
     table = open_table(SINGLE, store, 1)
     delete_row(table, (3, 0, 0))
@@ -88,14 +88,14 @@ def test_the_write_path_caches_operations_and_seals_them_as_key_value_pairs(stor
     table = open_table(schema, store, 0)
     insert_row(table, ("a", "b", "c"))
     delete_row(table, ("d", "e", "f"))
-    sealed = table.seal()
+    sealed = table.seal_changes()
     assert sealed is not None
     assert sealed.table_id == 7
     keys = encode_keys(7, vnodes_of([pa.array(["a", "d"])], V), [pa.array(["a", "d"])], schema.key).to_pylist()
     pairs = {keys[0]: (1, "a", "b", "c"), keys[1]: (0, "d", None, None)}
     assert [tuple(row.values()) for row in sealed.rows.to_pylist()] == [(key, *pairs[key]) for key in sorted(keys)]
     assert sealed.rows.schema.types == [pa.binary(), pa.uint8(), pa.string(), pa.string(), pa.string()]
-    assert table.seal() is None  # reset
+    assert table.seal_changes() is None  # reset
 
 
 def test_the_last_operation_on_a_key_wins_also_within_a_batch(store: Store) -> None:
@@ -115,14 +115,14 @@ def test_an_update_may_swap_keys_and_an_unchanged_row_is_not_written(store: Stor
     table = open_table(ORDERS, store, 0)
     before = [("a", 1, 1.0, "x"), ("b", 2, 2.0, "y"), (None, 3, float("nan"), None), ("z", 4, 0.0, "z")]
     table.insert_rows(rows_of(ORDERS, before))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
 
     table = open_table(ORDERS, store, 1)
     after = [("b", 2, 1.0, "x"), ("a", 1, 2.0, "y"), (None, 3, float("nan"), None), ("z", 4, -0.0, "z")]
     table.update_rows(rows_of(ORDERS, before), rows_of(ORDERS, after))
     assert get_row(table, ("a", 1)) == ("a", 1, 2.0, "y")
     assert get_row(table, ("b", 2)) == ("b", 2, 1.0, "x")
-    sealed = table.seal()
+    sealed = table.seal_changes()
     assert sealed is not None
     assert sorted(sealed.rows.column(2).to_pylist()) == ["a", "b", "z"]
     assert sealed.rows.column(1).to_pylist() == [1, 1, 1]
@@ -131,8 +131,8 @@ def test_an_update_may_swap_keys_and_an_unchanged_row_is_not_written(store: Stor
     assert get_row(moved, ("a", 1)) is None
     assert get_row(moved, ("a", 7)) == ("a", 7, 1.0, "x")
     moved.update_rows(rows_of(ORDERS, before), rows_of(ORDERS, before))
-    assert moved.seal() is not None
-    assert moved.seal() is None
+    assert moved.seal_changes() is not None
+    assert moved.seal_changes() is None
 
 
 def test_a_float_key_is_found_by_any_zero_or_nan_and_keeps_its_bits(store: Store) -> None:
@@ -141,7 +141,7 @@ def test_a_float_key_is_found_by_any_zero_or_nan_and_keeps_its_bits(store: Store
     table = open_table(schema, store, 0)
     table.insert_rows(pa.table([pa.array([-0.0]), pa.array([1], pa.int32())], ["k", "v"]))
     table.insert_rows(pa.table([pa.array(odd_nan), pa.array([2], pa.int32())], ["k", "v"]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     got = open_table(schema, store, 1).get_rows(
         pa.table({"k": [0.0, float("nan"), None]}, schema=pa.schema([("k", pa.float64())]))
     )
@@ -158,7 +158,7 @@ def test_a_limited_prefix_scan_reads_past_rows_that_this_epoch_deleted(
     table = open_table(ORDERS, store, 0)
     rows = [(shop, i, float(i), "s") for shop in ("a", "b", "c") for i in range(40)]
     table.insert_rows(rows_of(ORDERS, rows))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
 
     table = open_table(ORDERS, store, 1)
     gone = [i if reverse else 39 - i for i in range(30)]  # id descends in the key
@@ -188,14 +188,14 @@ def test_a_table_without_key_columns_holds_one_row(store: Store) -> None:
     insert_row(table, (1, Decimal("1.50")))
     insert_row(table, (2, Decimal("2.50")))
     assert get_row(table, ()) == (2, Decimal("2.50"))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     assert get_row(open_table(schema, store, 1), ()) == (2, Decimal("2.50"))
 
 
 def test_a_scan_of_some_vnodes_returns_their_rows_in_batches(store: Store) -> None:
     table = open_table(NUMBERS, store, 0)
     table.insert_rows(rows_of(NUMBERS, [(i, i, i) for i in range(100)]))
-    store.ingest(table.seal(), 1)
+    store.ingest(table.seal_changes(), 1)
     table = open_table(NUMBERS, store, 1)
     table.insert_rows(rows_of(NUMBERS, [(i, -i, -i) for i in range(50, 150)]))
     vnodes = vnodes_of([pa.array(range(150))], V)
@@ -211,7 +211,7 @@ def test_a_storage_table_reads_some_columns_at_an_epoch_and_merges_vnodes(store:
     for epoch in (1, 2):
         table = open_table(NUMBERS, store, epoch - 1)
         table.insert_rows(rows_of(NUMBERS, [(i, epoch, i) for i in range(30 * epoch)]))
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
     old, new = (StorageTable(NUMBERS, store.reader, epoch, V) for epoch in (1, 2))
     assert tuples(old.get_rows(pa.table({"k": [5, 40]}), columns=[1]).rows) == [(1,), (None,)]
     assert tuples(new.get_rows(pa.table({"k": [5, 40]}), columns=[2, 1]).rows) == [(5, 2), (40, 2)]
@@ -311,7 +311,7 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
                 table.update_rows(rows_of(ORDERS, old), rows_of(ORDERS, new))
                 model = {key: row for key, row in model.items() if row not in old} | {row[:2]: row for row in new}
             check(table, model)
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
         history.append(model)
     for epoch, then in enumerate(history):
         check(open_table(ORDERS, store, epoch), then)
@@ -322,7 +322,7 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
         ]
         for since, before in enumerate(history[: epoch + 1]) if isinstance(store, BucketStore) else ():
             net = {w: [] for w in (-1, 1)}
-            for part in stored.changes(since):
+            for part in stored.read_changes(since):
                 assert part.weights.to_pylist() == sorted(part.weights.to_pylist())
                 for weight, row in zip(part.weights.to_pylist(), tuples(part.rows), strict=True):
                     net[weight].append(row)
@@ -332,7 +332,7 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
             assert sorted(net[1], key=repr) == sorted(
                 (row for key, row in then.items() if repr(before.get(key)) != repr(row)), key=repr
             )
-            written = [repr(row) for part in stored.written(since) for row in tuples(part)]
+            written = [repr(row) for part in stored.read_written(since) for row in tuples(part)]
             assert {repr(row) for row in net[1]} <= set(written) <= {repr(row) for row in then.values()}
             assert len(set(written)) == len(written)
 
@@ -362,7 +362,7 @@ def test_many_rows_over_many_blocks_agree_with_plain_columns(objects: ObjectStor
             vnodes = vnodes_of([pa.array(live)], V)
             assert np.array_equal(rows["c0"].to_numpy(), live[np.lexsort((live, vnodes))])
             assert np.array_equal(rows["c1"].to_numpy(), value[rows["c0"].to_numpy()])
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
     scanned = pa.concat_tables(StorageTable(NUMBERS, store.reader, 5, V).scan(columns=[0, 2])).sort_by("c0")
     assert np.array_equal(scanned["c0"].to_numpy(), np.flatnonzero(value >= 0))
     assert np.array_equal(scanned["c2"].to_numpy(), np.flatnonzero(value >= 0) * 2)
@@ -374,7 +374,7 @@ def test_located_keys_are_read_and_replaced_in_the_order_of_the_store(store: Sto
     for epoch in range(1, 8):
         table = open_table(NUMBERS, store, epoch - 1)
         keys = rng.sample(range(60), rng.choice((0, 1, 40)))
-        located = table.locate(pa.table({"k": pa.array(keys, pa.int64())}))
+        located = table.locate_keys(pa.table({"k": pa.array(keys, pa.int64())}))
         ordered = [keys[place] for place in located.order.tolist()]
         assert sorted(ordered) == sorted(keys)
         assert located.keys.to_pylist() == sorted(located.keys.to_pylist())
@@ -394,7 +394,7 @@ def test_located_keys_are_read_and_replaced_in_the_order_of_the_store(store: Sto
         assert [row for row, there in zip(tuples(got.rows), got.found.to_pylist(), strict=True) if there] == [
             content[key] for key in sorted(content)
         ]
-        store.ingest(table.seal(), epoch)
+        store.ingest(table.seal_changes(), epoch)
 
 
 def test_turns_of_writing_and_reading_agree_with_a_dict_and_sort_no_row_often(monkeypatch: pytest.MonkeyPatch) -> None:
