@@ -347,16 +347,21 @@ class Session:
             at = Clock.NOW if moment == "now" else None if moment is None else micros_of(moment)
             settings = EpochSettings(max_bytes=max_epoch_bytes, on_error=self._on_error)
             wish = Wish(interval, at)
-            return self._published(epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
+            return self._published(lambda: epochs_of_call(self._runner, self.meta, wish, settings, progress), interval)
 
-    def _published(self, epochs: Iterator[EpochSummary], interval: Interval | None = None) -> EpochSummary:
+    def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
-        version, summary = self.meta.read_latest(), None
-        with recorded_run(self.meta, "epoch", interval=interval):
-            for summary in epochs:
-                version = publish_epoch(self.meta, summary.epoch)
-                self._statements.forget_rows()
-                warn_of_paused(version.catalog, summary)
+        summary, proven = None, False
+        while not proven:
+            with recorded_run(self.meta, "epoch", interval=interval), self.meta.glances() as glances:
+                for summary in begin():
+                    version = publish_epoch(self.meta, summary.epoch)
+                    self._statements.forget_rows()
+                    warn_of_paused(version.catalog, summary)
+                if proven := summary is not None:  # by its commit
+                    continue
+                version = self.meta.read_latest(proven=True)
+                proven = glances.are_proven_by(version)
         if summary is None:
             summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
         warn_of_held(version.catalog, interval)
@@ -378,8 +383,8 @@ class Session:
             if restating.inject_barrier() is None:
                 return restating.found
             settings = EpochSettings(on_error=self._on_error)
-            epochs = epochs_of_call(self._runner, self.meta, ALL, settings, progress)
-            self._published(islice(epochs, 1))  # the restatement's: new input waits
+            epochs = partial(epochs_of_call, self._runner, self.meta, ALL, settings, progress)
+            self._published(lambda: islice(epochs(), 1))  # the restatement's: new input waits
             return restating.found
 
     def verify(

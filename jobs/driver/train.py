@@ -274,7 +274,7 @@ class Train:
                 barrier.prev_epoch,
                 *(epoch for one in self._in_flight for epoch in (one.barrier.prev_epoch, one.barrier.epoch)),
             }
-            if (version := self.meta.read_latest()).epoch in own:
+            if (version := self.meta.read_latest(proven=True)).epoch in own:
                 raise
             reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {err.name!r} was removed since"
             raise LostRaceError(f"epoch {barrier.epoch}", reason) from err

@@ -90,8 +90,8 @@ class PagesMeta(MetaStore):
             return super().barrier_after(prev_epoch)
         return self._remembered.get(("barrier", prev_epoch), lambda: MetaStore.barrier_after(self, prev_epoch))
 
-    def read_latest(self) -> HummockVersion:
-        version = super().read_latest()
+    def read_latest(self, *, proven: bool = False) -> HummockVersion:
+        version = super().read_latest(proven=proven)
         self._known_epoch = version.epoch
         return version
 

@@ -31,7 +31,7 @@ def is_needed(meta: MetaStore, name: str) -> bool:
     """
     if name.startswith(PINS):
         return False  # its reader has ended
-    version = meta.read_latest()
+    version = meta.read_latest(proven=True)
     if name.startswith(MANIFESTS):
         return (epoch := number_in(name)) is None or epoch >= version.min_readable_epoch
     if name.startswith(BARRIERS):

@@ -69,7 +69,7 @@ class Readers:
 
     def version_at(self, epoch: int, besides: str = "") -> HummockVersion:
         """See MetaStore.version_at. `besides`: holder of a pin to ignore."""
-        newest = self._versions.read_latest()
+        newest = self._versions.read_latest(proven=True)
         try:
             check_readable(newest, epoch)
         except EpochExpiredError:

@@ -130,11 +130,17 @@ class StatementLog:
         """
         return [decode_document(log_name(at), data, LogEntry) for at, data in self._packs.read_documents(start, end)]
 
-    def find_end(self, seen_end: int = 0) -> int:
-        """The number of entries. Two HEADs if the known end is current, else about 2 log2(new entries)."""
+    def find_end(self, seen_end: int = 0, *, looks: bool = True) -> int:
+        """The number of entries. Two HEADs if the known end is current, else about 2 log2(new entries).
+
+        `looks`: whether to look for a pack if there is no new entry. Otherwise the caller must prove later that none
+        was there: see Glances.
+        """
         start = max(self._known_end, seen_end)
         while True:
             end = end_of(self._has_entry, start)
+            if end == start and not looks:
+                return end
             # Look the pack up after the probes: no entry is removed before it exists.
             if not self._packs.is_packed(start):
                 self._known_end = end

@@ -31,7 +31,7 @@ from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store
 from tussock.statestore.meta.sight import held_back
 from tussock.statestore.meta.statement_log import LogEntry, StatementLog
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
-from tussock.statestore.meta.version_log import Appended, VersionLog
+from tussock.statestore.meta.version_log import Appended, Glances, VersionLog
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
@@ -114,9 +114,20 @@ class MetaStore:
 
     # --- versions
 
-    def read_latest(self) -> HummockVersion:
-        """The newest version; committed, but possibly not published. Two requests if it has not changed."""
-        return self._versions.read_latest()
+    def read_latest(self, *, proven: bool = False) -> HummockVersion:
+        """The newest version; committed, but possibly not published. Two requests if it has not changed.
+
+        `proven`: also within `glances`, where it is one request otherwise.
+        """
+        return self._versions.read_latest(proven=proven)
+
+    def glances(self) -> AbstractContextManager[Glances]:
+        """Within the block, `read_latest` and `log_end` may be as old as the last commit or proven look here.
+
+        So they are right unless the process slept for more than a thousand commits. A commit of an epoch proves that
+        it did not. If the block commits none, `Glances.are_proven_by` must say so, or the block begins again.
+        """
+        return self._versions.glances()
 
     def read_version(self, version_id: int) -> HummockVersion:
         """The version with this id. Raises NoSuchVersionError."""
@@ -475,7 +486,9 @@ class MetaStore:
 
     def log_end(self) -> int:
         """The current number of entries: the log end that a barrier injected now would pin."""
-        return self._log.find_end(self._log_seen)
+        seen, glances = self._versions.newest_seen, self._versions.current_glances
+        known = self._log_seen if seen is None else seen.log_end
+        return self._log.find_end(known, looks=glances is None or seen is None or glances.first != seen.id)
 
     def put_payload(self, data: bytes) -> str:
         """Store data that is too large for a log entry, and return its object name."""

@@ -6,13 +6,19 @@ save reads: without the hint, opening needs more probes; without a snapshot, it 
 
 Vacuum packs old deltas and removes them (packs.py). So a process that slept looks up whether the pack of the delta that
 it read first exists: then it begins again at the end of the packs.
+
+A glance omits that look if it finds nothing after the newest version that the process knows. The answer may be old. It
+is one that a process would also have if it had slept after a look, so it harms nothing. The operation proves at its end
+that it was not old (`Glances`). A glance that finds a delta looks as usual, since the delta may be a leftover.
 """
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from tussock.statestore.errors import DamagedError, RetryableError
+from tussock.statestore.errors import DamagedError, RetryableError, TussockError
 from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.delta import EpochCommitted, VersionChange, VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document, encode_document, read_document
@@ -36,12 +42,34 @@ class Appended(NamedTuple):
     mine: bool
 
 
+@dataclass(slots=True)
+class Glances:
+    """The glances of one operation, by all threads that share a version log."""
+
+    first: int | None = None  # the id of the first version that the operation saw
+
+    def are_proven_by(self, newest: HummockVersion) -> bool:
+        """Whether all glances at both logs were right. `newest`: read with a look after them.
+
+        If the operation's first version is still the newest one, then it was so all the time. No statement after its
+        log end was packed either, since packs contain only statements before the log end of a version.
+        """
+        return self.first in (None, newest.id)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the threads of a process share of a log."""
+
+    newest: HummockVersion | None = None  # the version that one of them has seen last
+    glances: Glances | None = None  # of the current operation, if it glances
+
+
 class VersionLog:
     """One process's view of the log; keeps the newest version that it has seen. Not thread-safe: use one per thread.
 
     Cost: opening reads the hint, a snapshot and fewer than SNAPSHOT_EVERY deltas. Later, `read_latest` is one GET and
-    one
-        HEAD if nothing is new.
+        one HEAD if nothing is new, or one GET as a glance.
     """
 
     def __init__(self, objects: ObjectStore, writer: str, initial: Callable[[], HummockVersion]) -> None:
@@ -50,24 +78,59 @@ class VersionLog:
         self._initial = initial  # version 0, which has no snapshot
         self._snapshots = Snapshots(objects, initial)
         self._packs = version_packs(objects)
-        self._newest: HummockVersion | None = None
+        self._known: HummockVersion | None = None  # the newest version that this thread has seen
+        self._shared = _Shared()
         self._due: HummockVersion | None = None  # a version whose snapshot may be missing
 
     def for_another_thread(self) -> "VersionLog":
         """A view of the log for another thread, which starts from the newest version that this one has seen."""
         other = VersionLog(self._objects, str(self._writer), self._initial)
-        other._newest = self._newest
+        other._shared = self._shared
         return other
 
-    def read_latest(self) -> HummockVersion:
-        """The newest version. Raises DamagedDocumentError, BadDeltaError."""
-        start = self._newest if self._newest is not None else self._snapshots.read_hinted()
+    @property
+    def newest_seen(self) -> HummockVersion | None:
+        """The newest version that this process has seen. No request."""
+        mine, other = self._known, self._shared.newest  # a thread may overwrite a newer one of another thread
+        return other if mine is None or (other is not None and other.id > mine.id) else mine
+
+    @property
+    def current_glances(self) -> Glances | None:
+        """The glances of the operation that runs, if it proves them later."""
+        return self._shared.glances
+
+    @contextmanager
+    def glances(self) -> Iterator[Glances]:
+        """Let `read_latest` glance within the block. The caller proves the glances: by a commit, or `are_proven_by`."""
+        outer, self._shared.glances = self._shared.glances, Glances()
+        try:
+            yield self._shared.glances
+        finally:
+            self._shared.glances = outer
+
+    def read_latest(self, *, proven: bool = False) -> HummockVersion:
+        """The newest version. Raises DamagedDocumentError, BadDeltaError.
+
+        `proven`: look also within the block of `glances`.
+        """
+        version = self._find_newest(looks=proven or self.current_glances is None)
+        if (glances := self.current_glances) is not None and glances.first is None:
+            glances.first = version.id
+        return version
+
+    def _find_newest(self, *, looks: bool) -> HummockVersion:
+        """As `read_latest`. If not `looks`, only glance."""
+        known = self.newest_seen
+        start = known if known is not None else self._snapshots.read_hinted()
         while True:
             version = failure = None
             try:
                 version = self._version_after(start)
             except DamagedError as err:  # perhaps leftovers below the end of the packs, which do not fit each other
                 failure = err
+            if not looks and known is not None and version is known:
+                self._known = known
+                return known
             # Look the pack up after the reads: no delta is removed before it exists.
             if not self._packs.is_packed(start.id + 1):
                 if version is None:
@@ -95,10 +158,10 @@ class VersionLog:
 
         Reads a snapshot and fewer than SNAPSHOT_EVERY deltas, more if snapshots are lost.
         """
-        if not 0 <= version_id <= (newest := self.read_latest().id):
+        if not 0 <= version_id <= (newest := self._find_newest(looks=True).id):
             raise NoSuchVersionError(version_id, newest)
-        if self._newest is not None and self._newest.id == version_id:
-            return self._newest
+        if (known := self.newest_seen) is not None and known.id == version_id:
+            return known
         return self._rebuild_version(version_id)
 
     def _rebuild_version(self, version_id: int) -> HummockVersion:
@@ -128,29 +191,43 @@ class VersionLog:
         error. The change is visible to all readers on return. If this raises MustStopError, nothing is visible.
         """
         while True:
-            version = self.read_latest()
-            if (change := decide(version)) is None:
+            # A glance is enough before a put: the look after it checks the same pack, that of the next delta.
+            version, prepared = self._find_newest(looks=False), None
+            with suppress(TussockError):
+                prepared = self._prepare_delta(version, decide)
+            # Without a put, nothing would prove the glance.
+            if (
+                prepared is None
+                and (prepared := self._prepare_delta(version := self._find_newest(looks=True), decide)) is None
+            ):
                 wait_until_durable()  # the caller reports a version of another process
                 return Appended(version, mine=False)
-            delta = VersionDelta(version.id + 1, str(self._writer), change)
-            after = apply_delta(version, delta)  # rejects an invalid change before anything is written
+            delta, after = prepared
             document = encode_document(delta)
             if self._objects.put_if_absent(version_name(delta.id), document):
                 if (pack := self._packs.read_pack(delta.id)) is None:
                     after = self._remember_newest(self._remember_due(after))
                     self._write_snapshot()
-                    log.debug("version %d committed: %s", after.id, type(change).__name__)
+                    log.debug("version %d committed: %s", after.id, type(delta.change).__name__)
                     return Appended(after, mine=True)
                 # This process slept while the delta of this number was packed and removed. It may be ours, if the
                 # answer to an earlier attempt was lost.
                 if pack.documents[delta.id - pack.first] == document:
-                    return Appended(self.read_latest(), mine=True)
-            log.info(
-                "version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__
-            )
+                    return Appended(self._find_newest(looks=True), mine=True)
+            kind = type(delta.change).__name__
+            log.info("version %d was committed by another writer first: %s rebases on it", delta.id, kind)
+
+    def _prepare_delta(
+        self, version: HummockVersion, decide: Callable[[HummockVersion], VersionChange | None]
+    ) -> tuple[VersionDelta, HummockVersion] | None:
+        """The delta that `decide` asks for, and the version after it. Rejects an invalid change before the put."""
+        if (change := decide(version)) is None:
+            return None
+        delta = VersionDelta(version.id + 1, str(self._writer), change)
+        return delta, apply_delta(version, delta)
 
     def _remember_newest(self, version: HummockVersion) -> HummockVersion:
-        self._newest = version
+        self._known = self._shared.newest = version
         return version
 
     def _remember_due(self, version: HummockVersion) -> HummockVersion:

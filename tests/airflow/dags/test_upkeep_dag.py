@@ -106,7 +106,7 @@ def test_compact_starts_spark_only_if_something_is_due(
 
     submitted: list[list[str]] = []
     task = dags_of(tmp_path, monkeypatch, shop=SHOP).upkeep_shop.get_task("compact")
-    monkeypatch.setattr("tussock_upkeep.opened", lambda name: None)
+    monkeypatch.setattr("tussock_upkeep.open_pipeline_store", lambda name: None)
     monkeypatch.setattr(compaction, "due_picks", lambda at: tuple(SimpleNamespace(reason=reason) for reason in due))
     monkeypatch.setattr(type(task), "submit", lambda self, context, given: submitted.append(given))
     context: dict[str, Any] = {"params": {"full": full}}

@@ -348,7 +348,7 @@ def test_a_page_does_not_wait_for_slow_facts_and_reloads_until_they_exist(
     page, known, look = "/tussock/dags/upkeep_shop/actions/upkeep", Event(), actions.find_due_work
     admin.get(page)
     stores._stores["shop"][1]._looks.clear()
-    monkeypatch.setattr(actions, "upkeep", lambda *asked: known.wait(60) and look(*asked))
+    monkeypatch.setattr(actions, "find_due_work", lambda *asked: known.wait(60) and look(*asked))
     answer = admin.get_once(page)
     assert (answer.headers["refresh"], "Loading the due upkeep" in answer.text) == ("1", True)
     known.set()

@@ -48,7 +48,7 @@ def test_a_session_lives_in_s3_with_store_and_source(bucket: Bucket, spark: Spar
     session.flush()
     idle = bucket.requests()
     assert not [r for r in idle if r.startswith("PUT")], f"nothing waits, nothing is written: {idle}"
-    assert len(idle) <= 13, idle
+    assert len(idle) <= 9, idle
 
 
 def assert_few(epoch: list[str]) -> None:
@@ -62,7 +62,7 @@ def assert_few(epoch: list[str]) -> None:
     assert puts == ["barrier", "data", "manifest", "version", "version"], puts
     blocks = [r for r in epoch if r.startswith("GET") and "/data/" in r]
     assert len(blocks) <= 8, blocks
-    assert len(epoch) - len(blocks) <= 38, f"{len(epoch)} requests: {epoch}"
+    assert len(epoch) - len(blocks) <= 27, f"{len(epoch)} requests: {epoch}"
 
 
 def compare(session: Session, spark: SparkSession, bucket: Bucket, shops: str) -> None:

@@ -110,7 +110,7 @@ def test_epochs_in_flight_of_one_unit_are_read_by_several_and_back(meta: MetaSto
                 assert barrier is not None
                 train.run(barrier)
         stores.append(store)
-    assert stores[0].latest() == stores[1].latest()
+    assert stores[0].read_latest() == stores[1].read_latest()
     assert len(rows(stores[1], "t")) == 100
     assert rows(stores[1], "v") == [(g, len([k for k in range(0, 200, 2) if (k + 5) % 7 == g])) for g in range(7)]
 
@@ -130,7 +130,7 @@ def test_an_epoch_runs_once_whatever_it_seals(case: str, meta: MetaStore, monkey
 
         return measure_work(work, uri, unit, one_second)
 
-    monkeypatch.setattr("tussock.jobs.task.level.measured", in_seconds)
+    monkeypatch.setattr("tussock.jobs.task.level.measure_work", in_seconds)
     insert(meta, "t", *((k, k % 40, k % 7) for k in range(1, 300)))
     seen = Seen(LocalRunner(policy))
     epoch(meta, seen)

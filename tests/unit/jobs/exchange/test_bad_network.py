@@ -61,7 +61,7 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Forward], Non
         network = Network(forward)
         networks.append(network)
         monkeypatch.setattr(
-            peers, "_connected", lambda address, deadline: connected(network.proxied(address), deadline)
+            peers, "_connect_to", lambda address, deadline: connected(network.proxied(address), deadline)
         )
 
     yield use

@@ -29,7 +29,7 @@ CHANGING_ROOMS = tuple(f"tussock.jobs.{room}" for room in ("driver", "trouble", 
 READING = {
     "tussock.jobs.barriers.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
-    "tussock.jobs.upkeep.rebalance": {"measure", "plan"},  # for the page that shows moves before the rebalance
+    "tussock.jobs.upkeep.rebalance": {"measure_loads", "plan_rebalance"},  # for the page that shows moves before the rebalance
 }
 """Names that entry points import from rooms that change a store, without errors."""
 CHANGING = {
@@ -45,15 +45,15 @@ CHANGING = {
         "move_ssts",
         "move_vnodes",
         "open_compaction",
-        "pin",
+        "pin_epoch",
         "publish",
         "put_in_force",
         "put_payload",
         "raise_floor",
-        "renew",
+        "renew_lease",
         "renew_compactions",
     ),
-    *("rescale", "retain", "seal", "supersede_barrier", "unpin"),
+    *("rescale", "apply_retention", "seal_epoch", "supersede_barrier", "unpin"),
 }
 """Methods of MetaStore that write."""
 
@@ -114,7 +114,7 @@ def test_the_rules_find_forbidden_code() -> None:
     ]
     entry = (
         "from tussock.jobs.trouble.supersede import "
-        "abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.latest()"
+        "abandon\nat.meta.unpin(1)\nchosen_meta(a).publish(2)\nat.meta.read_latest()"
     )
     assert faults_of_entry_point(entry) == [
         "imports abandon from tussock.jobs.trouble.supersede",

@@ -373,7 +373,7 @@ def test_epochs_that_are_no_longer_searched_are_reported(
     for number in (1, 2):
         files(data, number)
         advance_store(LocalRunner(), shop.meta)
-    monkeypatch.setattr("tussock.jobs.quality.arrival.intakes", partial(read_intakes, most=1))
+    monkeypatch.setattr("tussock.jobs.quality.arrival.read_intakes", partial(read_intakes, most=1))
     version, pipeline = shop.meta.read_latest(), load_pipeline(shop.folder / "pipelines/shop")
     (one,) = judge_arrivals(shop.meta, version, pipeline, 0, version.epoch)
     assert (one.failures, one.rows) == ((), 1), "the other epoch may have brought enough rows"
