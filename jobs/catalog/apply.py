@@ -200,7 +200,7 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
 class Applying:
     """Applies one entry of the log, statement by statement: the catalog so far, and the row changes.
 
-    `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled_relations`: see
+    `rows`: by table id, (number of rows that the entry gave the table before, row change). `unsettled`: see
     Replacing.
     """
 

@@ -41,7 +41,7 @@ class BeingBuiltError(InputError):
 
 
 def read_anew(before: Catalog, after: Catalog, relation: Relation) -> tuple[int, ...]:
-    """The ids of the relations in `before` that a relation which exists only in `relation_after` reads in full."""
+    """The ids of the relations in `before` that a relation which exists only in `after` reads in full."""
     there = {r.id for r in before.live_relations()}
     return tuple(sorted(i for i in inputs_of(relation) if i in there)) if relation.id not in there else ()
 
@@ -54,10 +54,10 @@ def inputs_of(relation: Relation) -> set[int]:
 def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int]) -> Catalog:
     """Move new views, and everything that must start with them, into a build that has read nothing yet.
 
-    Returns `relation_after` unchanged if the replaced relations cannot stay, because they read a dropped one.
+    Returns `after` unchanged if the replaced relations cannot stay, because they read a dropped one.
 
     Args:
-        large: ids of views that exist only in `relation_after`. The build also includes new views that read them or
+        large: ids of views that exist only in `after`. The build also includes new views that read them or
         that they
             read, and existing views that continue over them.
     """

@@ -38,7 +38,7 @@ _SHOWN = 5  # statements listed in a message
 class WaitingStatementsError(InputError):
     """A statement reads a view that a waiting statement creates or replaces, so no stored rows belong to it.
 
-    `waiting_log`: (position in the log, short text) of these statements.
+    `waiting`: (position in the log, short text) of these statements.
     """
 
     def __init__(self, reads: Sequence[str], epoch: int, waiting: Sequence[Sequence[int | str]]) -> None:

@@ -66,7 +66,7 @@ class DistinctValues:
         return state_table(name, types, [KeyColumn(i) for i in range(len(types) - 1)], range(len(keys)))
 
     def open_state(self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable) -> "DistinctState":
-        """The state in an actor. `table_schema`: in the layout of `table_schema()`."""
+        """The state in an actor. `table`: in the layout of `table_schema()`."""
         return DistinctState(self, tuple(keys), table)
 
 

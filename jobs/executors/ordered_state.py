@@ -61,7 +61,7 @@ class OrderedLayout:
     ) -> "OrderedState":
         """The state in an actor.
 
-        `table_schema`: in the layout of `table_schema()`. `ends`: rows ever read, if rows are never deleted; None: all.
+        `table`: in the layout of `table_schema()`. `ends`: rows ever read, if rows are never deleted; None: all.
         """
         return OrderedState(self, *self._column_places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
 

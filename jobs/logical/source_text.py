@@ -36,7 +36,7 @@ class SourceText:
         return "".join(c if c == "\n" else " " for c in self.text[: self.begin]) + self.text[self.begin : self.end]
 
     def place_at(self, offset: int) -> Place:
-        """The place of the character at `offset_of_place` (0-based, clipped to the text).
+        """The place of the character at `offset` (0-based, clipped to the text).
 
         Cost: one scan per text, which is cached.
         """
@@ -53,7 +53,7 @@ class SourceText:
         return begin + column - 1
 
     def line_with_caret(self, offset: int) -> str:
-        """The line that contains `offset_of_place`, and a line with a caret under the character."""
+        """The line that contains `offset`, and a line with a caret under the character."""
         offset = min(max(0, offset), len(self.text))
         begin = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)

@@ -319,7 +319,7 @@ class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
 class SetSourceOptions(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Changes the options of a source from `known` to `options`. Rejected if it has others than `known`.
 
-    `declared_type`: a CREATE SOURCE in the files has these options now.
+    `declared`: a CREATE SOURCE in the files has these options now.
     """
 
     name: str
@@ -346,7 +346,7 @@ class SetSourceColumns(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     It holds for files taken from now on. Rejected if the source has other columns than `known`. A transaction also
     contains the views that read the source, bound again.
 
-    `declared_type`: a CREATE SOURCE in the files has these columns now; None: not known.
+    `declared`: a CREATE SOURCE in the files has these columns now; None: not known.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Commands that read a store: `tussock query`, `read`, `answer_explain` and `show`."""
+"""Commands that read a store: `tussock query`, `read`, `explain` and `show`."""
 
 import argparse
 import sys

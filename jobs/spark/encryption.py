@@ -22,7 +22,7 @@ TRAFFIC = (
 #: Spark encrypts its files on the local disks, and sends them as they are.
 FILES = ("spark.io.encryption.enabled",)
 
-_BLANK = "".join(map(chr, range(33)))  # the characters that Java's `render_trim` removes
+_BLANK = "".join(map(chr, range(33)))  # the characters that Java's `trim` removes
 
 
 def is_on(conf: "SparkConf", name: str) -> bool:

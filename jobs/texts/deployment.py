@@ -104,8 +104,8 @@ def _outcome_text(deployment: Deployment, pipeline: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        command = " ".join(["tussock apply", pipeline, *_choice_options(deployment)])
-        return f"digest {deployment.digest}\nnothing was changed; `{command}` makes these changes"
+        arguments = " ".join([pipeline, *_choice_options(deployment)])
+        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {arguments}` makes these changes"
     return "nothing to do: the store matches the files"
 
 

@@ -177,7 +177,7 @@ class Store:
         return None if last is None else replace(last, meta=last.meta.for_another_thread(), waits=True)
 
     def remembered(self, key: Any, find: Callable[[], T], *, large: bool = False) -> T:
-        """Return the answer of `read_entry` for a key that names everything on which the answer depends.
+        """Return the answer of `find` for a key that names everything on which the answer depends.
 
         `large`: quality records; fewer of them are kept.
         """
@@ -244,7 +244,7 @@ class SeenStore:
         return Looked(self.version, self.read_s if self.waits else time.monotonic(), None, self.waits)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
-        """Return the answer of `read_entry` at the version. Pages of the same version share it.
+        """Return the answer of `find` at the version. Pages of the same version share it.
 
         Raises ObjectStoreUnavailableError if a store that keeps its pages waiting does not answer.
         """
@@ -260,7 +260,7 @@ class SeenStore:
         return future.result()
 
     def at_catalog(self, key: Any, find: Callable[[Catalog], T]) -> T:
-        """Return the answer of `read_entry`, which depends on the catalog alone: most epochs do not change it."""
+        """Return the answer of `find`, which depends on the catalog alone: most epochs do not change it."""
         catalog = self.version.catalog
         return self.store.remembered((key, Same(catalog)), lambda: find(catalog))
 
@@ -273,11 +273,11 @@ class SeenStore:
         return self.store.of_look(key, find)
 
     def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
-        """Return the answer of a slow `read_entry`, such as a bucket listing or a scan.
+        """Return the answer of a slow `find`, such as a bucket listing or a scan.
 
         After PATIENCE_S it continues in the background, and this returns the previous answer.
 
-        `read_entry` gets its own MetaStore, since it may take minutes. An answer is valid for FRESH_S or until the next
+        `find` gets its own MetaStore, since it may take minutes. An answer is valid for FRESH_S or until the next
         version.
         """
         return self.store.look(key, find, self)

@@ -276,7 +276,7 @@ class BlockSource:
         ]
 
     def _read_with_retry(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
-        """Apply `pack_bytes` to the bytes.
+        """Apply `read` to the bytes.
 
         If they are damaged and came from a disk cache, retry with the bucket's bytes.
         """

@@ -171,7 +171,7 @@ def _replay_versions(
 def _next_version(
     report: MetaReport, version: HummockVersion | None, name: str, data: Read | None
 ) -> HummockVersion | None:
-    """The version after `read_version`, or None if it cannot be reconstructed.
+    """The version after `version`, or None if it cannot be reconstructed.
 
     `data`: None if that is already reported.
     """

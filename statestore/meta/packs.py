@@ -64,7 +64,7 @@ def encode_pack(pack: Pack) -> bytes:
 
 
 def decode_pack(name: str, data: bytes) -> Pack:
-    """Decode a pack; messages name it `name_of_single`. Raises DamagedDocumentError."""
+    """Decode a pack; messages name it `name`. Raises DamagedDocumentError."""
     head, packed = _decode_head(name, data[:_HEAD_BYTES]), data[_HEAD_BYTES:]
     if head.crc != crc32c(packed):
         raise DamagedDocumentError(name, f"its {len(data)} bytes do not fit their checksum: truncated or changed")
@@ -138,7 +138,7 @@ class PackedLog:
         return self.origin + count * PACK_SIZE
 
     def read_documents(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Read the documents `start` to `find_end` - 1 with their numbers, in order.
+        """Read the documents `start` to `end` - 1 with their numbers, in order.
 
         Cost: a GET per document, or one per pack, and one HEAD per PACK_SIZE numbers.
         Raises: DamagedDocumentError if one is missing, when it is its turn.

@@ -151,9 +151,9 @@ class MetaStore:
         return self._barriers.inject_barrier(prev_epoch, plan)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """Build the barrier that would follow `read_version`, without writing it.
+        """Build the barrier that would follow `version`, without writing it.
 
-        In a train of epochs, `read_version` may include epochs in flight. The draft may run at once. Put it in force
+        In a train of epochs, `version` may include epochs in flight. The draft may run at once. Put it in force
         after its prev epoch is committed and before it is sealed. If that epoch is never committed, the draft is void
         and vacuum removes its uploads.
         """

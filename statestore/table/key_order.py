@@ -101,9 +101,9 @@ Read = Callable[[pa.BinaryArray, pa.BinaryArray, int], tuple[pa.Int64Array, pa.B
 def rows_in_order(
     layout: TableLayout, vnodes: Iterable[int], read: Read, bounds: KeyBounds, limit: int | None, reverse: bool
 ) -> Iterator[pa.Table]:
-    """Merge the rows that `record_read` finds in some vnodes; see StorageTable.scan_in_order.
+    """Merge the rows that `read` finds in some vnodes; see StorageTable.scan_in_order.
 
-    If `reverse`, `record_read` must also return the rows of a pair in reverse order.
+    If `reverse`, `read` must also return the rows of a pair in reverse order.
     """
     if bounds.is_empty or limit == 0:
         return

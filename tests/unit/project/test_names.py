@@ -69,7 +69,7 @@ def test_no_address_is_built_of_names_to_be_opened() -> None:
 
 
 def test_no_name_is_put_between_quotes_by_hand() -> None:
-    """Names in SQL go through `quoted` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
+    """Names in SQL go through `quote_name` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
     for path, tree in trees():
         for node in ast.walk(tree) if path.startswith(("jobs/", "statestore/")) else ():
             if isinstance(node, ast.JoinedStr):
@@ -80,4 +80,4 @@ def test_no_name_is_put_between_quotes_by_hand() -> None:
                         and isinstance(after, ast.Constant)
                     ):
                         by_hand = str(before.value).endswith("`") and str(after.value).startswith("`")
-                        assert not by_hand, f"{path}:{node.lineno}: use quoted"
+                        assert not by_hand, f"{path}:{node.lineno}: use quote_name"

@@ -29,7 +29,10 @@ CHANGING_ROOMS = tuple(f"tussock.jobs.{room}" for room in ("driver", "trouble", 
 READING = {
     "tussock.jobs.barriers.detour": {"Detour"},
     "tussock.jobs.driver.summary": {"show_summary"},
-    "tussock.jobs.upkeep.rebalance": {"measure_loads", "plan_rebalance"},  # for the page that shows moves before the rebalance
+    "tussock.jobs.upkeep.rebalance": {
+        "measure_loads",
+        "plan_rebalance",
+    },  # for the page that shows moves before the rebalance
 }
 """Names that entry points import from rooms that change a store, without errors."""
 CHANGING = {
