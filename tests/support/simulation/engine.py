@@ -141,7 +141,7 @@ def prepare() -> None:
             importlib.import_module(found.name)
     for module, name in CACHED:
         modules.per_process(module, name)
-    row_cache.RowCache.share_runs = lambda self: None  # type: ignore[method-assign]  # files in memory are not simulated
+    row_cache.RowCache.share_runs = lambda self: None  # type: ignore[method-assign]  # not simulated
     # Tiny epochs use workers too.
     runner.LocalRunner.may_unite = lambda self, task: False  # type: ignore[method-assign]
     runner.WORTH_WORKERS_BYTES = 0

@@ -69,7 +69,10 @@ def test_no_address_is_built_of_names_to_be_opened() -> None:
 
 
 def test_no_name_is_put_between_quotes_by_hand() -> None:
-    """Names in SQL go through `quote_name` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
+    """Names in SQL go through `quote_name` or `string_text` (jobs/logical/quoting.py).
+
+    f"`{name}`" breaks at a backtick.
+    """
     for path, tree in trees():
         for node in ast.walk(tree) if path.startswith(("jobs/", "statestore/")) else ():
             if isinstance(node, ast.JoinedStr):

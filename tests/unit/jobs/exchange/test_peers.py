@@ -213,7 +213,7 @@ def test_frames_of_any_fragmentation_are_read(tmp_path: Path) -> None:
     batch = make_cells(3, Address(5, 6), [b"abc", b"", b"de" * 500])
     sent = bytearray()
     connection = peers._Connection.__new__(peers._Connection)
-    connection._write_parts = lambda parts: sent.extend(b"".join(bytes(p) for p in parts))  # type: ignore[method-assign]
+    connection._write_parts = lambda parts: sent.extend(b"".join(map(bytes, parts)))  # type: ignore[method-assign]
     connection.send_cells(2, batch)
     sent += b"H"
     connection.send_end(2, 77)

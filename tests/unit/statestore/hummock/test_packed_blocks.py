@@ -208,7 +208,8 @@ def test_damaged_bytes_of_the_disk_cache_are_read_again(objects: ObjectStore) ->
 
     (sst,) = BlockSource(objects, BlockCache()).open_ssts([info])
     reader = sst.open_section(TABLE)
-    sst.held_bytes = lambda offset, length: None  # type: ignore[method-assign]  # small objects are read with the footer
+    # Small objects are read with the footer.
+    sst.held_bytes = lambda offset, length: None  # type: ignore[method-assign]
     request = BlockRequest(OpenSection(sst, reader), np.arange(0, len(reader), 2))
     (units,) = BlockSource(objects, BlockCache(), Damaged(objects, None)).read_units([request], 30)
     (expected,) = BlockSource(objects, BlockCache()).read_units([request], 30)
