@@ -218,7 +218,7 @@ def test_a_transaction_gives_up_if_others_always_come_first(session: Session, mo
 
     session.execute("BEGIN")
     put(session, "k", (1, 1))
-    monkeypatch.setattr(session._writer, "log", never)
+    monkeypatch.setattr(session._writer, "log_and_answer", never)
     with pytest.raises(LogMovedError, match="Nothing was appended"):
         session.execute("COMMIT")
 
