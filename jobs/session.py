@@ -380,7 +380,7 @@ class Session:
         """
         with self._at_work(), self._statement_runner.require_no_transaction("restate"):
             restating = Restating(self.meta, source, restated)
-            if restating.inject_barrier() is None:
+            if restating.begin_restating() is None:
                 return restating.found
             settings = EpochSettings(on_error=self._on_error)
             epochs = partial(epochs_of_call, self._runner, self.meta, ALL, settings, progress)

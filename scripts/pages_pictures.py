@@ -92,16 +92,16 @@ def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None
 TAKE_IN = """
 import sys
 from datetime import datetime, timedelta
-from tussock_steps import opened
+from tussock_steps import open_pipeline_store
 from tussock.jobs.operations.epochs import Where, Wish, advance, interval_between
-from tussock.jobs.operations.publish import publish
+from tussock.jobs.operations.publish import publish_epoch
 from tussock.jobs.operations.quality import check_here
 for start in map(datetime.fromisoformat, sys.argv[1:]):
-    at = opened("flights")
+    at = open_pipeline_store("flights")
     wish = Wish(interval_between(at, (start, start + timedelta(days=1))), run={"command": "pages_pictures.py"})
     epoch = advance(at, wish, Where.HERE).epoch
     check_here(at, epoch)
-    publish(at, epoch)
+    publish_epoch(at, epoch)
 """
 
 

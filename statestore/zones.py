@@ -201,10 +201,8 @@ class RecordedZone(tzinfo):
 class NoRulesError(LookupError):
     """A conversion by a zone without recorded rules. Conversions that decide rows have none but recorded ones."""
 
-    zone: str
-
-    def __str__(self) -> str:
-        return f"no rules of the time zone {self.zone!r} are known to this process"
+    def __init__(self, zone: str) -> None:
+        super().__init__(f"no rules of the time zone {zone!r} are known to this process")
 
 
 def is_utc(zone: str) -> bool:

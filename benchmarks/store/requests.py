@@ -12,9 +12,9 @@ from benchmarks.store.latency import LatencyObjectStore, RequestCounts
 from benchmarks.store.task import PartResult, Stopwatch, Task
 from benchmarks.store.tussock import Tussock
 from benchmarks.store.workload import Workload
+from tussock.statestore.hummock.block_source import Unit
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Positions
-from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 LATENCY_MS, MBPS = 30.0, 100.0
@@ -78,9 +78,9 @@ class _CountingSource(BufferedSource):
 
     reads = 0
 
-    def blocks(self, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
+    def read_units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
         self.reads += sum(len(blocks) for _, blocks in requests)
-        return super().blocks(requests)
+        return super().read_units(requests, until)
 
 
 def figures_of_requests(found: PartResult) -> list[Figure]:

@@ -44,7 +44,7 @@ def restate_source(at: PipelineStore, restating: Restating, progress: Progress =
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
     what = f"restate {restating.found.source}"
     with recorded_run(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
-        restating.inject_barrier()
+        restating.begin_restating()
         done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
     return Advanced(() if done is None else (done,), at.meta.read_latest().epoch)
 
@@ -59,5 +59,5 @@ def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: M
     if not restated.item and restated.interval is None:
         raise CannotRestateError(source, "neither a file nor an interval is given")
     restating = preview_restatement(at, source, restated, run)
-    restating.inject_barrier()
+    restating.begin_restating()
     return Begun(restating.found)

@@ -73,7 +73,7 @@ class Restatement:
 
 
 class Restating:
-    """One restatement: created to inspect it, then started with `inject_barrier`.
+    """One restatement: created to inspect it, then started with `begin_restating`.
 
     Raises: UnknownRelationError; EpochUnderWayError; CannotRestateError; errors of listing and of the object stores.
     Cost: a listing or a HEAD. Each added local file is read once and copied (jobs/sources/kept.py); vacuum removes the
@@ -153,7 +153,7 @@ class Restating:
         chunks = (decode_tables([chunk]) for chunk in found["chunk"].to_pylist())
         yield from (split_rejects(chunk).rows for chunk in chunks if chunk is not None)
 
-    def inject_barrier(self) -> Barrier | None:
+    def begin_restating(self) -> Barrier | None:
         """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.
 
         Raises: LostRaceError if another barrier came first.

@@ -97,7 +97,7 @@ def test_the_pipelines_page_counts_views_files_that_wait_and_stored_bytes(admin:
     assert f"{WAITING} files waiting, {shown_size(bytes_of(waiting))}" in text
     assert f"{shown_size(bytes_of(stored))} in {len(stored)} SST" in text
     orders = (
-        f"orders parquet {EPOCHS} , {shown_size(bytes_of(taken))} "
+        f"orders parquet the engine {EPOCHS} , {shown_size(bytes_of(taken))} "
         f"{WAITING} , {shown_size(bytes_of(waiting))} {pipeline.data}"
     )
     assert orders in text

@@ -198,13 +198,13 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                     world.run(day)
                     epochs += len(done)
                 case "restate a day":
-                    if Restating(meta, "files", Restated(interval=DAYS[day - 1])).inject_barrier() is not None:
+                    if Restating(meta, "files", Restated(interval=DAYS[day - 1])).begin_restating() is not None:
                         epochs += next_epoch(LocalRunner(), meta) is not None
                     world.restate_day(day)
                 case "restate a file" | "take back" as kind if world.taken:
                     path, gone = chance.choice(sorted(world.taken)), kind == "take back"
                     if gone or path.exists():
-                        if Restating(meta, "files", Restated(str(path), gone=gone)).inject_barrier() is not None:
+                        if Restating(meta, "files", Restated(str(path), gone=gone)).begin_restating() is not None:
                             epochs += next_epoch(LocalRunner(), meta) is not None
                         world.restate_file(path, gone)
                     else:
@@ -218,10 +218,10 @@ def walk(seed: int, folder: Path, make: Any, spark: Any) -> int:
                     epochs += 1
                 case "vacuum":
                     sweep_store(meta)
-            if (version := meta.latest()).epoch > version.published:
+            if (version := meta.read_latest()).epoch > version.published:
                 publish_epoch(meta, version.epoch)
             check(session, world, spark if step % 10 == 9 else None, views)
-            held = held_sources(meta.latest().catalog)
+            held = held_sources(meta.read_latest().catalog)
             assert set(held) <= {"files"}
         return epochs
 

@@ -60,7 +60,7 @@ def test_rows_and_rejects_of_a_text_file_follow_its_correction(spark: Any, tmp_p
         def restate(name: str, rows: tuple[int, int], **how: bool) -> None:
             restating = Restating(session.meta, "s", Restated(str(files / name), **how))
             assert restating.count_rows(lambda: spark) == rows
-            restating.inject_barrier()
+            restating.begin_restating()
             next_epoch(SparkRunner(spark), session.meta)
 
         check()

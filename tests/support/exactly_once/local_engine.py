@@ -39,7 +39,7 @@ class UnkindShuffle(LocalRunner):
         """Never: cells must travel between units."""
         return False
 
-    def attempt(
+    def run_unit(
         self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Two attempts of one task, which must agree."""
@@ -52,7 +52,7 @@ class UnkindShuffle(LocalRunner):
         self.moved += sum(slot != unit for slot in first["slot"].to_pylist())
         return iter(first.to_batches())
 
-    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
+    def hold_sealed(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Hold the sealed rows; attempt their flush twice, too."""
         return _HeldUnkindly(self, levels, sealed)
 
@@ -74,7 +74,7 @@ class _HeldUnkindly(HeldByDriver):
         """Flush as Spark does: in a task after an exchange."""
         sealed = iter(self._sealed.to_batches())
         answers = pa.Table.from_batches(
-            self._shuffle.attempt(0, flush_function(lambda: self._task), sealed), CELL_SCHEMA
+            self._shuffle.run_unit(0, flush_function(lambda: self._task), sealed), CELL_SCHEMA
         )
         assert Mail.SEALED not in answers["fragment"].to_pylist()
         return list(read_answers(answers)[1])

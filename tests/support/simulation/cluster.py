@@ -362,7 +362,7 @@ class ClusterRunner(LocalRunner):
         self._context: Any = context
         self._slots = one_stage.Slots(self._context)
 
-    def _run(self, levels: LevelsToRun) -> pa.Table:
+    def _run_levels(self, levels: LevelsToRun) -> pa.Table:
         levels.measured.ran = "on the cluster"
         try:
             return one_stage.repeat_job(

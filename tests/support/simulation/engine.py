@@ -49,11 +49,11 @@ CACHED: tuple[tuple[ModuleType, str], ...] = (
     (disk_cache, "process_disk_cache"),
     (disk_cache, "process_settings"),
     (row_cache, "process_row_cache"),
-    (recalled_table, "_memory"),
-    (range_reader, "_fetching"),
-    (local_disk, "_prefix"),
+    (recalled_table, "_process_memory"),
+    (range_reader, "_fetch_threads"),
+    (local_disk, "_folder_prefix"),
     (local_disk, "_remove_abandoned_once"),
-    (s3, "_fetching"),
+    (s3, "_fetch_threads"),
 )
 #: Objects of modules whose attributes are memory of a process.
 OBJECTS: tuple[tuple[ModuleType, str], ...] = ((pool, "_of_process"), (stage, "_last"), (forks, "_marks"))

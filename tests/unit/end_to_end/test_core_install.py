@@ -191,7 +191,7 @@ OTHERS = {
         "spark",
     ),
     "a Delta source": (
-        'imported("tussock.jobs.delta.delta_log").DeltaPlace("", "nonexistent/t", {}).snapshot()',
+        'imported("tussock.jobs.delta.delta_log").DeltaPlace("", "nonexistent/t", {}).read_snapshot()',
         "delta",
     ),
     "a Delta sink": (

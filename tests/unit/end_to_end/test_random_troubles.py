@@ -36,7 +36,7 @@ from tussock.statestore.meta.store import MetaStore
 FIELDS = (Field("id", "int"), Field("v", "int"))
 FORMATS = ("parquet", "delta", "parquet", "parquet", "delta", "parquet")
 READER = {"parquet": ParquetFiles, "delta": DeltaTables}
-METHODS = ("pin", "waiting", "located", "parts", "read")
+METHODS = ("pin", "waiting", "locate_input", "items")
 RUNS = 4
 
 

@@ -48,7 +48,7 @@ MODULES = {
         jobs/kernels/kernel.py jobs/kernels/cast.py jobs/kernels/datetime.py jobs/sources/preview.py
         jobs/sources/listing.py jobs/quality/index.py jobs/shell/care_commands.py plugins/tussock_pages/page.py""",
     "the process, as in pyspark's collect()": """
-        jobs/quality/row_metrics.py""",
+        jobs/quality/measured.py""",
     "only the name is checked": """
         statestore/meta/settings.py""",
 }

@@ -98,7 +98,7 @@ class Killing:
             os.close(os.open(self._marker, os.O_CREAT | os.O_EXCL))
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def into(self, _: object) -> AbstractContextManager[None]:
+    def add_to(self, _: object) -> AbstractContextManager[None]:
         return nullcontext()
 
 

@@ -21,8 +21,8 @@ from tussock.jobs.sinks.publication import publish_tables
 
 VISIBLE = (
     (delta_rs, "write_deltalake"),
-    (delta_rs.DeltaRsSink, "_merge"),
-    (delta_rs.DeltaRsSink, "_described"),
+    (delta_rs.DeltaRsSink, "_merge_difference"),
+    (delta_rs.DeltaRsSink, "_set_properties"),
     (parquet, "write_parquet"),
     (publication, "write_manifest"),
     (publication, "home_of"),

@@ -159,14 +159,14 @@ def source_file(meta: MetaStore) -> Path:
 
 def restate(meta: MetaStore) -> None:
     file = write(source_file(meta), "7")
-    assert Restating(meta, "s", Restated(str(file))).inject_barrier() is not None
+    assert Restating(meta, "s", Restated(str(file))).begin_restating() is not None
     next_epoch(LocalRunner(), meta)
 
 
 def restate_before_another_run(meta: MetaStore) -> None:
     """As in Airflow: one task begins it, and another runs all epochs."""
     file = write(source_file(meta), "7")
-    assert Restating(meta, "s", Restated(str(file))).inject_barrier() is not None
+    assert Restating(meta, "s", Restated(str(file))).begin_restating() is not None
     advance_store(LocalRunner(), meta)
 
 
@@ -245,7 +245,7 @@ def test_no_epoch_between_intervals_moves_the_moment(by_days: MetaStore, entry: 
 
 def test_every_way_to_a_barrier_takes_its_moment_from_one_function() -> None:
     """A new caller of `inject_barrier` or `supersede_barrier` belongs in ENTRIES."""
-    calls = re.compile(r"\.(?:inject_barrier|draft_barrier|supersede_barrier)\(")
+    calls = re.compile(r"\bmeta\.(?:inject_barrier|draft_barrier|supersede_barrier)\(")
     jobs = Path(__file__).parents[4] / "jobs"
     found = {str(path.relative_to(jobs)): len(calls.findall(path.read_text())) for path in jobs.rglob("*.py")}
     expected = {"barriers/barrier.py": 2, "trouble/restate.py": 1, "trouble/supersede.py": 5}

@@ -136,11 +136,11 @@ def test_a_restatement_takes_an_old_file_back_as_it_was_read(tmp_path: Path, fil
     run(meta)
     old = files / f"a.{format}"
     write(old, ("id", "amount"), [(1, FAR)])
-    Restating(meta, "s", Restated(str(old))).inject_barrier()
+    Restating(meta, "s", Restated(str(old))).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, FAR)]
     old.unlink()
-    Restating(meta, "s", Restated(str(old), gone=True)).inject_barrier()
+    Restating(meta, "s", Restated(str(old), gone=True)).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == rows(meta, "ids") == []
     write(files / f"c.{format}", ("id", "amount"), [(4, FAR)])
@@ -173,7 +173,7 @@ def test_quarantined_records_of_a_narrow_type_stay_and_a_restatement_reads_them(
     run(meta)
     assert rows(meta, "all") == [(1, 10), (2, None), (4, 40)]
     assert len(rows(meta, "s__rejects")) == 1
-    Restating(meta, "s", Restated(options=True)).inject_barrier()
+    Restating(meta, "s", Restated(options=True)).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, 10), (2, None), (3, FAR), (4, 40)]
     assert rows(meta, "s__rejects") == []
@@ -215,7 +215,7 @@ def test_records_without_names_are_read_with_present_options_after_a_rename(
     append(meta, SetSourceOptions("s", known, {**known, "nullValue": "20"}))
     run(meta)
     assert rows(meta, "all") == [(1, 10), (2, 20)]
-    Restating(meta, "s", Restated(options=True)).inject_barrier()
+    Restating(meta, "s", Restated(options=True)).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "all") == [(1, 10), (2, None)]
 

@@ -145,7 +145,7 @@ def test_restating_reads_earlier_files_with_the_present_options(meta: MetaStore,
     run(meta)
     restating = Restating(meta, "s", Restated(options=True))
     assert [i.name for i in restating.found.goes] == [str(files / "a.parquet"), str(files / "b.parquet")]
-    restating.inject_barrier()
+    restating.begin_restating()
     next_epoch(LocalRunner(), meta)
     require(meta, [(1, 10), (3, 30), (4, 40)])
     assert not Restating(meta, "s", Restated(options=True)).found, "once is enough"
@@ -155,7 +155,7 @@ def test_a_file_after_a_removed_one_is_read_with_the_present_options(meta: MetaS
     change(meta, gone="on_error", missing="null")
     run(meta)
     (files / "a.parquet").unlink()
-    Restating(meta, "s", Restated(str(files / "a.parquet"), gone=True)).inject_barrier()
+    Restating(meta, "s", Restated(str(files / "a.parquet"), gone=True)).begin_restating()
     next_epoch(LocalRunner(), meta)
     write(files / "b.parquet", id=[4])
     run(meta)

@@ -42,7 +42,7 @@ class Watched(LocalRunner):
     def may_unite(self, task: EpochTask) -> bool:
         return False
 
-    def attempt(
+    def run_unit(
         self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         found = pa.Table.from_batches(super().run_unit(unit, function, arriving), CELL_SCHEMA)

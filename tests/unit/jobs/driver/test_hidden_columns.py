@@ -122,7 +122,7 @@ def test_a_corrected_file_is_taken_again_at_the_time_of_its_restatement(tmp_path
     append(meta, source(files), view("v"))
     first = run(meta, MOMENTS[0])
     now = write(files / "a.parquet", 7, modified=1_690_000_001)
-    assert Restating(meta, "s", Restated(str(files / "a.parquet"))).inject_barrier() is not None
+    assert Restating(meta, "s", Restated(str(files / "a.parquet"))).begin_restating() is not None
     next_epoch(LocalRunner(), meta)
     second = run(meta, MOMENTS[0])
     assert a != now

@@ -137,7 +137,7 @@ def test_a_file_that_was_taken_before_the_move_is_restated_with_its_rejects(shop
         Restating(meta, "s", Restated(str(old)))
     run(meta)
     write(old, 31, 32)
-    Restating(meta, "s", Restated(str(old))).inject_barrier()
+    Restating(meta, "s", Restated(str(old))).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 10), (1, 31), (2, 20), (2, 32)]
     assert rows(meta, "s__rejects") == []
@@ -154,7 +154,7 @@ def test_a_project_moves_again_and_back(shop: Path) -> None:
     assert taken(meta) == [str(shop / f"sql/data/{name}.parquet") for name in "abc"]
     for name in "abc":
         write(shop / f"sql/data/{name}.parquet", 1)
-        Restating(meta, "s", Restated(str(shop / f"sql/data/{name}.parquet"))).inject_barrier()
+        Restating(meta, "s", Restated(str(shop / f"sql/data/{name}.parquet"))).begin_restating()
         next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 1)] * 3
     assert rows(meta, "s__rejects") == []
@@ -243,7 +243,7 @@ def test_rows_keep_the_names_of_their_files_whatever_the_path_becomes(
     assert rows(meta, "late") == rows(meta, "early") == expected
     assert taken(meta) == [str(data / "a.parquet"), str(data / "b.parquet")]
     write(data / "b.parquet", 31)
-    Restating(meta, "s", Restated(str(data / "b.parquet"))).inject_barrier()
+    Restating(meta, "s", Restated(str(data / "b.parquet"))).begin_restating()
     next_epoch(LocalRunner(), meta)
     expected[1] = (1, 31, f"file:{data}/b.parquet")
     assert rows(meta, "late") == rows(meta, "early") == expected
@@ -280,7 +280,7 @@ def test_two_places_of_one_project_record_one_move(shop: Path) -> None:
     assert source_in(meta).moves == (EarlierBase(str(shop / "sql"), str(place / "sql"), 2),)
     assert taken(meta) == [str(place / "sql/data/a.parquet"), str(place / "sql/data/b.parquet")]
     write(place / "sql/data/b.parquet", 31)
-    Restating(meta, "s", Restated(str(place / "sql/data/b.parquet"))).inject_barrier()
+    Restating(meta, "s", Restated(str(place / "sql/data/b.parquet"))).begin_restating()
     next_epoch(LocalRunner(), meta)
     assert rows(meta, "v") == [(1, 10), (1, 31), (2, 20)]
     assert rows(meta, "s__rejects") == []

@@ -321,7 +321,7 @@ def test_a_restated_file_replaces_its_rejects(tmp_path: Path, files: Path, empti
     ]
     there = 0 if emptied else len(bad(file, RECORDS))
     for restated, now in steps:
-        assert Restating(meta, "events", restated).inject_barrier() is not None
+        assert Restating(meta, "events", restated).begin_restating() is not None
         summary, unreadable = run(meta), len(bad(file, now))
         assert (summary.rejected.get("events", 0), summary.withdrawn.get("events", 0)) == (unreadable, there)
         said = show_summary(summary)

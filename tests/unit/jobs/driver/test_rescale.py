@@ -120,9 +120,9 @@ def test_an_open_barrier_runs_on_the_units_it_pinned_and_the_next_on_the_new_one
     ran: list[int] = []
 
     class Counted(UnkindShuffle):
-        def attempt(self, unit, function, cells):  # type: ignore[no-untyped-def]
+        def run_unit(self, unit, function, cells):  # type: ignore[no-untyped-def]
             ran.append(unit)
-            return super().attempt(unit, function, cells)
+            return super().run_unit(unit, function, cells)
 
     with Train(Counted(4), meta, depth=3) as train:
         for expected in (1, 4):

@@ -268,7 +268,7 @@ def test_a_long_epoch_reports_its_progress(shop: MetaStore) -> None:
         def may_unite(self, task: EpochTask) -> bool:
             return False
 
-        def attempt(
+        def run_unit(
             self, unit: int, function: CellFunction, arriving: Iterator[pa.RecordBatch]
         ) -> Iterator[pa.RecordBatch]:
             if unit == 1 and not seen:

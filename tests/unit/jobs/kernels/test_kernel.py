@@ -212,7 +212,7 @@ def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) 
 SPILL_FOLDER = """
 import os, stat
 from tussock.jobs.kernels.kernel import thread_kernel
-folder = thread_kernel()._run("SELECT current_setting('temp_directory') AS folder")["folder"][0].as_py()
+folder = thread_kernel()._run_query("SELECT current_setting('temp_directory') AS folder")["folder"][0].as_py()
 print(folder, stat.S_IMODE(os.stat(folder).st_mode), os.getpid())
 if os.fork() == 0:
     raise SystemExit  # a child that ends as any process does leaves its parent's folder alone
@@ -391,7 +391,7 @@ def test_another_duckdb_returns_the_same_rows_with_its_public_function(
     connection.execute("PREPARE query AS SELECT n, n // 2 AS half, {'x': n::VARCHAR} AS s FROM range(300_000) t(n)")
     fast = table_function(connection)
     slow = table_function(OtherDuckDB(connection, directly))  # type: ignore[arg-type]
-    assert (fast.__name__, slow.__name__) == ("directly", "publicly")
+    assert (fast.__name__, slow.__name__) == ("run_directly", "run_publicly")
     rows = fast("EXECUTE query")
     assert rows["half"].to_pylist() == [n // 2 for n in range(300_000)]
     assert rows.equals(slow("EXECUTE query"))

@@ -326,7 +326,7 @@ def test_a_repaired_file_heals_the_run_that_took_it(shop: Shop, data: Path) -> N
     def restated(run: str, *records: Record) -> tuple[str, ...]:
         files(data, 1, records=records)
         path = f"{data}/2026-01-01.parquet"
-        assert Restating(shop.meta, "events", Restated(path), {"run": run}).inject_barrier() is not None
+        assert Restating(shop.meta, "events", Restated(path), {"run": run}).begin_restating() is not None
         return took(run)
 
     def found() -> tuple[str, ...]:

@@ -119,7 +119,7 @@ def read(location: Any, name: str, kind: TableKind) -> list[tuple[int, int]]:
         newest = max(info.name for info in location.objects.list(f"{name}/"))
         rows = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
     else:
-        rows = DeltaTable(location.uri(name), storage_options=location.delta_options or None).to_pyarrow_table()
+        rows = DeltaTable(location.table_uri(name), storage_options=location.delta_options or None).to_pyarrow_table()
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 

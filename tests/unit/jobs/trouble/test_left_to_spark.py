@@ -208,7 +208,7 @@ def test_a_file_that_spark_read_is_read_by_spark_for_a_new_view_and_when_it_is_r
     assert rows(meta, "w") == [("x", 1)]
     (files / "1.csv").rename(files.parent / "old.csv")
     (files / "1.csv").write_bytes(b"x,2\n")
-    barrier = Restating(meta, "s", Restated(f"{files}/1.csv")).inject_barrier()
+    barrier = Restating(meta, "s", Restated(f"{files}/1.csv")).begin_restating()
     assert barrier is not None
     assert not barrier.by_spark, "the new content is decided alone"
 

@@ -84,7 +84,7 @@ def meta(tmp_path: Path, days: Path) -> MetaStore:
 def restate(meta: MetaStore, restated: Restated) -> bool:
     """Restate like the command. Returns whether it had work to do."""
     restating = Restating(meta, "s", restated)
-    if restating.inject_barrier() is None:
+    if restating.begin_restating() is None:
         return False
     next_epoch(LocalRunner(), meta)
     require_not_held(meta.read_latest().catalog)
@@ -213,7 +213,7 @@ def test_a_view_that_is_created_in_the_epoch_of_a_restatement_has_the_current_ro
 
 def test_its_epoch_reads_only_that_file(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
-    Restating(meta, "s", Restated(str(day(days, 2)))).inject_barrier()
+    Restating(meta, "s", Restated(str(day(days, 2)))).begin_restating()
     summary = next_epoch(LocalRunner(), meta)
     assert summary is not None
     assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, (
@@ -393,7 +393,7 @@ def test_an_invalid_restatement_is_refused_with_the_reason(meta: MetaStore, days
     with pytest.raises(BadOptionError, match="if files are kept"):
         reader_of(kept).check(source("/a", retain="none", on_change="restate"))
     write(day(days, 2), 2, 99)
-    Restating(meta, "s", Restated(str(day(days, 2)))).inject_barrier()
+    Restating(meta, "s", Restated(str(day(days, 2)))).begin_restating()
     with pytest.raises(EpochUnderWayError, match="must be finished first"):
         Restating(meta, "s", Restated(str(day(days, 2))))
 

@@ -225,7 +225,7 @@ def test_workers_end_with_their_driver() -> None:
         "import os, signal\n"
         "from tussock.jobs.workers.pool import WorkerPool\n"
         "pool = WorkerPool(2)\n"
-        "print(*pool._pids, pool._process.pid, flush=True)\n"
+        "print(*pool._worker_pids, pool._process.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     driver = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -241,7 +241,7 @@ def test_the_processes_end_with_a_killed_driver_while_a_child_of_it_lives() -> N
         f"pool = WorkerPool({WORKERS})\n"
         "child = os.fork()\n"
         "if not child: signal.pause()\n"
-        "print(*pool._pids, pool._process.pid, child, flush=True)\n"
+        "print(*pool._worker_pids, pool._process.pid, child, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as driver:

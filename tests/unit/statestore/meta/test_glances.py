@@ -79,7 +79,7 @@ def test_an_operation_that_sleeps_while_the_logs_are_packed_never_ends_with_a_gl
             for number in range(20):
                 meta.append_log(str(number), b'"a statement"', is_new=True)
                 run_epoch(meta)
-            meta.retain()
+            meta.apply_retention()
             vacuum_store(meta)
 
         began = len(store.calls)

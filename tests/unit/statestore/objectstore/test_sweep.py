@@ -20,7 +20,7 @@ def test_only_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from tussock.statestore.objectstore.local import LocalObjectStore\n"
-        "with LocalObjectStore(Path(sys.argv[1]))._temporary(b'half', Path(sys.argv[1])):\n"
+        "with LocalObjectStore(Path(sys.argv[1]))._write_temporary(b'half', Path(sys.argv[1])):\n"
         "    print('up', flush=True)\n"
         "    sys.stdin.read()\n"
     )

@@ -20,14 +20,14 @@ import sys
 from tests.unit.statestore.table.test_shared_runs import run_of
 from tussock.statestore.table.shared_runs import SharedRuns
 showing = SharedRuns(lambda: [1])
-runs, sign = showing.show("rows", 7, [run_of(range(0, 10, 2)), run_of(range(50_000))])
+runs, sign = showing.share_runs("rows", 7, [run_of(range(0, 10, 2)), run_of(range(50_000))])
 print("shown", flush=True)
 for line in sys.stdin:
     if line == "forget\\n":
         sign = None
     if line == "replace\\n":
         sign = None
-        later = showing.show("rows", 8, [run_of(range(3))])  # its files get the numbers that are free
+        later = showing.share_runs("rows", 8, [run_of(range(3))])  # its files get the numbers that are free
     print("done", flush=True)
 """
 
