@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.source_text import SourceText
 
-_LINE_COMMENT = r"--(?:\\\n|[^\n])*"
+_LINE_COMMENT = r"--(?:\\\n|\\(?!\n)|[^\n\\])*(?=\n|\Z)"
 _STRING = r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\""""
 _NAME = r"`(?:[^`]|``)*`"
 _WORD = r"[^\W\d]\w*"
@@ -29,14 +29,15 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BLANKS = re.compile(rf"(?:\s|{_LINE_COMMENT})*+")
-_TOKENS = re.compile(  # as many as there are before a semicolon, a bracketed comment or a quote that is not closed
-    rf"""(?:\s++
-      | {_LINE_COMMENT}
-      | (?P<last>{_STRING}
+# As many as there are before a semicolon, a bracketed comment or an open quote, up to the end of the last one.
+# No possessive repeat is in another, and no group captures: Python 3.11.2 reads these wrongly.
+_TOKENS = re.compile(
+    rf"""(?:(?:\s|{_LINE_COMMENT})*(?:
+        {_STRING}
       | {_NAME}
       | {_WORD}
       | {_NUMBER}
-      | (?!/\*)[^;'"`]))*+""",
+      | (?!/\*|--)[^;'"`\s]))*+""",
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
@@ -117,11 +118,10 @@ def statement_spans(source: SourceText) -> Iterator[tuple[int, int]]:
     while True:
         if begin < 0:
             at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]  # matches the empty text too
-        found = _TOKENS.match(text, at)
-        assert found is not None  # it matches the empty text too
-        if found["last"] is not None:
-            begin, end = at if begin < 0 else begin, found.end("last")
-        at = found.end()
+        last = _TOKENS.match(text, at).end()  # type: ignore[union-attr]  # matches the empty text too
+        if last > at:
+            begin, end = at if begin < 0 else begin, last
+        at = _BLANKS.match(text, last).end()  # type: ignore[union-attr]
         if at < len(text) and text[at] == "/":
             at = _comment_end(source, at)
         elif at < len(text) and text[at] != ";":
