@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark import daemon
 
 from tests.support.exactly_once.points import reach
-from tussock.jobs.task import flush
 from tussock.jobs.task import unit as actors
+from tussock.jobs.wire import flush
 from tussock.statestore.hummock import ingest
 
 
