@@ -14,6 +14,7 @@ from pathlib import Path
 from scripts import errors_page, performance_page, sql_page
 from scripts.page_lines import wrapped
 from tussock.jobs import cli
+from tussock.jobs.executors.unbounded import UNBOUNDED
 from tussock.jobs.settings import pipeline
 from tussock.jobs.settings.retention import UNITS_MS
 from tussock.jobs.settings.tables import NEW_STORE_UNITS
@@ -33,6 +34,7 @@ def pages() -> dict[Path, str]:
         DOCS / "pipeline-toml.md": pipeline_page(),
         DOCS / "sql.md": _filled(DOCS / "sql.md", sql_page.blocks()),
         DOCS / "errors.md": errors_page.errors_page(),
+        DOCS / "growing-costs.md": _filled(DOCS / "growing-costs.md", {"growing costs": "\n".join(_growing_costs())}),
         DOCS / "performance.md": _filled(DOCS / "performance.md", performance_page.blocks()),
     }
 
@@ -40,6 +42,16 @@ def pages() -> dict[Path, str]:
 def _filled(page: Path, blocks: Mapping[str, str]) -> str:
     """A page's text with new blocks. Raises KeyError for a block that has no text."""
     return _BLOCK.sub(lambda block: f"{block[1]}\n{blocks[block[2]]}\n<!-- end -->", page.read_text())
+
+
+def _growing_costs() -> Iterator[str]:
+    """A section for each cost of an epoch that grows with the stored rows."""
+    for cost in UNBOUNDED:
+        yield from ("", f"## {cost.title[0].upper()}{cost.title[1:]}", "")
+        yield from wrapped(f"Where: {cost.parts}.", "- ", "  ")
+        yield from wrapped(f"Cost: an epoch {cost.cost}.", "- ", "  ")
+        yield from wrapped(f"Instead: {cost.remedy}", "- ", "  ")
+    yield ""
 
 
 def commands_page() -> str:

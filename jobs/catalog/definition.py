@@ -6,6 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from tussock.jobs.catalog.difference import Create
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.logical.nodes import Plan
 from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
 from tussock.jobs.plan.fragments import Fragment, Output
@@ -148,6 +149,12 @@ def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
 def follows_moment(relation: Relation) -> bool:
     """Whether rows of a view appear or disappear as the moment advances, without any input."""
     return any(o.node.follows_moment for fragment in fragments_of(relation) for o in fragment.operators)
+
+
+def unbounded_costs(relation: Relation) -> tuple[UnboundedCost, ...]:
+    """The costs of an epoch that grow with the stored rows of a view, without repetition."""
+    nodes = (operator.node for fragment in fragments_of(relation) for operator in fragment.operators)
+    return tuple(dict.fromkeys(cost for node in nodes for cost in node.unbounded_costs()))
 
 
 def created_by(relation: Relation) -> Create:

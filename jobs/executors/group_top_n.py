@@ -22,6 +22,7 @@ from tussock.jobs.executors.base import (
 )
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
+from tussock.jobs.executors.unbounded import TIES_OF_RANKS, UnboundedCost
 from tussock.jobs.executors.window_call import FrameEnd, Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from tussock.jobs.executors.window_values import values_of
@@ -73,6 +74,9 @@ class GroupTopN(PlainNode, frozen=True):
             return f"changed rows + {self.limit} per touched group and their ties"
         ties = f"; {TIES}" if leaves_ties((*self.group, *(o.column for o in self.order)), self.stream_key) else ""
         return f"changed rows + {self.limit} per touched group{ties}"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return () if self.function is WindowFunction.ROW_NUMBER else (TIES_OF_RANKS,)
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return GroupTopNExecutor(self, tables[0], actor.kernel)

@@ -27,6 +27,7 @@ from tussock.jobs.executors.operator import (
 )
 from tussock.jobs.executors.ordered_state import OrderedLayout
 from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.executors.value_layout import value_layout
 from tussock.jobs.executors.value_state import Side, SideState, State
 from tussock.jobs.kernels.kernel import Kernel
@@ -83,6 +84,10 @@ class HashAgg(PlainNode, frozen=True):
             f"{call.function.sql}: {note}" for call in self.calls if (note := aggregate_of(call).explain_note(call))
         ]
         return "; ".join(["changed rows + touched groups", *dict.fromkeys(notes)])
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        costs = (aggregate_of(call).unbounded_cost(call) for call in self.calls)
+        return tuple(dict.fromkeys(cost for cost in costs if cost is not None))
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashAggExecutor(self, tables, actor.kernel)

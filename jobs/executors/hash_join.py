@@ -58,6 +58,7 @@ from tussock.jobs.executors.operator import (
     show_row,
 )
 from tussock.jobs.executors.single_row import TooManyRowsError
+from tussock.jobs.executors.unbounded import JOINED_ROWS, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -152,6 +153,11 @@ class HashJoin(PlainNode, frozen=True, omit_defaults=True):
 
     def describe_cost(self) -> str:
         return "changed rows + rows joined"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        judges_by_first = not self.looks_at_pairs  # of the right rows of a key, one is read
+        right_repeats = not judges_by_first and not set(self.right_stream_key) <= set(self.right_keys)
+        return (JOINED_ROWS,) if right_repeats or not set(self.left_stream_key) <= set(self.left_keys) else ()
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashJoinExecutor(self, tables, actor.kernel)

@@ -28,6 +28,7 @@ from tussock.jobs.executors.base import key_ids, split_halves, state_table, take
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.hash_join import HashJoin, HashJoinExecutor
 from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.jobs.executors.unbounded import NOT_IN, UnboundedCost
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.table.state_table import StateTable
@@ -70,6 +71,9 @@ class NullAwareAnti(PlainNode, frozen=True):
         return (
             "changed rows + rows with their keys; all left rows if the first right NULL appears or the last disappears"
         )
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (*self.anti_join.unbounded_costs(), NOT_IN)
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NullAwareAntiExecutor(self, tables, actor)

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
@@ -176,6 +177,10 @@ class OperatorNode(Protocol):
         """The cost of an epoch, for EXPLAIN, in rows read and computed: `changed rows + touched groups`."""
         ...
 
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        """The costs that follow the stored rows, not the changed ones. Empty for most nodes."""
+        ...
+
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         """Build the executor over the state tables of `state_tables`. Reads nothing."""
         ...
@@ -208,6 +213,9 @@ class PlainNode(msgspec.Struct, frozen=True, tag=True):
 
     def dry_run(self, kernel: Kernel) -> None:
         kernel.dry_run(self.expressions())
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return ()
 
 
 class ExpressionError(InputError):

@@ -29,6 +29,7 @@ from tussock.jobs.executors.operator import (
     show_row,
 )
 from tussock.jobs.executors.order import TIES, Order, leaves_ties
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.executors.value_state import State
 from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
@@ -130,6 +131,10 @@ class OverWindow(PlainNode, frozen=True):
             else []
         )
         return "; ".join([read, *dict.fromkeys(f"{function}: {TIES}" for function in tied)])
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        costs = (call.unbounded_cost for call in self.calls)
+        return tuple(dict.fromkeys(cost for cost in costs if cost is not None))
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return OverWindowExecutor(self, tables, actor.kernel)

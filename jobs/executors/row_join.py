@@ -24,6 +24,7 @@ from tussock.jobs.chunks.chunk import empty_chunk, make_chunk, some_rows
 from tussock.jobs.executors.base import split_halves, state_table, take_rows
 from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.executors.unbounded import ONE_ROW, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.expression_tree import columns_of
@@ -73,6 +74,9 @@ class RowJoin(PlainNode, frozen=True):
 
     def describe_cost(self) -> str:
         return "changed left rows, all left rows if the row changed"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (ONE_ROW,)
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return RowJoinExecutor(self, tables, actor)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from tussock.jobs.chunks.chunk import WEIGHT, make_chunk, rows_of
 from tussock.jobs.executors.base import Positions, take_rows
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from tussock.jobs.executors.unbounded import ALL_PAIRS, UnboundedCost
 from tussock.jobs.logical.nodes import JoinKind
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.vnode import one_array, vnodes_of
@@ -47,6 +48,9 @@ class Spread(PlainNode, frozen=True):
 
     def describe_cost(self) -> str:
         return f"changed rows x {self.copies}; each meets every row of the other side"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (ALL_PAIRS,)
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return SpreadExecutor(self)

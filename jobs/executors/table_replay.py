@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import state_table
 from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
+from tussock.jobs.executors.unbounded import WHOLE_TABLES, UnboundedCost
 from tussock.jobs.kernels.errors import RowError
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
@@ -93,6 +94,9 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
 
     def describe_cost(self) -> str:
         return "rows that statements select by key; the whole table for each other UPDATE or DELETE"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (WHOLE_TABLES,)
 
     def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TableReplayExecutor(self, tables[0], actor)

@@ -4,6 +4,7 @@ import msgspec
 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.unbounded import LATER_ROWS, SESSIONS, WHOLE_PARTITIONS, UnboundedCost
 from tussock.jobs.logical.nodes import AggFunction, FrameEdge, WindowFunction
 
 _NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
@@ -114,6 +115,16 @@ class Over(msgspec.Struct, frozen=True):
     def is_running(self) -> bool:
         """Whether it accumulates all rows up to a position, so that the result so far can be carried."""
         return not self.function.shifts_rows and not self.needs_partition and self.lower.edge is FrameEdge.UNBOUNDED
+
+    @property
+    def unbounded_cost(self) -> UnboundedCost | None:
+        """The cost that grows with the partition. None: a changed row changes the results of few rows."""
+        if self.needs_partition:
+            return WHOLE_PARTITIONS
+        if self.function is WindowFunction.SESSION:
+            return SESSIONS
+        counts_rows = self.function.numbers_rows or self.function is WindowFunction.NTH
+        return LATER_ROWS if counts_rows or self.is_running else None
 
     @property
     def rows_before(self) -> int:

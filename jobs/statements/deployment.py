@@ -19,9 +19,10 @@ import msgspec
 
 from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.catalog.checks import check_plan
-from tussock.jobs.catalog.definition import created_by, find_relation, output_of, source_of
+from tussock.jobs.catalog.definition import created_by, find_relation, output_of, source_of, unbounded_costs
 from tussock.jobs.catalog.difference import list_differences
 from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.python_function import FOLDER
 from tussock.jobs.kernels.registry import may_raise
@@ -113,6 +114,7 @@ class Step:
         rebuilt: a view is computed again from all its input. Otherwise it keeps its state.
         rows, bytes: the stored size of its input; for sources, the bytes of their files.
         note: a note for the user.
+        costs: the costs of a new or changed view that grow with its stored rows.
         text: the whole statement; empty if no file contains it.
         bound: digests of the old and the new relation; for a statement that runs once, its name in the store.
     """
@@ -125,6 +127,7 @@ class Step:
     rows: int = 0
     bytes: int = 0
     note: str = ""
+    costs: tuple[UnboundedCost, ...] = ()
     text: str = ""
     bound: str = ""
 
@@ -381,6 +384,7 @@ class Deploying:
         new = before is None or before.id != after.id
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)
+        costs = unbounded_costs(after) if rebuilt and not after.is_internal else ()
         if before is None:
             return Step(
                 StepAction.CREATE,
@@ -391,12 +395,13 @@ class Deploying:
                 rows,
                 size,
                 note,
+                costs,
                 bound=fingerprint_relation(after),
             )
         found = list_differences(created_by(before), created_by(after))
         action = StepAction.FOLLOW if follows and not found else StepAction.CHANGE
         bound = f"{fingerprint_relation(before)} to {fingerprint_relation(after)}"
-        return Step(action, _describe_relation(after), place, found, rebuilt, rows, size, note, bound=bound)
+        return Step(action, _describe_relation(after), place, found, rebuilt, rows, size, note, costs, bound=bound)
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 

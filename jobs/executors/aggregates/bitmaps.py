@@ -14,6 +14,7 @@ from tussock.jobs.executors.aggregates.plain import Plain
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.held import OfValues
+from tussock.jobs.executors.unbounded import MERGED_VALUES, UnboundedCost
 from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
@@ -107,6 +108,9 @@ class Bitmaps(Plain):
         (slot,) = slots
         assert isinstance(slot, Bitmap)
         return Result(pc.fill_null(states[0][0], bytes([slot.initial_byte]) * BYTES))
+
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        return MERGED_VALUES
 
     def explain_note(self, call: Agg) -> str:
         return "reads the touched groups' values"

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 
@@ -32,6 +33,10 @@ class AggregateFamily(Protocol):
 
     def null_excluding_arg(self, call: Agg) -> int | None:
         """The index of the argument whose NULLs exclude a row, as a FILTER does. None: rows with NULLs count."""
+        ...
+
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        """The cost that grows with a group. None: a changed row costs the same in a group of any size."""
         ...
 
     def explain_note(self, call: Agg) -> str:

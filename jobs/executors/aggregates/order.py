@@ -9,6 +9,7 @@ from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRowsSlot, Joined, JoinedDistinct
 from tussock.jobs.executors.order import TIES, Order
 from tussock.jobs.executors.ordered_state import OrderedLayout
+from tussock.jobs.executors.unbounded import LISTS, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction
 
@@ -68,6 +69,9 @@ class ListAgg(Kept):
     def null_excluding_arg(self, call: Agg) -> int | None:
         return 0
 
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        return LISTS
+
     def explain_note(self, call: Agg) -> str:
         if call.distinct:
             return "reads the touched groups' values" + (
@@ -88,6 +92,9 @@ class Collect(Kept):
 
     def null_excluding_arg(self, call: Agg) -> int | None:
         return 0 if _ignores_nulls(call) else None
+
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        return LISTS
 
     def explain_note(self, call: Agg) -> str:
         if _as_set(call):

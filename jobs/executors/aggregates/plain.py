@@ -4,11 +4,19 @@ from collections.abc import Sequence
 
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 
 
-class Plain:
+class Bounded:
+    """A function whose reads follow the changed rows."""
+
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        return None
+
+
+class Plain(Bounded):
     """The defaults of an entry."""
 
     def null_excluding_arg(self, call: Agg) -> int | None:
@@ -18,7 +26,7 @@ class Plain:
         return ""
 
 
-class Kept:
+class Kept(Bounded):
     """A function whose only slot holds the result."""
 
     def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:

@@ -12,6 +12,7 @@ from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
 from tussock.jobs.executors.held import OfAllRows, OfValues
 from tussock.jobs.executors.ordered_state import OrderedLayout
+from tussock.jobs.executors.unbounded import MERGED_VALUES, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction
 from tussock.statestore.errors import InputError
@@ -63,6 +64,9 @@ class Vectors(Kept, Plain):
         if call.distinct:
             return (VectorOfValues(DistinctValues((arg,), (arg_type,)), mean),)
         return (VectorOfRows(OrderedLayout(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
+
+    def unbounded_cost(self, call: Agg) -> UnboundedCost | None:
+        return MERGED_VALUES
 
     def explain_note(self, call: Agg) -> str:
         return "reads the touched groups' vectors"

@@ -51,6 +51,7 @@ _VALUES = frozenset(
         "Pattern",
         "StrEnum",
         "TypeVar",
+        "UnboundedCost",
         "APIRouter",
         "Depends",
         "Struct",
