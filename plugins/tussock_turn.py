@@ -47,7 +47,7 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
 
 
 def run_of(context: Mapping[str, Any]) -> dict[str, str]:
-    """The origin that barriers record: DAG and run. tussock.jobs.operations.epochs.holder reads it."""
+    """The origin that barriers record: DAG and run. tussock.jobs.operations.epochs.holding_run reads it."""
     return {"dag": context["dag_run"].dag_id, "run": context["dag_run"].run_id}
 
 

@@ -7,7 +7,7 @@ A child of `os.fork` has a copy of its parent's memory and of its open files, bu
     a pool of threads would have no thread                      renew_in_child
     a name of the process would belong to two processes         OwnName: another one in a child
     an open connection hides the parent's end from its peer     close_in_child: a child closes its copy
-    a library may not survive a fork                            OwnProcess.check: an error before its first call
+    a library may not survive a fork                            OwnProcess.require_here: an error before its use
 
 multiprocessing, Gunicorn and Airflow fork in this way. tests/support/process_state.yaml lists the objects that need
 one of these, and a test finds new ones. docs/design/processes.md gives the reasons.

@@ -83,7 +83,7 @@ class Replacing:
     def replace_relation(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         """The catalog after the statement has replaced the relation with its name and kind.
 
-        Raises: CannotReplaceError if it would read itself; as `created`.
+        Raises: CannotReplaceError if it would read itself; as `create_relation`.
         """
         settles = self.unsettled.pop(relation.id, None) is not None
         rebuilt = isinstance(statement, CreateView) and statement.rebuilt

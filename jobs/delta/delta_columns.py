@@ -63,7 +63,7 @@ def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> t
 
 
 def void_fields(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the void fields inside the structs of a schema: `s.v`."""
+    """Yield the void fields inside the structs of a schema, as in "s.v"."""
     for field in schema["fields"]:
         if path and field["type"] == VOID:
             yield f"{path}{field['name']}"

@@ -37,7 +37,7 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
     """Run one barrier's epoch to its commit, as a train of one.
 
     Args:
-        barrier: in force for the latest version (MetaStore.open_barrier or tussock.jobs.barriers.barrier.inject).
+        barrier: in force for the latest version (MetaStore.open_barrier or `inject_barrier`).
         progress: receives one line at the start or end of each part.
 
     Raises: InputError branches if an input blocks the epoch, including unreadable files. Nothing is committed then, and

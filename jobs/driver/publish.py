@@ -22,7 +22,7 @@ def publish_epoch(meta: MetaStore, epoch: int, refused: Collection[int] | None =
     Sinks run after this. A sink must apply the net change between the previously published epoch and `epoch`. A publish
     can be interrupted and repeated, so a sink writes by epoch, and is called again for a published epoch.
 
-    Requires: if the pipeline has suites, the rest of `epoch` passed the quality gate (tussock.jobs.gate).
+    Requires: if the pipeline has suites, the rest of `epoch` passed the quality check (jobs/quality/epoch_check.py).
     Raises: EpochNotCommittedError.
     """
     before = meta.read_latest()

@@ -12,7 +12,7 @@ class Agg(msgspec.Struct, frozen=True):
     """One aggregate of PartialAgg and HashAgg.
 
     `arg` is the first argument's column (None: count rows), `arg_type` its type, `more` are the columns of the other
-    arguments, and `type` is the result's type. `params` and `order` are as in logical.AggCall. Rows that a FILTER
+    arguments, and `type` is the result's type. `params` and `order` are as in nodes.AggCall. Rows that a FILTER
     excludes have NULL in an argument. If NULL is a meaningful value, `kept` is the FILTER's boolean column instead.
     """
 

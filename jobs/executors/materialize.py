@@ -5,7 +5,7 @@ change, it is deleted under one key and inserted under another.
 
 Deleted and inserted rows are paired by key. Executors that work in key order, such as HashAgg, emit both in the table's
 order. These are then paired by a search, and written without another sort. Insert-only chunks, as in a first load, are
-sorted here, which a write requires anyway. In other chunks, keys are hashed (base.halves).
+sorted here, which a write requires anyway. In other chunks, keys are hashed (base.split_halves).
 """
 
 from collections.abc import Iterator, Sequence

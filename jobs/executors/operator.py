@@ -1,7 +1,7 @@
 """The interface of an operator: the properties of its node, and the context that an actor gives its executor.
 
 An operator is one file in this folder. It contains the operator's *node* and its *executor*. The node is plain data
-that is stored in the catalog and sent to actors: a msgspec struct whose tag is its class name without `Node` (the
+that is stored in the catalog and sent to actors: a msgspec struct whose tag is its class name without "Node" (the
 logical plan uses that name too). The node answers all questions of planning, EXPLAIN and error messages, so that their
 code treats all operators alike. `registry.py` lists the nodes, and mypy checks each of them against `OperatorNode`.
 

@@ -151,7 +151,7 @@ class Changes:
     def __init__(self, chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
         """Raises ChangeError if a row is inserted or deleted twice.
 
-        Cost: an encoding and a sort of the keys; if the chunk is not insert-only, also the cost of `halves`.
+        Cost: an encoding and a sort of the keys; if the chunk is not insert-only, also the cost of `split_halves`.
         """
         self._table, self._key = table, list(key)
         if (coming := located_rows(chunk, table, key)) is not None:

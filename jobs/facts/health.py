@@ -136,7 +136,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     committed: int
     published: int
     run: RunFacts | None
-    overdue: datetime | None  # as tussock.jobs.facts.runs.overdue
+    overdue: datetime | None  # as tussock.jobs.facts.runs.overdue_run
     opened: BarrierFacts | None
     sources: Sequence[SourceFacts]
     views: Sequence[ViewFacts]

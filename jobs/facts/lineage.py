@@ -1,8 +1,8 @@
 """The lineage of a publish: its input files and tables, its changed views, and the origins of their columns.
 
-Data sets have the names of OpenLineage (see its Naming.md): a namespace, which is a location, and a name in it. A
-source is one data set, its folder or topic; the files that were read are listed in addition. A view has the name of its
-Airflow asset: `tussock://<pipeline>` and its name.
+Data sets have the names of OpenLineage (the page "Naming" of its specification): a namespace, which is a location, and
+a name in it. A source is one data set, its folder or topic; the files that were read are listed in addition. A view
+has the name of its Airflow asset: `tussock://<pipeline>` and its name.
 """
 
 from collections.abc import Mapping, Sequence

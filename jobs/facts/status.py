@@ -108,9 +108,9 @@ def read_status(
         everything: also report the stored bytes per unit, and what vacuum would free.
 
     Cost: the version once; one GET each for the last verification, the last run and the open barrier, and the reads of
-    `barrier_facts`; one HEAD request for the log's end; one LIST of long work; the requests of `sources`, `views`,
-    `epochs`, `copied` and `published`. With `everything` also one range read per SST and a listing of the store. The
-    cost does not grow with the number of epochs.
+    `barrier_facts`; one HEAD request for the log's end; one LIST of long work; the requests of
+    `list_sources`, `list_views`, `list_epochs`, `find_copy` and `compare_published`. With `everything` also one range
+    read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
     version = meta.read_latest()
     found = meta.barrier_after(version.epoch)

@@ -142,7 +142,7 @@ def _require_type(expr: Expr, type_name: str) -> None:
 
 
 def _render_literal(literal: Literal) -> str:
-    """Render a constant in physical form (see logical.Literal). An interval becomes its months or microseconds."""
+    """Render a constant in physical form (see nodes.Literal). An interval becomes its months or microseconds."""
     value, type_name = literal.value, literal.type
     if type_name.startswith("interval "):
         type_name = "bigint"

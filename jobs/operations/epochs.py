@@ -168,7 +168,7 @@ def advance_store(at: PipelineStore, wish: Wish, where: Where, progress: Progres
 
     If the pipeline decides where its epochs run and there is no input, Spark is not started.
 
-    Raises: as tussock.jobs.driver.epoch.advance.
+    Raises: as tussock.jobs.driver.epoch.advance_store.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
         done = _advance_store(at, wish, where, progress)
@@ -271,7 +271,7 @@ def pause_views(at: PipelineStore, views: Sequence[str], run: Mapping[str, str])
 
 
 def go_around(at: PipelineStore, detour: Detour) -> Barrier:
-    """Supersede the open barrier with one that avoids an input that blocks it. Raises as driver.supersede.abandon."""
+    """Supersede the open barrier with one that avoids an input that blocks it. Raises as `abandon_barrier`."""
     return abandon_barrier(at.meta, detour)
 
 

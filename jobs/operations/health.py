@@ -15,7 +15,7 @@ EPOCHS = 5  # the newest, in which a stuck epoch finds how long others took
 
 
 def health_of_store(at: PipelineStore) -> Status:
-    """Return the status of an opened pipeline. Cost, and errors of the store: as tussock.jobs.facts.status.status."""
+    """Return the status of an opened pipeline. Cost, and errors of the store: as `status_of`."""
     return status_of(at.pipeline, at.meta, at.now, last=EPOCHS)
 
 

@@ -50,7 +50,7 @@ class SourceNews:
     own: bool
 
 
-def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
+def source_news(at: PipelineStore, last_told: Asked, run: Mapping[str, str]) -> tuple[SourceNews, ...]:
     """Return the sources with intake in the committed epochs since the newest event of any source.
 
     A caller that reports one source must report all of them, at the same epoch.
@@ -59,11 +59,11 @@ def source_news(at: PipelineStore, told: Asked, run: Mapping[str, str]) -> tuple
         run: the calling run.
 
     If there are more epochs than one call examines, every source is returned, without numbers. Cost: as
-    tussock.jobs.reading.intake.intakes, and one call of `told` per source.
+    `read_intakes`, and one call of `last_told` per source.
     """
     meta, version = at.meta, at.meta.read_latest()
     live = version.catalog.live_relations()
-    sources = [(r, told(r.name)) for r in live if r.kind is RelationKind.SOURCE]
+    sources = [(r, last_told(r.name)) for r in live if r.kind is RelationKind.SOURCE]
     since = max((one.epoch for _, one in sources), default=version.epoch)
     known = since == version.epoch or meta.has_epoch(since)  # False if the store was restored from a backup
     read = frozenset(id for r in live for id in r.depends_on)
@@ -120,13 +120,13 @@ class _SourceIntakes:
         return tuple(taken for taken in self.intakes.found if taken.source == source.id)
 
 
-def view_news(at: PipelineStore, told: Asked) -> Publication:
+def view_news(at: PipelineStore, last_told: Asked) -> Publication:
     """Return the views whose published rows differ from the rows of their last event. Empty before the first publish.
 
     Omits held-back views, and paused views whose rows were already reported. If the store does not contain the epoch
     of the event, the whole view counts as new.
 
-    Cost: one call of `told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
+    Cost: one call of `last_told` per view; a GET per new epoch, at most MOST_EPOCHS of tussock.jobs.reading.intake.
     """
     meta, version = at.meta, at.meta.read_latest()
     epoch, held = version.published, published_sight(version).held
@@ -135,7 +135,7 @@ def view_news(at: PipelineStore, told: Asked) -> Publication:
         if epoch
         else []
     )
-    since = {r.name: at_ for r in views if (at_ := _news_since(meta, version, r, told(r.name))) is not None}
+    since = {r.name: at_ for r in views if (at_ := _news_since(meta, version, r, last_told(r.name))) is not None}
     if not since:
         return Publication(epoch, version.id, (), dict(held))
     created = {r.name: r.created for r in version.catalog.relations_at(epoch)}

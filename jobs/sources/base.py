@@ -396,8 +396,8 @@ class SourceReader(SourceDescriber, SourcePinner, InputReader, SourceHistory, Pr
     ) -> "DataFrame":
         """Return pinned input as rows `(part int, chunk binary, failure binary)`.
 
-        Chunks are IPC streams that still contain rejects (see `parted` of rejects.py). Failures are encoded by
-        tussock.jobs.chunks.failure.
+        Chunks are IPC streams that still contain rejects (see `split_rejects` of rejects.py). Failures are
+        encoded by tussock.jobs.chunks.failure.
 
         Args:
             spark: a session in the store's time zone.

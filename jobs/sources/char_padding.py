@@ -85,7 +85,7 @@ def _pad_chunk(chunk: pa.Array, widths: list[int]) -> pa.Array:
 
 
 def _leaf_widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
-    """Return the width of each leaf in the order of `rebuilt`, and the end of the type's note.
+    """Return the width of each leaf in the order of `rebuild_leaves`, and the end of the type's note.
 
     A width is 0 unless char(n).
     """

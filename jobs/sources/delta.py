@@ -275,7 +275,7 @@ class DeltaTables:
     def frame(
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
-        """See SourceReader: the files in `only`."""
+        """See SourceReader: the files of `PinnedVersions.only`."""
         return rest_by_spark(spark, source, document, columns)
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
@@ -383,7 +383,7 @@ def _key_columns(source: CreateSource) -> tuple[str, ...]:
 def _fields_of(snapshot: DeltaSnapshot) -> tuple[Field, ...]:
     """Return the columns of a table, followed by struct fields of type void.
 
-    The types of void fields and of some columns cannot be stored; `described` leaves those columns out.
+    The types of void fields and of some columns cannot be stored; `describe_source` leaves those columns out.
     """
     return (
         *(Field(c.name, c.type) for c in snapshot.columns),

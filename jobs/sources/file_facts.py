@@ -50,7 +50,7 @@ def spark_uri(path: str) -> str:
 
 
 def _is_other(c: str) -> bool:
-    """Return whether a character is one that Java's URI class calls `other`: neither ASCII, control nor separator."""
+    """Return whether a character is in the category "other" of Java's URI: neither ASCII, control nor separator."""
     return ord(c) > 0x7F and category(c) not in ("Cc", "Zs", "Zl", "Zp")
 
 

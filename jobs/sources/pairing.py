@@ -25,7 +25,7 @@ _INT_DIGITS = {
 class Misfit(NamedTuple):
     """A part of a column whose type in a file does not read as the declared one."""
 
-    path: str  # the column and the fields below it: `s.items.element.price`
+    path: str  # the column and the fields below it, as in "s.items.element.price"
     found: str
     expected: str
 

@@ -1,4 +1,4 @@
-"""Catalyst expressions -> `logical.Expr`.
+"""Catalyst expressions -> `nodes.Expr`.
 
 A node keeps its Catalyst class name, its type, its arguments (Catalyst's children in order), its eval mode and the
 other plain attributes of its class (`params`): the time zone of a timestamp function, the escape character of LIKE,
@@ -465,7 +465,7 @@ class _Unknown:
 
 
 def _physical_form(value: Any, data_type: JavaObject, kind: str) -> Any:
-    """A constant's physical form (see logical.Literal). For nested values, lists of the forms of their parts."""
+    """A constant's physical form (see nodes.Literal). For nested values, lists of the forms of their parts."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

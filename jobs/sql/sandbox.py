@@ -195,7 +195,7 @@ class Sandbox:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """See tussock.jobs.spark.session.active, for the binding session."""
+        """See tussock.jobs.spark.session.activated_session, for the binding session."""
         with activated_session(self.session):
             yield
 

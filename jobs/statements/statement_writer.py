@@ -148,7 +148,7 @@ class StatementWriter:
             position = self._meta.append_log(self.new_client_id(), body, expected, is_new=True)
         else:
             position = self._meta.append_log(client_id, body, expected, since)
-        # Again: a barrier that came between did not see this entry. One that comes later sees it (`abandon`).
+        # Again: a barrier that came between did not see this entry. One that comes later sees it (`abandon_barrier`).
         if waiting is not None and (barrier := _find_skipping_barrier(self._meta, waiting, statement)) is not None:
             skipped = sorted(computed_after(statement) & {*barrier.skipped_entries})
             raise SkippedInputError(position, skipped, position >= barrier.log_end)

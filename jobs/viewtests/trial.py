@@ -90,7 +90,7 @@ def try_test(
     """Run a test. Its errors become its verdict.
 
     Args:
-        catalog: all relations of the pipeline (BoundFiles.catalog).
+        catalog: all relations of the pipeline (BoundFiles.bind_catalog).
         time_zone: the pipeline's, by the rules in `catalog`.
         runner: runs the epochs.
     """

@@ -48,7 +48,7 @@ def page(request: Request, template: str, status: int = 200, *, looking: bool = 
 
     Args:
         looking: a value other than the `Looked` objects in `shown` is still being determined.
-        shown: exactly the variables that the template uses. Their `looked` may be one object or several.
+        shown: exactly the variables that the template uses. One may contain several `Looked` objects (`HasLooks`).
     """
     now = datetime.now(UTC)
     looks = [value for value in shown.values() if isinstance(value, Looked)]

@@ -116,7 +116,7 @@ class BufferedSource:
         self.stored = stored
 
     def load_filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
-        """Like BlockSource.filters; None for a buffered section, in which a key search is as cheap as a filter."""
+        """Like BlockSource.load_filters; None for a buffered section, in which a key search is as cheap as a filter."""
         found = iter(
             self.stored.load_filters(
                 [(section, parts) for section, parts in requests if isinstance(section, OpenSection)]
@@ -125,7 +125,7 @@ class BufferedSource:
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
     def read_units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
-        """Like BlockSource.units: the rows per section and its blocks (ascending, distinct)."""
+        """Like BlockSource.read_units: the rows per section and its blocks (ascending, distinct)."""
         found = iter(
             self.stored.read_units(
                 [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until
@@ -137,7 +137,7 @@ class BufferedSource:
         ]
 
     def decode_block(self, section: Section, block: PackedBlock) -> Rows:
-        """Like BlockSource.decoded. Requires: the section is stored."""
+        """Like BlockSource.decode_block. Requires: the section is stored."""
         assert isinstance(section, OpenSection)
         return self.stored.decode_block(section, block)
 
@@ -155,7 +155,7 @@ class BufferedSource:
             yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until), strict=True)]
 
     def scan_blocks(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
-        """Like BlockSource.scan."""
+        """Like BlockSource.scan_blocks."""
         if isinstance(section, OpenSection):
             return self.stored.scan_blocks(section, first, end, columns)
         rows = section.reader.rows

@@ -171,7 +171,7 @@ class SectionReader:
         Raises:
             DamagedSstError: a block's checksum does not match, or it does not contain the rows that its index promises.
 
-        Cost: about 50 us per call, and 10 ns per row of two numbers; see PlaneReader.decode.
+        Cost: about 50 us per call, and 10 ns per row of two numbers; see PlaneReader.decode_blocks.
         """
         if self.shape is None:
             return self._verify_and_decode(first, end, data, columns)

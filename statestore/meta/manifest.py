@@ -53,8 +53,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Two drivers of one barrier produce the same rows and SSTs, so either manifest is valid.
 
-    `writer`, `seconds` and `ran` belong to the sealing driver and differ between manifests. `seal` keeps the first
-    manifest.
+    `writer`, `seconds` and `ran` belong to the sealing driver and differ between manifests. MetaStore.seal_epoch keeps
+    the first manifest.
     """
 
     prev_epoch: int

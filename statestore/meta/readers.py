@@ -50,7 +50,7 @@ class Readers:
         self._numbers = numbers  # unique to each pin of the process
 
     def pin_epoch(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
-        """See MetaStore.pin."""
+        """See MetaStore.pin_epoch."""
         holder = f"{self._writer}/{next(self._numbers)}"
         version = self.version_at(epoch)
         while True:
@@ -84,7 +84,7 @@ class Readers:
 
     @contextmanager
     def open_for_reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
-        """See MetaStore.reading. A thread renews the pin after each third of its lease while the block runs.
+        """See MetaStore.open_for_reading. A thread renews the pin after each third of its lease while the block runs.
 
         A process with read-only access, or of a full store, reads `version_at` without a pin, with a warning. Rows are
         still correct, because a version is fixed and its SSTs never change. If vacuum removes an SST meanwhile, the

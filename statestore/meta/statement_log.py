@@ -124,7 +124,7 @@ class StatementLog:
         return next((e.position for e in entries if e.client_id == client_id), None)
 
     def read_entries(self, start: int, end: int) -> list[LogEntry]:
-        """Read positions `start` to `end` - 1, in order. Cost: see PackedLog.read.
+        """Read positions `start` to `end` - 1, in order. Cost: see PackedLog.read_documents.
 
         Raises DamagedDocumentError if one is missing.
         """

@@ -404,7 +404,7 @@ class MetaStore:
     def open_for_reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
         """A version for reading `epoch`, whose SSTs stay for the duration of the block despite compaction and vacuum.
 
-        A process with read-only access, or of a full store, reads without a pin; see Readers.reading.
+        A process with read-only access, or of a full store, reads without a pin; see Readers.open_for_reading.
 
         Warns: UnpinnedReadWarning in that case.
         Raises EpochNotCommittedError, EpochExpiredError. Cost: one pin, four requests in all.
@@ -473,7 +473,7 @@ class MetaStore:
         *,
         is_new: bool = False,
     ) -> int:
-        """Append a bound statement (one JSON value) durably and return its position; see StatementLog.append."""
+        """Append a bound statement (one JSON value) durably; return its position. See StatementLog.append_statement."""
         return self._log.append_statement(client_id, statement, self._log_seen, expected, since, is_new)
 
     def logged_position(self, client_id: str, since: int | None = None) -> int | None:

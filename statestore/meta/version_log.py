@@ -172,11 +172,11 @@ class VersionLog:
         return version
 
     def read_deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
-        """Read deltas `first` to `last`, packed or not; see PackedLog.read. Requires: they have been seen."""
+        """Read deltas `first` to `last`, packed or not; see PackedLog.read_documents. Requires: they have been seen."""
         return read_deltas(self._packs, first, last)
 
     def has_packed_epoch(self, epoch: int) -> bool:
-        """Whether a packed delta has committed this epoch. Cost: see PackedLog.marked. Raises DamagedDocumentError."""
+        """Whether a packed delta committed this epoch. Cost: see PackedLog.find_marked. Raises DamagedDocumentError."""
         if (pack := self._packs.find_marked(epoch)) is None:
             return False
         changes = (decode_document(version_name(pack.first), data, VersionDelta).change for data in pack.documents)

@@ -116,7 +116,7 @@ class StorageTable:
         Raises: EpochExpiredError if `since` is below the floor and not pinned, because compaction may have dropped old
             rows and deletes.
         Cost: the blocks with a row written in between, and one batched read of their keys at `since`; see
-            HummockStore.changes.
+            HummockStore.read_changes.
         """
         until = self.epoch if until is None else until
         self._store.require_readable(since)

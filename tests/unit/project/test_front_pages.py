@@ -1,4 +1,4 @@
-"""README.md and the pages for newcomers: their examples run as pasted, and the code that they name exists."""
+"""README.md: its examples run as pasted, and its figures are those of other pages."""
 
 import re
 
@@ -27,11 +27,3 @@ def test_the_readmes_ratios_are_those_of_the_performance_page() -> None:
         entry = figures[benchmark]
         shown = (float(ours), float(theirs), float(ratio))
         assert shown == (entry["ours"]["value"], entry["theirs"]["value"], entry["ratio"]), benchmark
-
-
-def test_the_journey_names_files_and_names_of_the_code() -> None:
-    named = blocks(ROOT / "docs/one-rows-journey.md", r"`((?:jobs|statestore|dags|plugins)/[\w/]+\.py)(?::\s(\w+))?`")
-    assert len(named) > 30
-    for file, name in named:
-        text = (ROOT / file).read_text()
-        assert not name or re.search(rf"^\s*(?:class|def) {name}\b", text, re.MULTILINE), f"{file}: {name}"
