@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from weakref import finalize
 
+from tussock.statestore.errors import RetryableError
 from tussock.statestore.forks import OwnProcess
 
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # Spark sets it for its workers, and the fork server for its own
@@ -29,6 +30,21 @@ def local_folder() -> str | None:
     """The folder; None: the system's folder for temporary files."""
     folder = os.environ.get(LOCAL_DIRS, "").split(",")[0]
     return folder if folder and os.access(folder, os.W_OK) else None
+
+
+class LocalDiskError(RetryableError):
+    """The local disk cannot take rows of an epoch."""
+
+    folder: str
+    nbytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nbytes:,} bytes of this epoch could not be written to {self.folder}: {self.reason}. Nothing of the "
+            "epoch was committed. Free space there, or name a folder on a larger disk: on Spark with spark.local.dir "
+            "(or SPARK_LOCAL_DIRS on its workers), without Spark with TMPDIR. Then run the epoch again."
+        )
 
 
 class TemporaryFolder:

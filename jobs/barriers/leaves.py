@@ -1,9 +1,11 @@
 """The input of an epoch's leaves: cells for sources, tables and fragments without input."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.barriers.barrier import keeper_of, relation_in, time_zones
@@ -14,16 +16,22 @@ from tussock.jobs.chunks.chunk import encode_table
 from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
-from tussock.jobs.schedule.schedule import Feed, Scheduled
+from tussock.jobs.schedule.schedule import Scheduled
 from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
-from tussock.jobs.sources.files import in_new_folder
+from tussock.jobs.sources.file_facts import file_of_part
+from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
+from tussock.jobs.sources.kept_ids import plan_matches, read_kept_ids
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines_rejects
+from tussock.jobs.sources.row_ids import pack_row_ids
 from tussock.jobs.sources.taken import renamed_rows
 from tussock.jobs.wire.cell import Address, LeafInput, make_cells
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.meta.catalog import ALL_READ, RelationKind
+from tussock.statestore.meta.names import source_copy_name
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,11 @@ class LeafCells:
     meta: MetaStore
     plan: EpochPlan
     taken: tuple[SealedBatch, ...] = field(init=False)  # the taken files of this epoch
-    _readers: Mapping[int, Sequence[Feed]] = field(init=False)  # by producer
-    _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)  # by leaf: new and older input
+    # By leaf: new and older input, as documents and divided.
+    _documents: dict[int, tuple[msgspec.Raw | None, msgspec.Raw | None]] = field(default_factory=dict)
+    _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        readers: dict[int, list[Feed]] = {}
-        for scheduled in self.plan.schedule.all_fragments():
-            for feed in scheduled.feeds:
-                readers.setdefault(feed.producer, []).append(feed)
-        self._readers = readers
         self.taken = tuple(taken_batches(self.meta, self.plan))
 
     def yield_cells(self) -> Iterator[pa.RecordBatch]:
@@ -83,6 +87,7 @@ class LeafCells:
                 new, old = self._divide_inputs(scheduled)
                 yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
                 yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
+                yield from self._file_cells(scheduled, units)
         for taken in self.taken:  # as sealed MemTables of the driver
             yield make_cells(0, Address.of_sealed(taken.table_id), encode_table(taken.rows))
 
@@ -120,13 +125,17 @@ class LeafCells:
 
     def _input_documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
         """Return a source's new input if a fragment reads it, and its older input if a new view or a build needs it."""
-        readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
-        new, old = barrier.splits.get(source) if readers else None, None
+        if (known := self._documents.get(scheduled.id)) is not None:
+            return known
+        barrier, source = self.plan.barrier, scheduled.relation_id
+        new, old = pinned_input(self.plan, source) if is_read(self.plan, scheduled) else None, None
         if wanted := [p for p in scheduled.parts if p.first < p.end]:
             first, end = min(p.first for p in wanted), max(p.end for p in wanted)
             old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source), first, end)
             old = self._apply_moves(source, old)
-        return self._add_locations(scheduled, new), self._add_locations(scheduled, old)
+        found = self._add_locations(scheduled, new), self._add_locations(scheduled, old)
+        self._documents[scheduled.id] = found
+        return found
 
     def _apply_moves(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return taken files of the base under the names that they have after this epoch."""
@@ -145,13 +154,60 @@ class LeafCells:
         with SourceFileError.met_in(statement.name):
             return reader_of(statement).locate_input(statement, document, keeper_of(self.meta, self.plan.base))
 
-    @staticmethod
     def _part_cells(
-        scheduled: Scheduled, input: LeafInput, divided: Divided, units: Sequence[int]
+        self, scheduled: Scheduled, input: LeafInput, divided: Divided, units: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
+        """Yield each unit's parts: the parts of files that meet go to one unit, the others to the units in turn."""
+        together: dict[int, list[msgspec.Raw]] = {}
+        apart = divided.parts
+        if input is LeafInput.SPLITS and any(f.meets >= 0 for f in self._files_with_ids(scheduled)):
+            meets = [file_of_part(part).meets for part in divided.parts]
+            apart = [part for part, group in zip(divided.parts, meets, strict=True) if group < 0]
+            for part, group in zip(divided.parts, meets, strict=True):
+                if group >= 0:
+                    together.setdefault(group % len(units), []).append(part)
         for n, unit in enumerate(units):
-            if mine := divided.parts[n :: len(units)]:
+            if mine := [*apart[n :: len(units)], *together.get(n, ())]:
                 yield make_cells(unit, Address.of_leaf(scheduled.id, input), [msgspec.json.encode(mine)])
+
+    def _file_cells(self, scheduled: Scheduled, units: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the files whose rows keep ids of other files, for all units: each may read a part of them."""
+        if files := self._files_with_ids(scheduled):
+            for unit in units:
+                yield make_cells(unit, Address.of_leaf(scheduled.id, LeafInput.FILES), [msgspec.json.encode(files)])
+
+    def _files_with_ids(self, scheduled: Scheduled) -> list[PinnedFile]:
+        """Return the files of a leaf's input whose rows keep ids of other files, or give their ids to other rows."""
+        documents = [d for d in self._input_documents(scheduled) if d is not None and names_ids(d)]
+        files = {f.number: f for document in reversed(documents) for f in files_of(document)}
+        return [f for f in files.values() if f.ids or f.meets >= 0]
+
+
+def is_read(plan: EpochPlan, leaf: Scheduled) -> bool:
+    """Return whether a fragment reads the output of a source's leaf."""
+    return any(feed.producer == leaf.id for scheduled in plan.schedule.all_fragments() for feed in scheduled.feeds)
+
+
+def pinned_input(plan: EpochPlan, source: int) -> msgspec.Raw | None:
+    """Return a source's new input as pinned; of a restatement, with the files whose equal rows are matched.
+
+    No rows are matched if no fragment reads the source, or if its table of taken files cannot record their ids.
+    """
+    document = plan.barrier.splits.get(source)
+    if document is None or not takes_back(document):
+        return document
+    leaf = next((s for s in plan.schedule.all_fragments() if s.relation_id == source and s.source is not None), None)
+    if leaf is None or leaf.source is None or not is_read(plan, leaf):
+        return document
+    (taken,) = leaf.tables
+    if all(column.name != "ids" for column in taken.columns):
+        return document
+    read = msgspec.json.encode((plan.barrier.epoch, leaf.source.columns, leaf.source.statement)).decode()
+
+    def name_ids(file: str) -> str:
+        return source_copy_name(plan.base.version.epoch, f"{read}\0{file}", "ids.arrow")
+
+    return document_of(plan_matches(files_of(document), name_ids))
 
 
 def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
@@ -162,7 +218,7 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
             continue
         (table,) = relation.state_tables
         by_spark = barrier.by_spark.get(relation.id, {})
-        pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id), by_spark)
+        pins = Pins(pinned_input(plan, relation.id), barrier.unread.get(relation.id), by_spark)
         if moves := moves_in(relation_in(base.version.catalog, relation.id), relation):
             # Its pins are empty, unless a person superseded the barrier.
             read, unread = (None if d is None else in_new_folder(d, moves) for d in (pins.read, pins.unread))
@@ -191,5 +247,21 @@ def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> RowP
     statement = next(
         statement for r in plan.catalog.live_relations() if r.id == source and (statement := source_of(r)) is not None
     )
-    documents = (plan.barrier.splits.get(source), taken_document(meta, plan.base, source))
-    return reader_of(statement).place_of(row_id, [d for d in documents if d is not None])
+    documents = (pinned_input(plan, source), taken_document(meta, plan.base, source))
+    there = [d for d in documents if d is not None]
+    if any(names_ids(document) for document in there):
+        row_id = _own_row_id(meta, row_id, [file for document in there for file in files_of(document)])
+    return reader_of(statement).place_of(row_id, there)
+
+
+def _own_row_id(meta: MetaStore, row_id: int, files: Sequence[PinnedFile]) -> int:
+    """Return the id that the present file of a row gives it, from the id that the row has kept.
+
+    Cost: one GET per file whose rows keep ids.
+    """
+    for file in files:
+        with suppress(ObjectNotFoundError):  # the epoch that writes it has failed
+            kept = read_kept_ids(meta.objects, file)
+            if kept is not None and (position := kept.find_position(row_id)) is not None:
+                return int(pack_row_ids(file.number, np.array([position]))[0].as_py())
+    return row_id

@@ -10,28 +10,13 @@ import pyarrow as pa
 
 from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
-from tussock.statestore.errors import RetryableError
 from tussock.statestore.extras import extras_named
+from tussock.statestore.local_disk import LocalDiskError
 
 KEPT_BYTES = 256 << 20
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 
 _Spooled = tuple[int, int]  # offset and length in the file
-
-
-class LocalDiskError(RetryableError):
-    """The local disk of a worker cannot take the cells of an exchange."""
-
-    folder: str
-    nbytes: int
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"the exchange could not write {self.nbytes:,} bytes to {self.folder}: {self.reason}. Nothing of the epoch "
-            "was committed. Free space there, or name a folder on a larger disk: on Spark with spark.local.dir (or "
-            "SPARK_LOCAL_DIRS on its workers), without Spark with TMPDIR. Then run the epoch again."
-        )
 
 
 class Mailbox:

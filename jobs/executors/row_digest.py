@@ -3,10 +3,7 @@
 A source whose rows have no key and can be deleted (a Delta table) identifies a deleted row by its values. NumberCopies
 counts the rows of each digest, and rows are distributed by digest.
 
-    digest = (h(1, nulls, columns), h(2, nulls, columns))      h: xxhash64, floats by their bits
-
-`nulls` are bits that mark the NULL columns, since h skips NULL. Two different rows have equal digests with a
-probability of about 2^-128; among a billion rows, with 2^-69.
+tussock.jobs.chunks.digests defines the digest.
 """
 
 from collections.abc import Sequence
@@ -15,13 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk, make_chunk
+from tussock.jobs.chunks.digests import digests_of
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
-from tussock.statestore.hummock.key import encode_identities
-from tussock.statestore.nested import bits_of, is_nested
 from tussock.statestore.table.state_table import StateTable
-from tussock.statestore.vnode import null_mask, one_array, xxhash64
 
-_BITS = 63  # columns per bigint of NULL bits
 DIGEST = ("bigint", "bigint")
 
 
@@ -59,25 +53,5 @@ class RowDigestExecutor:
         (chunk,) = chunks
         if not chunk.num_rows:
             return empty_chunk(self._node.types)
-        columns = [one_array(c) for c in chunk.columns[:-1]]
-        hashed = [
-            *_null_bits(columns, chunk.num_rows),
-            *(encode_identities(c) if is_nested(c.type) else bits_of(c) for c in columns),
-        ]
-        halves = [pa.array(xxhash64([_constant_column(n, chunk.num_rows), *hashed]).view(np.int64)) for n in (1, 2)]
+        halves = [pa.array(half.view(np.int64)) for half in digests_of(chunk.columns[:-1], chunk.num_rows)]
         return make_chunk([*chunk.columns[:-1], *halves], chunk[WEIGHT])
-
-
-def _null_bits(columns: Sequence[pa.Array], rows: int) -> list[pa.Array]:
-    words = []
-    for start in range(0, len(columns), _BITS):
-        word = np.zeros(rows, np.int64)
-        for bit, column in enumerate(columns[start : start + _BITS]):
-            if column.null_count:
-                word |= null_mask(column).astype(np.int64) << bit
-        words.append(pa.array(word))
-    return words
-
-
-def _constant_column(value: int, rows: int) -> pa.Array:
-    return pa.array(np.full(rows, value, np.int64))

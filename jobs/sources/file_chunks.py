@@ -187,7 +187,8 @@ class _FileChunks:
         return self._result_row(None, encode_failure(error, self._source.name, 0))
 
     def _result_row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
-        return pa.record_batch([[self.file.number], [chunk], [failure]], schema=OUTPUT)
+        part = self.file.number if self.file.meets < 0 else self.file.meets
+        return pa.record_batch([[part], [chunk], [failure]], schema=OUTPUT)
 
     def _typed_column(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
         return as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)

@@ -113,7 +113,9 @@ def renumber_file(file: PinnedFile, numbers: Mapping[int, int]) -> PinnedFile:
     if portions is not None:
         taken = tuple(Portion(numbers[p.number]) if p.number in numbers else p for p in portions.taken)
         portions = msgspec.structs.replace(portions, taken=taken)
-    return msgspec.structs.replace(file, number=numbers[file.number], ingested=0, portions=portions, by_spark="")
+    return msgspec.structs.replace(
+        file, number=numbers[file.number], ingested=0, portions=portions, by_spark="", ids=""
+    )
 
 
 def with_moment(file: PinnedFile) -> PinnedFile:

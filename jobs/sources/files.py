@@ -117,6 +117,17 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(files))
 
 
+def takes_back(document: msgspec.Raw) -> bool:
+    """Return whether a document pins files whose rows are taken back. It may be of any source; only files are."""
+    return b'"weight":-1' in bytes(document) and any(f.weight < 0 for f in files_of(document))
+
+
+def names_ids(document: msgspec.Raw) -> bool:
+    """Return whether rows of a document's files may keep ids of other files. It may be of any source."""
+    encoded = bytes(document)
+    return b'"ids":"' in encoded or b'"meets":' in encoded
+
+
 def files_to_decide(document: msgspec.Raw) -> list[PinnedFile]:
     """Return the new files of a barrier. Files that are taken back and further portions were decided before."""
     return [f for f in files_of(document) if f.weight > 0 and not is_further(f)]
@@ -481,7 +492,7 @@ class FileSource:
         return document_of(as_recorded(schema, files_of(document), epoch))
 
     def kept_objects(self, taken: StorageTable) -> Collection[str]:
-        return {f.kept for f in taken_files(taken)}
+        return {name for f in taken_files(taken) for name in (f.kept, f.ids) if name}
 
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ

@@ -61,6 +61,9 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: int = 0  # bytes that an epoch counts for it, or for each portion (file_portions.py); 0: not measured
     portions: Portions | None = None  # of a file that is taken in portions; `number` is that of one of them
     by_spark: str = ""  # of a taken file: why Spark read it; empty: the engine did
+    ids: str = ""  # the object with the row ids that its rows have kept (kept_ids.py); empty: no row has kept one
+    # In a restatement: the number of the group of files whose equal rows are matched, on one unit; -1: none.
+    meets: int = -1
 
     @property
     def epoch_cost(self) -> int:

@@ -2,12 +2,12 @@
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string |
     unread boolean | accepted string | modified bigint | ingested bigint | cost bigint | portions string |
-    by_spark string
+    by_spark string | ids string
 
 pins.py defines `etag`. `number` is the high part of the file's `_row_id`s: from 0 in the order of reading, a new one if
 a file is read again. It also decides how a file is read (CreateSource.as_of), so a new file gets no number below
 `CreateSource.first_number`, even if the files that had these numbers are deleted from the table. `kept`, `unread`,
-`accepted`, `modified` and `ingested` are defined by PinnedFile (`unread`: its rows do not count).
+`accepted`, `modified`, `ingested` and `ids` are defined by PinnedFile (`unread`: its rows do not count).
 The table is a singleton: only the driver reads and writes it.
 """
 
@@ -45,8 +45,9 @@ _COLUMNS = (
     ("cost", "bigint"),
     ("portions", "string"),
     ("by_spark", "string"),
+    ("ids", "string"),
 )
-_SIZE, _NUMBER, _BY_SPARK = 1, len(_FIRST) - 1, len(_COLUMNS) - 1
+_SIZE, _NUMBER, _BY_SPARK = 1, len(_FIRST) - 1, len(_COLUMNS) - 2
 
 _THREADS = 8  # that hash local files
 _FILES_PER_TASK = 64
@@ -272,6 +273,7 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
         "cost": [f.cost for f in files],
         "portions": ["" if f.portions is None else _portions_text(f) for f in files],
         "by_spark": [f.by_spark for f in files],
+        "ids": [f.ids for f in files],
     }
     columns = {c.name: pa.array(values[c.name], arrow_type(c.type)) for c in schema.columns}
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
@@ -339,6 +341,7 @@ def _files_of_rows(rows: pa.Table) -> list[PinnedFile]:
             portions=_portions.decode(text) if (text := r.get("portions")) else None,
             modified=r.get("modified", 0),
             by_spark=r.get("by_spark", ""),
+            ids=r.get("ids", ""),
             ingested=r.get("ingested") or time_of_epoch(r["epoch"]),
         )
         for r in rows.to_pylist()

@@ -28,17 +28,18 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
+from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import split_rejects
-from tussock.jobs.sources.row_ids import file_of
 from tussock.jobs.sources.widening import widen_columns
 from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
 from tussock.jobs.task.sealing import Sealing
+from tussock.jobs.task.source_rows import SourceRows
 from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast_chunk, make_cells, select_columns, split_by_unit
 from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from tussock.jobs.wire.flush_policy import Flush
@@ -51,7 +52,7 @@ from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
-from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.meta.statement_log import read_payload
 from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, process_row_cache
 from tussock.statestore.table.state_table import StateTable
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 
 _entries = decoder_of(tuple[Entry, ...])
 _parts = decoder_of(tuple[msgspec.Raw, ...])
+_files = decoder_of(tuple[PinnedFile, ...])
 
 
 @dataclass(slots=True)
@@ -294,7 +296,10 @@ class Unit:
             return select_columns(output.fed[want.port], want.columns)
         chunk = select_columns(output.put.delta if want.part is None else output.parts[want.part], want.columns)
         if want.replaced is None:
-            return chunk
+            # Rows that differ only in columns that this reader does not read cancel each other out.
+            return (
+                net_chunk(chunk) if want.is_changes and len(want.columns) < output.put.delta.num_columns - 1 else chunk
+            )
         return net_chunk(
             pa.concat_tables([chunk, *self._scan_snapshot(want.replaced.table, want.replaced.columns, -1)])
         )
@@ -313,37 +318,52 @@ class Unit:
         source = scheduled.source
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
-        hidden = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
-        types = (*(statement.fields[c].type for c in source.columns), *(c.type for c in source.hidden), *hidden)
-
+        row_id = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
+        types = (*(statement.fields[c].type for c in source.columns), *(c.type for c in source.hidden), *row_id)
         undeclared: set[str] = set()
+        rejects = [empty_chunk(REJECT_TYPES)]
 
-        def read_parts(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
-            found = list[ReadPart]()
-            for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, parts), [])):
-                engine = reader.engine
-                assert engine is not None, "Spark reads all input of this source"
-                for part in _parts.decode(chunk):
-                    one = engine.read(statement, part, source.columns)
-                    if source.hidden:
-                        one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
-                    found.append(one)
-            for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
-                found.append(split_rejects(pa.ipc.open_stream(chunk).read_all()))
-            undeclared.update(text for part in found for text in part.undeclared)
-            rejects = [empty_chunk(REJECT_TYPES), *(part.rejects for part in found if part.rejects is not None)]
-            chunks = [empty_chunk(types), *(widen_columns(part.rows, types) for part in found)]
-            return pa.concat_tables(chunks), pa.concat_tables(rejects)
+        def read_new() -> Iterator[pa.Table]:
+            for part in self._read_parts(scheduled, LeafInput.SPLITS, LeafInput.ROWS):
+                undeclared.update(part.undeclared)
+                if part.rejects is not None:
+                    rejects.append(part.rejects)
+                yield widen_columns(part.rows, types)
 
-        delta, rejects = read_parts(LeafInput.SPLITS, LeafInput.ROWS)
-        news = tuple(sorted(undeclared))  # files of earlier epochs were reported then
-        old, _ = read_parts(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # and their rejects were stored then
-        parts = {
-            p: pa.concat_tables([_rows_in_range(old, p.first, p.end), _rows_in_range(delta, 0, p.end)])
-            for p in scheduled.parts
-        }
-        taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
-        return _Output(Put.of(delta), parts, news, {Port.REJECTS: rejects}), taken
+        def read_old() -> Iterator[pa.Table]:  # its files and rejects were reported in earlier epochs
+            for part in self._read_parts(scheduled, LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS):
+                yield widen_columns(part.rows, types)
+
+        files = self._files_with_ids(scheduled)
+        groups: dict[int, list[PinnedFile]] = {}
+        for file in files.values():
+            if file.meets >= 0 and file.meets % self.task.unit_count == self.slot:
+                groups.setdefault(file.meets, []).append(file)
+        objects = opened_objects(self.task.store_uri)
+        rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
+        delta, parts = rows.collect_rows(read_new(), read_old())
+        fed = {Port.REJECTS: pa.concat_tables(rejects)}
+        return _Output(Put.of(delta), parts, tuple(sorted(undeclared)), fed), _Taken(rows.read_rows, rows.read_bytes)
+
+    def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
+        """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""
+        source = scheduled.source
+        assert source is not None
+        engine = reader_of(source.statement).engine
+        for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, parts), [])):
+            assert engine is not None, "Spark reads all input of this source"
+            for part in _parts.decode(chunk):
+                one = engine.read(source.statement, part, source.columns)
+                if source.hidden:
+                    one = replace(one, rows=with_hidden(one.rows, file_of_part(part), source.hidden))
+                yield one
+        for chunk in sorted(self.inbox.get(Address.of_leaf(scheduled.id, rows), [])):
+            yield split_rejects(pa.ipc.open_stream(chunk).read_all())
+
+    def _files_with_ids(self, scheduled: Scheduled) -> dict[int, PinnedFile]:
+        """The files whose rows keep ids of other files, or give their ids to other rows, by number."""
+        cells = self.inbox.get(Address.of_leaf(scheduled.id, LeafInput.FILES), [])
+        return {file.number: file for cell in cells for file in _files.decode(cell)}
 
     def _snapshot_parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[SnapshotPart, pa.Table]:
         """The snapshot parts that readers want in addition to the changes of a fragment."""
@@ -463,14 +483,6 @@ def _rows_below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int
     if not schema.distribution:  # all rows are of vnode 0
         return delta if end > 0 else delta.slice(0, 0)
     return some_rows(delta, np.asarray(vnodes_of([delta.column(c) for c in schema.distribution], vnode_count)) < end)
-
-
-def _rows_in_range(rows: pa.Table, first: int, end: int) -> pa.Table:
-    """The rows of a source's items in a range of numbers, selected by `_row_id`."""
-    if (first == 0 and end == ALL_READ) or not rows.num_rows:
-        return rows
-    numbers = file_of(np.asarray(rows.column(-2)))
-    return some_rows(rows, (numbers >= first) & (numbers < end))
 
 
 def _handed_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:

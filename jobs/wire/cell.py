@@ -51,6 +51,7 @@ class LeafInput(IntEnum):
     BACKFILL_ROWS = -104  # the same, for files that earlier epochs took
     ENTRIES = -105  # JSON: row changes of the log
     TICK = -106  # empty; lets a fragment run without input
+    FILES = -107  # JSON: the files whose rows keep ids of other files
 
 
 _LEAF_INPUTS = frozenset(LeafInput)

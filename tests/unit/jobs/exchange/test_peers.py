@@ -13,10 +13,11 @@ from cryptography.exceptions import InvalidTag
 
 from tests.support.waiting import eventually
 from tussock.jobs.exchange import mailbox, meeting, peers
-from tussock.jobs.exchange.mailbox import LocalDiskError, Mailbox
+from tussock.jobs.exchange.mailbox import Mailbox
 from tussock.jobs.exchange.meeting import Meeting, PeerMissingError, Rendezvous, assign_units
 from tussock.jobs.exchange.peers import PeerLostError, Peers
 from tussock.jobs.wire.cell import Address, make_cells
+from tussock.statestore.local_disk import LocalDiskError
 
 HOST = "127.0.0.1"
 Work = Callable[[int, Peers], object]

@@ -165,6 +165,7 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "cost": 0,
             "portions": "",
             "by_spark": "",
+            "ids": "",
         },
         {
             "path": "/data/é",
@@ -180,6 +181,7 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
             "cost": 0,
             "portions": "",
             "by_spark": "",
+            "ids": "",
         },
     ]
 

@@ -216,8 +216,8 @@ def test_its_epoch_reads_only_that_file(meta: MetaStore, days: Path) -> None:
     Restating(meta, "s", Restated(str(day(days, 2)))).begin_restating()
     summary = next_epoch(LocalRunner(), meta)
     assert summary is not None
-    assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, (
-        "two rows went, and two came"
+    assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 2, "of_s": 2, "over": 2}, (
+        "one row went, and one came; the other is equal"
     )
 
 
@@ -408,7 +408,7 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
     restate(meta, Restated(str(day(days, 2))))
     require(meta, of(1, 11, 2, 99, 3, 13))
     sweep_store(meta)
-    assert len(copies(meta)) == 3
+    assert len(copies(meta)) == 4, "three files, and the ids that rows of the corrected one keep"
     require(meta, of(1, 11, 2, 99, 3, 13))
     append(meta, Drop(RelationKind.SOURCE, "s", cascade=True))
     epoch(meta)

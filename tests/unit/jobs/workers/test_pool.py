@@ -21,7 +21,6 @@ from tussock.jobs.chunks.failure import TaskError, carried_by_spark
 from tussock.jobs.driver import runner as runners
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.exchange.mailbox import LocalDiskError
 from tussock.jobs.exchange.peers import PeerLostError
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.upkeep.compaction import compact_store
@@ -31,7 +30,7 @@ from tussock.jobs.wire.measured import Measurement, MeasurementSum
 from tussock.jobs.workers import pool, worker
 from tussock.jobs.workers.budgets import Budgets
 from tussock.jobs.workers.pool import WorkerLostError, WorkerPool, pool_runs, worker_pool
-from tussock.statestore.local_disk import LOCAL_DIRS
+from tussock.statestore.local_disk import LOCAL_DIRS, LocalDiskError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
 
