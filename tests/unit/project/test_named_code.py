@@ -27,7 +27,7 @@ def modules_of(*folders: str) -> list[str]:
 CODE = modules_of("jobs", "statestore", "plugins", "dags")
 OTHER_CODE = [*modules_of("tests", "scripts", "benchmarks", "docker"), "tussock/__init__.py"]
 NOTES = [note.relative_to(ROOT).as_posix() for note in sorted((ROOT / "docs/design").glob("*.md"))]
-JOURNEYS = ["docs/one-rows-journey.md"]
+JOURNEYS = ["docs/one-rows-journey.md", "docs/one-statements-journey.md"]
 
 #: The first parts of dotted names that libraries define: packages, settings, columns.
 FOREIGN = frozenset(
