@@ -22,6 +22,8 @@ These benchmarks have their own options and are not in `all`:
                                                  minute
     python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an
                                                  hour
+    python -m benchmarks history                 the same changes after 1 M, 4 M and 16 M rows, against recomputation;
+                                                 hours with all views
     python -m benchmarks by-spark                a view with expressions computed by Spark, against Spark's own SELECT;
                                                  two minutes
     python -m benchmarks epoch-profile           the CPU time of an epoch by part, for small and large epochs of
@@ -68,6 +70,7 @@ ALONE = {
     "kept-objects": "benchmarks.kept_objects",
     "memory": "benchmarks.memory",
     "growth": "benchmarks.growth",
+    "history": "benchmarks.history",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",

@@ -55,6 +55,7 @@ def _step_lines(step: Step, width: int, pipeline: str, full: bool, run_lines: in
         yield from (f"      {line}".rstrip() for line in shown)
         if len(shown) < len(lines):
             yield f"      … {len(lines) - len(shown):,} more lines, in the log of `plan`"
+    yield from (f"      cost: {cost.title}: an epoch {cost.cost}" for cost in step.costs)
     if step.note:
         yield f"      note: {step.note}"
 

@@ -43,6 +43,8 @@ CHANGES = (
 )
 NEW = """CREATE TABLE cities (name string, PRIMARY KEY (name));
 CREATE MATERIALIZED VIEW fresh AS SELECT city, max(name) AS last FROM shops GROUP BY city;
+CREATE MATERIALIZED VIEW costly AS SELECT s.city, collect_list(s.name) AS names
+  FROM shops s JOIN open_shops o ON s.city = o.city GROUP BY s.city;
 """
 
 

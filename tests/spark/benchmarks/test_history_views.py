@@ -1,0 +1,48 @@
+"""The views of `python -m benchmarks history` contain every operator, aggregate, window function and kind of join."""
+
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.history import COLUMNS, SHOPS
+from benchmarks.history_views import ALL
+from tussock import Session
+from tussock.jobs.catalog.definition import fragments_of
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.number_copies import NumberCopies
+from tussock.jobs.executors.over_window import OverWindow
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.executors.row_digest import RowDigest
+from tussock.jobs.executors.table_replay import TableReplay
+from tussock.jobs.logical.nodes import AggFunction, JoinKind, WindowFunction
+
+pytestmark = pytest.mark.spark
+OF_OTHER_INPUTS = {NumberCopies, RowDigest, TableReplay}  # of Delta sources without a key, and of tables
+IN_NEAR_FRAMES = {f for f in WindowFunction if f.value in set(AggFunction)}  # test_bounded_reads.py has them all
+
+
+def test_the_views_contain_every_operator_aggregate_window_function_and_join(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "events.parquet")
+    with Session(str(tmp_path / "store"), spark) as session:
+        for name, columns in (("events", COLUMNS), ("shops", SHOPS)):
+            session.execute(
+                f"CREATE SOURCE {name} ({columns}) USING parquet OPTIONS (path '{tmp_path}/events.parquet')"
+            )
+        for number, select in enumerate(select for views in ALL for select in views.selects):
+            session.execute(f"CREATE MATERIALIZED VIEW v{number} AS {select}")
+        session.flush()
+        relations = session.meta.read_latest().catalog.live_relations()
+    nodes = [o.node for relation in relations for fragment in fragments_of(relation) for o in fragment.operators]
+    assert {type(node) for node in nodes} | OF_OTHER_INPUTS == {*get_args(Node)}
+    assert {call.function for node in nodes if isinstance(node, HashAgg) for call in node.calls} == {*AggFunction}
+    over = {call.function for node in nodes if isinstance(node, OverWindow) for call in node.calls}
+    assert over | IN_NEAR_FRAMES == {*WindowFunction} - {WindowFunction.ROW_NUMBER}  # a view keeps its first rows
+    kinds = {node.kind for node in nodes if isinstance(node, HashJoin)}
+    assert kinds | {JoinKind.NULL_AWARE_ANTI} == {*JoinKind}
