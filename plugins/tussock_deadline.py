@@ -21,7 +21,7 @@ class IntervalEnd(BaseDeadlineReference):
         from airflow.models import DagRun
         from sqlalchemy import select
 
-        found = session.execute(
+        run = session.execute(
             select(DagRun.run_type, DagRun.data_interval_end).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         ).one_or_none()
-        return None if found is None or found[0] != SCHEDULED else found[1]
+        return None if run is None or run[0] != SCHEDULED else run[1]

@@ -53,12 +53,12 @@ def plan(pipeline: Pipeline) -> Any:
         from tussock.jobs.texts.deployment import deployment_text
 
         with no_retry():
-            found = pipeline_of(name)
-            deployment = deploy.plan(found, **_read_choices(params), progress=print)
-        print(deployment_text(deployment, found.argument, full=True))
+            pipeline = pipeline_of(name)
+            deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
+        print(deployment_text(deployment, pipeline.argument, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
-        text = deployment_text(deployment, found.argument, full=True, run_lines=APPROVED_LINES)
+        text = deployment_text(deployment, pipeline.argument, full=True, run_lines=APPROVED_LINES)
         return handed_on(text, deployment.approval.to_json(), deployment.digest)
 
     return compare(pipeline.name)

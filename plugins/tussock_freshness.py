@@ -68,13 +68,13 @@ async def say_if_stale(
     If the oldest unseen change arrived late in the interval, wait until the view is stale or readers see the change.
     """
     while True:
-        found = await asyncio.to_thread(_look_at_age, pipeline, view)
-        if found.is_news:
-            await send_late(pipeline_of(pipeline), view, found.said, context or {})
-        if found.wait_s is None:
-            return found.said
-        log.info("%s; next check in %.0f s", found.said, found.wait_s)
-        await sleep(found.wait_s)
+        staleness = await asyncio.to_thread(_look_at_age, pipeline, view)
+        if staleness.is_news:
+            await send_late(pipeline_of(pipeline), view, staleness.said, context or {})
+        if staleness.wait_s is None:
+            return staleness.said
+        log.info("%s; next check in %.0f s", staleness.said, staleness.wait_s)
+        await sleep(staleness.wait_s)
 
 
 def _look_at_age(pipeline: str, view: str) -> "AgeLook":

@@ -36,10 +36,12 @@ def views_published(pipeline: str, published: "Publication") -> tuple[list[Input
     """
     from tussock.jobs.operations.lineage import published_lineage
 
-    found = published_lineage(open_pipeline_store(pipeline), published)
+    data_sets = published_lineage(open_pipeline_store(pipeline), published)
     changed = {view.name: view.changed_rows for view in published.views}
-    outputs = [_view_dataset(output, published.epoch, changed.get(output.data_set.name)) for output in found.outputs]
-    return [_input_dataset(input) for input in found.inputs], outputs
+    outputs = [
+        _view_dataset(output, published.epoch, changed.get(output.data_set.name)) for output in data_sets.outputs
+    ]
+    return [_input_dataset(input) for input in data_sets.inputs], outputs
 
 
 def tables_published(
@@ -70,35 +72,35 @@ def lineage(inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> Any:
     return OperatorLineage(inputs=list(inputs), outputs=list(outputs))
 
 
-def _input_dataset(found: "InputFacts") -> InputDataset:
-    facets: dict[str, DatasetFacet] = {"schema": _schema_facet(found.columns)}
-    if not found.file_count:
-        return InputDataset(found.data_set.namespace, found.data_set.name, facets=facets)
-    read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_file_location(file) for file in found.files]))
-    amounts = InputStatisticsInputDatasetFacet(size=found.bytes, fileCount=found.file_count)
+def _input_dataset(source: "InputFacts") -> InputDataset:
+    facets: dict[str, DatasetFacet] = {"schema": _schema_facet(source.columns)}
+    if not source.file_count:
+        return InputDataset(source.data_set.namespace, source.data_set.name, facets=facets)
+    read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_file_location(file) for file in source.files]))
+    amounts = InputStatisticsInputDatasetFacet(size=source.bytes, fileCount=source.file_count)
     return InputDataset(
-        found.data_set.namespace,
-        found.data_set.name,
+        source.data_set.namespace,
+        source.data_set.name,
         facets=facets,
         inputFacets={"subset": read, "inputStatistics": amounts},
     )
 
 
-def _view_dataset(found: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputDataset:
+def _view_dataset(view: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputDataset:
     fields = {
-        name: Fields([_input_field(origin) for origin in origins]) for name, origins in found.fields.items() if origins
+        name: Fields([_input_field(origin) for origin in origins]) for name, origins in view.fields.items() if origins
     }
     facets: dict[str, DatasetFacet] = {
-        "schema": _schema_facet(found.columns),
+        "schema": _schema_facet(view.columns),
         "version": DatasetVersionDatasetFacet(datasetVersion=str(epoch)),
         "columnLineage": ColumnLineageDatasetFacet(
-            fields=fields, dataset=[_input_field(origin) for origin in found.rows_by]
+            fields=fields, dataset=[_input_field(origin) for origin in view.rows_by]
         ),
     }
     amounts: dict[str, OutputDatasetFacet] = {}
     if changed_rows is not None:
         amounts["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=changed_rows)
-    return OutputDataset(found.data_set.namespace, found.data_set.name, facets=facets, outputFacets=amounts)
+    return OutputDataset(view.data_set.namespace, view.data_set.name, facets=facets, outputFacets=amounts)
 
 
 def _input_field(origin: "FieldOrigin") -> InputField:

@@ -27,11 +27,11 @@ def sends_metrics() -> bool:
     return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
 
 
-def send_metrics(pipeline: str, found: "Iterable[MetricFacts]") -> None:
+def send_metrics(pipeline: str, metrics: "Iterable[MetricFacts]") -> None:
     """Send metrics with the pipeline as a tag; the name contains it too, for systems without tags."""
     from tussock.jobs.facts.metrics import MetricKind
 
-    for metric in found:
+    for metric in metrics:
         name = metric_name(f"tussock.{pipeline}.{metric.name}")
         tags = {"pipeline": pipeline}
         match metric.kind:
@@ -69,16 +69,16 @@ def _send_epochs(pipeline: str, before: int) -> None:
     send_metrics(pipeline, store_metrics(store_shape(version)))
 
 
-def send_health(pipeline: str, found: "Status") -> None:
+def send_health(pipeline: str, status: "Status") -> None:
     """Send metrics of the health, the views and the sources. Cost: none beyond the status."""
     with _failing_nothing(pipeline):
         if not sends_metrics():
             return
         from tussock.jobs.facts.metrics import health_metrics, source_metrics, view_metrics
 
-        send_metrics(pipeline, health_metrics(found.troubles))
-        send_metrics(pipeline, source_metrics(found.sources))
-        send_metrics(pipeline, view_metrics(found.views))
+        send_metrics(pipeline, health_metrics(status.troubles))
+        send_metrics(pipeline, source_metrics(status.sources))
+        send_metrics(pipeline, view_metrics(status.views))
 
 
 def send_unreadable(pipeline: str, err: Exception) -> None:

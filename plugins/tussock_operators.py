@@ -444,7 +444,7 @@ class Health(PipelineTask):
         at = self.opened()
         undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(at, context))
         with no_retry(self.pipeline_name):
-            found = health_after_run(
+            status = health_after_run(
                 at,
                 run_of(context),
                 context["dag_run"].start_date,
@@ -452,13 +452,13 @@ class Health(PipelineTask):
                 _epoch_if_any(context),
                 [text for _, text in undone],
             )
-        metrics.send_health(self.pipeline_name, found)
-        for trouble in found.troubles:
+        metrics.send_health(self.pipeline_name, status)
+        for trouble in status.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
-        self.log.info("pipeline %s: %s", self.pipeline_name, found.verdict)
+        self.log.info("pipeline %s: %s", self.pipeline_name, status.verdict)
         if reasons := [*failed, *(text for _, text in undone)]:
             raise UndoneError("\n".join(reasons), undone)
-        return {"health": found.verdict}
+        return {"health": status.verdict}
 
     def _to_run(self, text: str) -> str:
         return address_commands(text, pipeline=_argument(self.pipeline_name))

@@ -98,8 +98,8 @@ def read_definitions() -> Definitions:
     """Read every pipeline in the folder. An error in one does not affect the others."""
     folder = pipelines_folder()
     missing = () if folder.is_dir() else (NoPipelinesFolderError(str(folder)),)
-    found = tuple(map(read_definition, pipeline_names(folder)))
-    return Definitions(found, (*missing, *(one.error for one in found if one.error is not None)))
+    entries = tuple(map(read_definition, pipeline_names(folder)))
+    return Definitions(entries, (*missing, *(one.error for one in entries if one.error is not None)))
 
 
 def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
@@ -112,15 +112,15 @@ def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
     asked = dag.removeprefix(f"{kind}_")
     if asked == dag or asked not in pipeline_names(pipelines_folder()):
         return ()
-    found = read_definition(asked).pipeline
-    return () if found is None else (found,)
+    pipeline = read_definition(asked).pipeline
+    return () if pipeline is None else (pipeline,)
 
 
-def _check_entry(found: FolderEntry) -> FolderEntry:
+def _check_entry(entry: FolderEntry) -> FolderEntry:
     try:
-        return found if found.pipeline is None else FolderEntry(found.name, _with_known_arguments(found.pipeline))
+        return entry if entry.pipeline is None else FolderEntry(entry.name, _with_known_arguments(entry.pipeline))
     except PipelineError as err:
-        return FolderEntry(found.name, None, err)
+        return FolderEntry(entry.name, None, err)
 
 
 def _with_known_arguments(pipeline: Pipeline) -> Pipeline:

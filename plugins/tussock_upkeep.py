@@ -62,7 +62,7 @@ def vacuum(pipeline: Pipeline) -> Any:
         with no_retry():
             done = upkeep.vacuum_store(open_pipeline_store(name))
         removed = (*done.vacuumed.garbage, *done.copies)
-        size = sum(found.size for found in removed)
+        size = sum(removed_object.size for removed_object in removed)
         metrics.send_upkeep(name, (len(removed), size))
         return {"removed objects": len(removed), "removed bytes": size, "kept bytes": done.vacuumed.kept_bytes}
 

@@ -43,29 +43,29 @@ class BarrierFacts(msgspec.Struct, frozen=True):
 def open_barrier_facts(meta: MetaStore) -> BarrierFacts | None:
     """Return the open barrier; None if no barrier is open. Cost: as `barrier_facts`, and the look-up."""
     version = meta.read_latest()
-    return None if (found := meta.barrier_after(version.epoch)) is None else barrier_facts(meta, version, found)
+    return None if (barrier := meta.barrier_after(version.epoch)) is None else barrier_facts(meta, version, barrier)
 
 
-def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> BarrierFacts:
+def barrier_facts(meta: MetaStore, version: HummockVersion, barrier: Barrier) -> BarrierFacts:
     """Return the facts of a barrier in force on a version.
 
     Cost: one GET per log entry that it takes, and one for the manifest.
     """
-    catalog = found.catalog if found.catalog is not None else version.catalog
+    catalog = barrier.catalog if barrier.catalog is not None else version.catalog
     names = {r.id: r.name for r in (*version.catalog.stored_relations(), *catalog.stored_relations())}
     return BarrierFacts(
-        found.epoch,
-        epoch_moment(found.epoch),
-        found.prev_epoch,
-        found.attempt,
-        found.writer,
-        meta.read_manifest(found.epoch) is not None,
-        tuple(logged_statements(meta, found)),
-        tuple(files_of(found, catalog)),
-        found.mutation,
-        tuple(names.get(relation, f"relation {relation}") for relation in found.mutation.relations),
-        len(set(found.mapping.units)),
-        found.skipped,
+        barrier.epoch,
+        epoch_moment(barrier.epoch),
+        barrier.prev_epoch,
+        barrier.attempt,
+        barrier.writer,
+        meta.read_manifest(barrier.epoch) is not None,
+        tuple(logged_statements(meta, barrier)),
+        tuple(files_of(barrier, catalog)),
+        barrier.mutation,
+        tuple(names.get(relation, f"relation {relation}") for relation in barrier.mutation.relations),
+        len(set(barrier.mapping.units)),
+        barrier.skipped,
     )
 
 

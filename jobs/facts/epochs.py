@@ -79,11 +79,11 @@ def list_epochs(
     known = version.epochs[: len(version.epochs) if before is None else bisect_left(version.epochs, before)]
     named = [epoch for epoch in known[-last:] if epoch] if last > 0 else []
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        found = [sealed for sealed in pool.map(meta.read_manifest, named) if sealed is not None]
-    if len(found) == len(named) < last:
-        oldest = found[0] if found else None if before is None else meta.read_manifest(before)
-        found = [*reversed([*_iterate_older(meta, oldest, last - len(found))]), *found]
-    return tuple(epoch_facts(sealed, version) for sealed in found)
+        manifests = [sealed for sealed in pool.map(meta.read_manifest, named) if sealed is not None]
+    if len(manifests) == len(named) < last:
+        oldest = manifests[0] if manifests else None if before is None else meta.read_manifest(before)
+        manifests = [*reversed([*_iterate_older(meta, oldest, last - len(manifests))]), *manifests]
+    return tuple(epoch_facts(sealed, version) for sealed in manifests)
 
 
 def _iterate_older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:

@@ -120,11 +120,11 @@ class HealthVerdict(StrEnum):
     WRONG = "wrong"
 
 
-def health_verdict(found: Sequence[Trouble]) -> HealthVerdict:
+def health_verdict(troubles: Sequence[Trouble]) -> HealthVerdict:
     """Return the health in one word."""
-    if any(trouble.wrong for trouble in found):
+    if any(trouble.wrong for trouble in troubles):
         return HealthVerdict.WRONG
-    return HealthVerdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in found) else HealthVerdict.HEALTHY
+    return HealthVerdict.ATTENTION if any(trouble.kind not in _QUIET for trouble in troubles) else HealthVerdict.HEALTHY
 
 
 class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,27 +165,27 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f" --pipeline {self.pipeline_argument}" if self.pipeline else ""
 
 
-def find_troubles(found: HealthFacts) -> tuple[Trouble, ...]:
+def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
     """Return the troubles of a pipeline whose store can be read, wrong ones first."""
-    unpublished = found.committed if found.published < found.committed else None
+    unpublished = facts.committed if facts.published < facts.committed else None
     listed = [
-        *_of_runs(found),
-        *_of_empty(found),
-        *_of_copy(found.copy, found.publish),
-        *_of_tables(found.tables, found.copy, found.pipeline_argument),
-        *_of_sources(found.sources),
-        *_of_views(found.views, unpublished, found.pipeline_argument),
-        *_of_freshness(found),
-        *_of_epochs(found),
-        *_of_arrival(found),
-        *_of_publishing(found),
-        *_of_checks(found),
-        *_of_shape(found.shape),
-        *_of_verified(found.verified),
-        *_of_followers(found),
+        *_of_runs(facts),
+        *_of_empty(facts),
+        *_of_copy(facts.copy, facts.publish),
+        *_of_tables(facts.tables, facts.copy, facts.pipeline_argument),
+        *_of_sources(facts.sources),
+        *_of_views(facts.views, unpublished, facts.pipeline_argument),
+        *_of_freshness(facts),
+        *_of_epochs(facts),
+        *_of_arrival(facts),
+        *_of_publishing(facts),
+        *_of_checks(facts),
+        *_of_shape(facts.shape),
+        *_of_verified(facts.verified),
+        *_of_followers(facts),
     ]
     if not any(trouble.wrong for trouble in listed):
-        listed += _of_incomplete(found)
+        listed += _of_incomplete(facts)
     return tuple(sorted(listed, key=lambda trouble: not trouble.wrong))
 
 
@@ -201,8 +201,8 @@ def _unreadable_store(err: Exception, store: str) -> Trouble:
         "The state of the pipeline is unknown. Check the address, the network, and this process's credentials. If the "
         f"store is damaged, `tussock scrub --store {shlex.quote(store)}` lists the damaged objects."
     )
-    found = without_secrets(f"cannot be read: {type(err).__name__}: {err}")
-    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", found, do)
+    what = without_secrets(f"cannot be read: {type(err).__name__}: {err}")
+    return Trouble(TroubleKind.STORE_UNREADABLE, f"store {store}", what, do)
 
 
 def _missing_store(pipeline: Pipeline) -> Trouble:
@@ -239,7 +239,7 @@ def trouble_of_unopened(err: Exception, pipeline: Pipeline | None, store: str = 
 
 
 def with_scheduler(
-    found: tuple[Trouble, ...], run: str, state: str, since: datetime | None, last: RunFacts | None
+    troubles: tuple[Trouble, ...], run: str, state: str, since: datetime | None, last: RunFacts | None
 ) -> tuple[Trouble, ...]:
     """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
 
@@ -252,26 +252,26 @@ def with_scheduler(
     """
     if state == "success":
         return tuple(
-            _trouble_of_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in found
+            _trouble_of_vanished(one, run, since) if one.kind is TroubleKind.STORE_MISSING else one for one in troubles
         )
-    if state != "failed" or any(trouble.wrong for trouble in found):
-        return found
+    if state != "failed" or any(trouble.wrong for trouble in troubles):
+        return troubles
     if last is not None and last.state in (RunState.SUCCEEDED, RunState.COMMITTED, RunState.INCOMPLETE):
         is_it = last.run.get("run") == run
         took_all = last.what == "epoch" and last.interval is None  # also the input of the failed run
         if (last.state is RunState.INCOMPLETE) if is_it else (took_all and since is not None and last.at > since):
-            return found
+            return troubles
     do = "The red task's log in Airflow has the reason. Its input is not lost: clear the run, or start another one."
-    return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *found)
+    return (Trouble(TroubleKind.RUN_FAILED, f"run {run}", "failed in Airflow", do, since=since), *troubles)
 
 
-def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
-    run = found.run
-    if run is not None and not _is_past(run, found.committed):
-        barrier = f"`tussock barrier show{found.pipeline_option}`"
+def _of_runs(facts: HealthFacts) -> Iterator[Trouble]:
+    run = facts.run
+    if run is not None and not _is_past(run, facts.committed):
+        barrier = f"`tussock barrier show{facts.pipeline_option}`"
         if run.state is RunState.FAILED:
             waits = f"The next run continues with the same input; {barrier} lists it."
-            again = "Run it again: its input is not lost." if found.opened is None else waits
+            again = "Run it again: its input is not lost." if facts.opened is None else waits
             do = f"Correct the cause. {again}"
             yield Trouble(
                 TroubleKind.RUN_FAILED, f"run {run.name}", f"failed ({run.what}): {run.error}", do, since=run.at
@@ -280,27 +280,27 @@ def _of_runs(found: HealthFacts) -> Iterator[Trouble]:
             what = f"was interrupted ({run.what}): its process gave its last sign at {run.at:%Y-%m-%d %H:%M:%S}"
             do = (
                 f"Process {run.writer} was probably killed; check its host's memory. Its input is not lost: the next "
-                f"run continues with it{'' if found.opened is None else f', and {barrier} lists it'}."
+                f"run continues with it{'' if facts.opened is None else f', and {barrier} lists it'}."
             )
             yield Trouble(TroubleKind.RUN_INTERRUPTED, f"run {run.name}", what, do, since=run.at)
-    if found.overdue is not None:
-        what = f"is overdue: the run of {found.overdue:%Y-%m-%d %H:%M} UTC has not begun"
+    if facts.overdue is not None:
+        what = f"is overdue: the run of {facts.overdue:%Y-%m-%d %H:%M} UTC has not begun"
         do = "Check that Airflow's scheduler runs, and that the pipeline's epoch DAG is neither paused nor in error."
-        yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=found.overdue)
+        yield Trouble(TroubleKind.RUN_OVERDUE, "schedule", what, do, since=facts.overdue)
 
 
-def _of_empty(found: HealthFacts) -> Iterator[Trouble]:
-    if found.is_empty:
-        fills = f"`tussock apply {found.pipeline_argument}` queues the statements of the pipeline's SQL files"
+def _of_empty(facts: HealthFacts) -> Iterator[Trouble]:
+    if facts.is_empty:
+        fills = f"`tussock apply {facts.pipeline_argument}` queues the statements of the pipeline's SQL files"
         failed = "If an apply has failed, its message has the reason."
-        do = f"{fills}. {failed}" if found.pipeline else "Give it statements."
+        do = f"{fills}. {failed}" if facts.pipeline else "Give it statements."
         yield Trouble(TroubleKind.STORE_EMPTY, "store", "is empty: no statement was ever given", do, wrong=False)
 
 
-def _of_incomplete(found: HealthFacts) -> Iterator[Trouble]:
+def _of_incomplete(facts: HealthFacts) -> Iterator[Trouble]:
     """Yield that the last run is red, if nothing is wrong any more that would show why."""
-    run = found.run
-    if run is not None and run.state is RunState.INCOMPLETE and not _is_past(run, found.committed):
+    run = facts.run
+    if run is not None and run.state is RunState.INCOMPLETE and not _is_past(run, facts.committed):
         left = "\n".join(left.splitlines()[0] for left in run.undone if left)
         do = "If this is still to be done, do it and clear the run. Otherwise the next run ends this note."
         what = f"ended, and left something undone:\n{left}"
@@ -322,31 +322,31 @@ def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterato
         yield Trouble(TroubleKind.STORE_COPIED, "store", what, do, wrong=publish is not None)
 
 
-def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: str) -> Iterator[Trouble]:
-    if found is None:
+def _of_tables(tables: PublishedFacts | None, copy: CopyFacts | None, pipeline: str) -> Iterator[Trouble]:
+    if tables is None:
         return
-    about, publish = f"tables in {found.to}", f"`tussock publish {pipeline}`"
-    if found.trouble:
+    about, publish = f"tables in {tables.to}", f"`tussock publish {pipeline}`"
+    if tables.trouble:
         do = "It is unknown whether they follow the store's history. Check the folder, and this process's access to it."
-        yield Trouble(TroubleKind.TABLES, about, f"cannot be read: {found.trouble}", do, wrong=False)
-    elif found.owner and copy is None:
+        yield Trouble(TroubleKind.TABLES, about, f"cannot be read: {tables.trouble}", do, wrong=False)
+    elif tables.owner and copy is None:
         do = (
             "Set `[publish] to` in pipeline.toml to another folder; or, if this store replaces the other, remove the "
             "folder."
         )
-        yield Trouble(TroubleKind.TABLES, about, f"belong to another store (identity {found.owner})", do)
-    elif found.strange:
+        yield Trouble(TroubleKind.TABLES, about, f"belong to another store (identity {tables.owner})", do)
+    elif tables.strange:
         what = (
-            f"may contain rows of epoch {max(found.strange)}, which this store lacks: it was restored or created again"
+            f"may contain rows of epoch {max(tables.strange)}, which this store lacks: it was restored or created again"
         )
         yield Trouble(
             TroubleKind.TABLES,
             about,
             what,
             f"{publish} replaces them, as does the next published epoch.",
-            since=found.at,
+            since=tables.at,
         )
-    elif found.unknown:
+    elif tables.unknown:
         what = "have no record of their history"
         do = (
             f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once, as does the "
@@ -355,8 +355,8 @@ def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: s
         yield Trouble(TroubleKind.TABLES, about, what, do, wrong=False)
 
 
-def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
-    for source in found:
+def _of_sources(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:
+    for source in sources:
         about = f"source {source.source}"
         for hold in source.held:
             do = "Its new files wait; all other work continues. Once the cause is removed, the next run reads them."
@@ -380,9 +380,9 @@ def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
             yield Trouble(TroubleKind.REJECTS, about, f"has {source.rejects:,} {records}", do, wrong=False)
 
 
-def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str) -> Iterator[Trouble]:
+def _of_views(views: Sequence[ViewFacts], unpublished: int | None, pipeline: str) -> Iterator[Trouble]:
     """`unpublished`: an epoch whose failed suites another trouble reports."""
-    for view in found:
+    for view in views:
         about = f"{view.kind} {view.view}"
         if view.state is ViewState.PAUSED:
             why = f": {view.reason}" if view.reason else ", by a user or with a view that it reads"
@@ -414,18 +414,18 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None, pipeline: str
             )
 
 
-def _of_followers(found: HealthFacts) -> Iterator[Trouble]:
+def _of_followers(facts: HealthFacts) -> Iterator[Trouble]:
     """Yield one trouble for all views that are held back though they passed their own suites.
 
     It follows the troubles of its causes, which have the remedies.
     """
-    held = [view for view in found.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
+    held = [view for view in facts.views if view.state is ViewState.HELD_BACK and not view.quality.failures]
     if not held:
         return
     names = tuple(view.view for view in held)
-    kinds = {view.view: f"{view.kind} {view.view}" for view in found.views}
-    reached = set(names).union(*(found.inputs.get(name, ()) for name in names))
-    failed = [one for one in (() if found.record is None else found.record.views) if one.failures]
+    kinds = {view.view: f"{view.kind} {view.view}" for view in facts.views}
+    reached = set(names).union(*(facts.inputs.get(name, ()) for name in names))
+    failed = [one for one in (() if facts.record is None else facts.record.views) if one.failures]
     causes = [
         kinds.get(one.view) or subject_of(one.view)
         for one in failed
@@ -448,16 +448,16 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _of_freshness(found: HealthFacts) -> Iterator[Trouble]:
-    for view in found.views:
+def _of_freshness(facts: HealthFacts) -> Iterator[Trouble]:
+    for view in facts.views:
         if view.stale:
             do = "Check the newest runs: one is late, has failed, or was not started."
             missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
             what = f"is too old: readers miss a change of {missed} ago; at most {most} is allowed"
             yield Trouble(TroubleKind.VIEW_STALE, f"{view.kind} {view.view}", what, do)
-    if found.statements:
+    if facts.statements:
         return  # they may create the view
-    for name in sorted(found.freshness.keys() - {view.view for view in found.views}):
+    for name in sorted(facts.freshness.keys() - {view.view for view in facts.views}):
         yield Trouble(
             TroubleKind.VIEW_UNKNOWN,
             f"view {name}",
@@ -466,16 +466,16 @@ def _of_freshness(found: HealthFacts) -> Iterator[Trouble]:
         )
 
 
-def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
-    opened, run = found.opened, found.run
+def _of_epochs(facts: HealthFacts) -> Iterator[Trouble]:
+    opened, run = facts.opened, facts.run
     if opened is None or (
         run is not None and run.state in (RunState.FAILED, RunState.INTERRUPTED) and run.at > opened.at
     ):
         return  # another trouble has the reason
     longest = max(
-        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in found.epochs if e.seconds is not None), default=0.0
+        (e.seconds.plan + e.seconds.run + e.seconds.flush for e in facts.epochs if e.seconds is not None), default=0.0
     )
-    if found.now - opened.at <= max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
+    if facts.now - opened.at <= max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
         return
     named = f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer},"
     if run is not None and run.state is RunState.RUNNING:
@@ -490,15 +490,15 @@ def _of_epochs(found: HealthFacts) -> Iterator[Trouble]:
     )
     do = (
         "Its run has died or is slow: check its log. Another run finishes it; "
-        f"`tussock barrier show{found.pipeline_option}` lists its input."
+        f"`tussock barrier show{facts.pipeline_option}` lists its input."
     )
     yield Trouble(TroubleKind.EPOCH_STUCK, "epoch", f"{named} {what}", do, since=opened.at)
 
 
-def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
+def _of_arrival(facts: HealthFacts) -> Iterator[Trouble]:
     """Yield one trouble per source: for its oldest interval, with a list of the others."""
     by_source: dict[str, list[MissingFiles]] = {}
-    for one in found.missing:
+    for one in facts.missing:
         by_source.setdefault(one.source, []).append(one)
     for source, missing in by_source.items():
         first, *others = sorted(missing, key=lambda one: one.interval.start)
@@ -510,18 +510,18 @@ def _of_arrival(found: HealthFacts) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.FILES_MISSING, about, what, first.do, wrong=not first.warns, since=first.due)
 
 
-def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
-    committed, now = found.committed, found.now
-    if committed == found.published:
+def _of_publishing(facts: HealthFacts) -> Iterator[Trouble]:
+    committed, now = facts.committed, facts.now
+    if committed == facts.published:
         return
     refused = [
         f"{view.view}: {'; '.join(view.quality.failures)}"
-        for view in found.views
+        for view in facts.views
         if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed
     ]
-    refused += [f"{name}: {text}" for name, text in _of_assertions(found.record, "failures")]
+    refused += [f"{name}: {text}" for name, text in _of_assertions(facts.record, "failures")]
     if refused:
-        do = f"Readers still see the previous epoch. {_next_steps(found.record)}"
+        do = f"Readers still see the previous epoch. {_next_steps(facts.record)}"
         failed = "\n".join(refused)
         yield Trouble(
             TroubleKind.EPOCH_REFUSED,
@@ -543,31 +543,31 @@ def _of_publishing(found: HealthFacts) -> Iterator[Trouble]:
     )
 
 
-def _of_checks(found: HealthFacts) -> Iterator[Trouble]:
+def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
     """Yield what only the gate's record shows: skipped checks, and assertions and arrivals that failed or warn."""
-    if found.record is None:
+    if facts.record is None:
         return
-    since = epoch_moment(found.record.epoch)
-    if found.record.unchecked and found.committed == found.published:
-        what = f"{found.committed} was published without its quality checks, by {found.record.unchecked}"
+    since = epoch_moment(facts.record.epoch)
+    if facts.record.unchecked and facts.committed == facts.published:
+        what = f"{facts.committed} was published without its quality checks, by {facts.record.unchecked}"
         do = (
-            f"`tussock check {found.pipeline_argument}` runs them now; the next epoch runs them before it is published."
+            f"`tussock check {facts.pipeline_argument}` runs them now; the next epoch runs them before it is published."
         )
         yield Trouble(TroubleKind.UNCHECKED, "epoch", what, do, wrong=False, since=since)
-    for name, text in _of_assertions(found.record, "failures") if found.committed == found.published else ():
-        do = _next_steps(found.record, name)
-        held = _held_back(found, name)
+    for name, text in _of_assertions(facts.record, "failures") if facts.committed == facts.published else ():
+        do = _next_steps(facts.record, name)
+        held = _held_back(facts, name)
         yield Trouble(TroubleKind.SUITE_FAILED, subject_of(name), f"did not hold: {text}{held}", do, since=since)
-    for name, text in _of_assertions(found.record, "warnings"):
+    for name, text in _of_assertions(facts.record, "warnings"):
         only = "" if is_source(name) else f" {name}"
-        do = f"`tussock check {found.pipeline_argument}{only}` shows the rows. They are published."
+        do = f"`tussock check {facts.pipeline_argument}{only}` shows the rows. They are published."
         yield Trouble(TroubleKind.ASSERTION_WARNS, subject_of(name), text, do, wrong=False, since=since)
 
 
-def _held_back(found: HealthFacts, name: str) -> str:
+def _held_back(facts: HealthFacts, name: str) -> str:
     """Return the views whose rows an entry of the record holds back, for the end of a sentence."""
-    held = {view.view for view in found.views if view.state is ViewState.HELD_BACK}
-    entry = None if found.record is None else found.record.view(name)
+    held = {view.view for view in facts.views if view.state is ViewState.HELD_BACK}
+    entry = None if facts.record is None else facts.record.view(name)
     names = [view for view in (() if entry is None else entry.held_back) if view in held]
     return f"; readers keep seeing earlier rows of {', '.join(names)}" if names else ""
 
@@ -595,16 +595,16 @@ def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:
         )
 
 
-def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
-    if found is None:
+def _of_verified(verification: VerifiedFacts | None) -> Iterator[Trouble]:
+    if verification is None:
         return
-    if found.different:
-        names = ", ".join(found.different[:_NAMED]) + (
-            f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else ""
+    if verification.different:
+        names = ", ".join(verification.different[:_NAMED]) + (
+            f" and {more} more" if (more := len(verification.different) - _NAMED) > 0 else ""
         )
         do = (
             "The next epoch rebuilds them."
-            if found.repair_waits
+            if verification.repair_waits
             else "`tussock verify --repair` makes the next epoch rebuild them."
         )
         yield Trouble(
@@ -612,15 +612,15 @@ def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
             "verification",
             f"found views that differ from Spark's results: {names}",
             do,
-            since=found.since,
+            since=verification.since,
         )
         return
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verification.views.items())
     yield Trouble(
         TroubleKind.VERIFIED,
         "verification",
         f"compared the views with Spark's results: {counts}",
         "`tussock verify` compares them again.",
         False,
-        found.at,
+        verification.at,
     )

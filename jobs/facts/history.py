@@ -42,8 +42,8 @@ def epoch_page(meta: MetaStore, before: int | None, count: int, version: Hummock
 
     Cost: as `epochs`. Epochs below the floor are listed until vacuum removes their manifests.
     """
-    found = tuple(reversed(list_epochs(meta, count + 1, before, version)))
-    return EpochPage(found[:count], found[count - 1].epoch if len(found) > count else None)
+    epochs = tuple(reversed(list_epochs(meta, count + 1, before, version)))
+    return EpochPage(epochs[:count], epochs[count - 1].epoch if len(epochs) > count else None)
 
 
 def one_epoch(meta: MetaStore, epoch: int) -> EpochFacts | None:
@@ -70,19 +70,19 @@ def epochs_of_run(meta: MetaStore, run: Mapping[str, str], newest: int | None, m
     """
     first = None if newest is None else one_epoch(meta, newest)
     looked_at = (*(() if first is None else (first,)), *reversed(list_epochs(meta, most, newest)))
-    found: list[EpochFacts] = []
+    epochs: list[EpochFacts] = []
     for epoch in looked_at:
         if injected_by(meta, epoch) == run:
-            found.append(epoch)
-        elif found:
+            epochs.append(epoch)
+        elif epochs:
             break
-    return tuple(found)
+    return tuple(epochs)
 
 
-def taken_by(meta: MetaStore, found: Sequence[EpochFacts]) -> tuple[FileFacts, ...]:
+def taken_by(meta: MetaStore, epochs: Sequence[EpochFacts]) -> tuple[FileFacts, ...]:
     """Return the files that epochs took, newest epoch first. Cost: two GETs per epoch."""
     catalog = meta.read_latest().catalog
-    barriers = (meta.barrier_after(epoch.prev_epoch) for epoch in found)
+    barriers = (meta.barrier_after(epoch.prev_epoch) for epoch in epochs)
     return tuple(file for barrier in barriers if barrier is not None for file in files_of(barrier, catalog))
 
 
@@ -92,13 +92,13 @@ def points_by_relation(looked_at: Sequence[EpochFacts]) -> Mapping[str, tuple[Vi
     `looked_at`: consecutive epochs, newest first.
     """
     moments = {epoch.epoch: epoch.at for epoch in looked_at}
-    found: dict[str, list[ViewPoint]] = {}
+    points_by_name: dict[str, list[ViewPoint]] = {}
     for epoch in reversed(looked_at):
         before = moments.get(epoch.prev_epoch)
         behind = None if before is None else (epoch.at - before).total_seconds()
         seconds = None if epoch.seconds is None else epoch.seconds.run
         for rows in epoch.rows:
-            found.setdefault(rows.relation, []).append(
+            points_by_name.setdefault(rows.relation, []).append(
                 ViewPoint(epoch.epoch, epoch.at, rows.rows_in, rows.rows_out, seconds, behind)
             )
-    return {relation: tuple(of) for relation, of in found.items()}
+    return {relation: tuple(of) for relation, of in points_by_name.items()}

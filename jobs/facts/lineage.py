@@ -149,7 +149,7 @@ def _stored_inputs(view: Relation, catalog: Catalog) -> list[str]:
 def _output_facts(pipeline: str, view: Relation, relations: Mapping[str, Relation]) -> OutputFacts:
     definition = definition_of(view)
     assert isinstance(definition, ViewDefinition)
-    found = trace_plan(definition.plan)
+    lineage = trace_plan(definition.plan)
 
     def field_origins(origins: frozenset[ColumnOrigin]) -> tuple[FieldOrigin, ...]:
         return tuple(
@@ -164,8 +164,10 @@ def _output_facts(pipeline: str, view: Relation, relations: Mapping[str, Relatio
             and o.column < len(relations[o.relation].columns)  # not the hidden id of a row without a key
         )
 
-    fields = {column.name: field_origins(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
-    return OutputFacts(_data_set(pipeline, view), view.columns, definition.sql, fields, field_origins(found.rows))
+    fields = {
+        column.name: field_origins(origins) for column, origins in zip(view.columns, lineage.columns, strict=False)
+    }
+    return OutputFacts(_data_set(pipeline, view), view.columns, definition.sql, fields, field_origins(lineage.rows))
 
 
 def _input_facts(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int]]) -> InputFacts:
@@ -185,10 +187,12 @@ def _file_data_set(source: DataSet, name: str) -> DataSet:
 
 def _files_read(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
     """Return (file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
-    found: dict[int, list[tuple[str, int]]] = {}
+    files_by_source: dict[int, list[tuple[str, int]]] = {}
     for taken in reversed(read_intakes(meta, catalog, since, epoch).found):
-        found.setdefault(taken.source, []).extend((item.name, item.nbytes) for item in taken.items if not item.goes)
-    return found
+        files_by_source.setdefault(taken.source, []).extend(
+            (item.name, item.nbytes) for item in taken.items if not item.goes
+        )
+    return files_by_source
 
 
 class TableCopy(msgspec.Struct, frozen=True):

@@ -51,9 +51,9 @@ def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[MetricFacts]:
             yield _count(f"unit.{unit.unit}.rows_in", unit.rows)
 
 
-def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
+def view_metrics(views: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
     """Yield the metrics of views and tables in their current state."""
-    for view in found:
+    for view in views:
         name = f"view.{view.view}"
         yield from () if view.freshness_s is None else (_gauge(f"{name}.freshness_seconds", view.freshness_s),)
         yield from () if view.rows is None else (_gauge(f"{name}.rows", view.rows),)
@@ -62,23 +62,23 @@ def view_metrics(found: Sequence[ViewFacts]) -> Iterator[MetricFacts]:
         if view.quality.verdict is not Quality.NOT_CHECKED:
             yield _gauge(f"{name}.expectations_failed", len(view.quality.failures))
             yield _gauge(f"{name}.expectations_warned", len(view.quality.warnings))
-    yield _gauge("views_paused", sum(view.state is ViewState.PAUSED for view in found))
-    yield _gauge("views_held_back", sum(view.state is ViewState.HELD_BACK for view in found))
+    yield _gauge("views_paused", sum(view.state is ViewState.PAUSED for view in views))
+    yield _gauge("views_held_back", sum(view.state is ViewState.HELD_BACK for view in views))
 
 
-def health_metrics(found: Sequence[Trouble]) -> Iterator[MetricFacts]:
+def health_metrics(troubles: Sequence[Trouble]) -> Iterator[MetricFacts]:
     """Yield the health: 0 healthy, 1 needs attention, 2 wrong; and the number of troubles of each kind, also zeros."""
-    yield _gauge("health", tuple(HealthVerdict).index(health_verdict(found)))
+    yield _gauge("health", tuple(HealthVerdict).index(health_verdict(troubles)))
     for kind in TroubleKind:
-        yield _gauge(f"trouble.{kind}", sum(trouble.kind is kind for trouble in found))
+        yield _gauge(f"trouble.{kind}", sum(trouble.kind is kind for trouble in troubles))
 
 
-def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
+def source_metrics(sources: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
     """Yield the metrics of sources in their current state.
 
     Waiting files are omitted if the source could not be listed.
     """
-    for source in found:
+    for source in sources:
         name = f"source.{source.source}"
         if not source.trouble:
             yield from (
@@ -86,7 +86,7 @@ def source_metrics(found: Sequence[SourceFacts]) -> Iterator[MetricFacts]:
                 _gauge(f"{name}.waiting_bytes", source.waiting_bytes),
             )
         yield from () if source.rejects is None else (_gauge(f"{name}.rejects", source.rejects),)
-    yield _gauge("sources_held", sum(bool(source.held) for source in found))
+    yield _gauge("sources_held", sum(bool(source.held) for source in sources))
 
 
 def store_metrics(shape: StoreFacts) -> Iterator[MetricFacts]:

@@ -50,7 +50,7 @@ class PipelineState(msgspec.Struct, frozen=True):
 
 def pipeline_state(version: HummockVersion) -> PipelineState:
     """Return the pipeline's state at a version. Cost: O(relations + SSTs)."""
-    live, found = (
+    live, ssts = (
         [r for r in version.catalog.live_relations() if not r.is_internal],
         [s for level in version.levels for s in level],
     )
@@ -61,15 +61,15 @@ def pipeline_state(version: HummockVersion) -> PipelineState:
         version.published,
         _moment_or_none(version.published),
         {kind: sum(r.kind is kind for r in live) for kind in RelationKind},
-        sum(s.size for s in found),
-        len(found),
+        sum(s.size for s in ssts),
+        len(ssts),
         version.mapping.unit_count,
     )
 
 
-def oldest_unseen_s(found: Sequence[ViewFacts]) -> float | None:
+def oldest_unseen_s(views: Sequence[ViewFacts]) -> float | None:
     """Return the largest `freshness_s` of the views; None if no view has one."""
-    return max((view.freshness_s for view in found if view.freshness_s is not None), default=None)
+    return max((view.freshness_s for view in views if view.freshness_s is not None), default=None)
 
 
 def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
@@ -79,7 +79,7 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
     for table in list_tables(version):
         rows[table.relation] = rows.get(table.relation, 0) + table.rows
         size[table.relation] = size.get(table.relation, 0) + table.bytes
-    sight, found = published_sight(version), []
+    sight, states = published_sight(version), []
     visible = {r.name for r in version.catalog.relations_at(version.published)}
     for node in build_graph(version):
         seen = (
@@ -88,10 +88,10 @@ def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
             else None
         )
         at = None if seen is None else _moment_or_none(seen)
-        found.append(
+        states.append(
             RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0))
         )
-    return tuple(found)
+    return tuple(states)
 
 
 def _moment_or_none(epoch: int) -> datetime | None:

@@ -167,12 +167,12 @@ def expectations(
 
 def _of_rule(text: str, only_reports: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
     """Return the history of an assertion or of a rule on arrival: it passed unless it failed."""
-    found = _history(text, only_reports, True, checks, "")
+    history = _history(text, only_reports, True, checks, "")
     outcomes = tuple(
-        (epoch, Outcome.PASSED if outcome is Outcome.NOT_EVALUATED else outcome) for epoch, outcome in found.outcomes
+        (epoch, Outcome.PASSED if outcome is Outcome.NOT_EVALUATED else outcome) for epoch, outcome in history.outcomes
     )
     values = [None if is_source(check.view) else float(check.rows) for check in reversed(checks)]
-    return msgspec.structs.replace(found, outcomes=outcomes, values=tuple(values))
+    return msgspec.structs.replace(history, outcomes=outcomes, values=tuple(values))
 
 
 def _history(
@@ -234,7 +234,7 @@ def pages_of(docs: Path, epochs: Collection[int]) -> Mapping[int, Mapping[str, t
     Cost: reads the beginning of the list, which has new pages, at most _MOST_BYTES.
     """
     wanted = set(epochs)
-    found: dict[int, dict[str, tuple[str, ...]]] = {}
+    pages_by_epoch: dict[int, dict[str, tuple[str, ...]]] = {}
     decoder = decoder_of(SuiteResult)
     try:
         with (docs / RESULTS).open("rb") as lines:
@@ -243,8 +243,8 @@ def pages_of(docs: Path, epochs: Collection[int]) -> Mapping[int, Mapping[str, t
                 if result.epoch < min(wanted):
                     break
                 if result.epoch in wanted:
-                    of = found.setdefault(result.epoch, {})
+                    of = pages_by_epoch.setdefault(result.epoch, {})
                     of[result.view] = (*of.get(result.view, ()), result.page)
     except (OSError, msgspec.DecodeError):
-        return found  # no suite has run yet, or another machine is writing the list: no page to link
-    return found
+        return pages_by_epoch  # no suite has run yet, or another machine is writing the list: no page to link
+    return pages_by_epoch

@@ -57,8 +57,8 @@ def search_columns(relation: Relation) -> tuple[str, ...]:
     """
     shown = range(len(relation.columns))
     key = [i for i in stored_output(relation).key if i in shown]
-    found = [relation.columns[i] for i in (key or shown)]
-    return tuple(c.name for c in found if _has_text(arrow_type(c.type)))
+    columns = [relation.columns[i] for i in (key or shown)]
+    return tuple(c.name for c in columns if _has_text(arrow_type(c.type)))
 
 
 def first_rows(meta: MetaStore, name: str, wanted: Mapping[str, str]) -> RowsFacts:
@@ -106,19 +106,19 @@ def _first_rows(
     batches: Iterable[pa.Table], relation: Relation, values: Mapping[str, pa.Scalar], epoch: int
 ) -> RowsFacts:
     columns = [(c.name, arrow_type(c.type)) for c in relation.columns]
-    found, count, read, end = [given_rows(pa.schema(columns).empty_table())], 0, 0, time.monotonic() + SEARCH_S
+    matches, count, read, end = [given_rows(pa.schema(columns).empty_table())], 0, 0, time.monotonic() + SEARCH_S
     for batch in batches:
         read += batch.num_rows
         for column, value in values.items():
             batch = batch.filter(pc.equal(batch[column], value))
-        found.append(batch)
+        matches.append(batch)
         count += batch.num_rows
         is_late = time.monotonic() > end
         if count > MOST_ROWS or is_late:
             return RowsFacts(
-                _concat_batches(found).slice(0, MOST_ROWS), epoch, read, more=True, is_whole=count > MOST_ROWS
+                _concat_batches(matches).slice(0, MOST_ROWS), epoch, read, more=True, is_whole=count > MOST_ROWS
             )
-    return RowsFacts(_concat_batches(found), epoch, read, more=False, is_whole=True)
+    return RowsFacts(_concat_batches(matches), epoch, read, more=False, is_whole=True)
 
 
 def _concat_batches(parts: Sequence[pa.Table]) -> pa.Table:

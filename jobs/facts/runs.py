@@ -50,27 +50,27 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
     """Return the last run; None if no run has left a record. Cost: one GET."""
-    if (found := run_record.last_run(meta.objects)) is None:
+    if (record := run_record.last_run(meta.objects)) is None:
         return None
-    began, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (found.began, found.at))
-    state = RunState(found.state)
+    began, at = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (record.began, record.at))
+    state = RunState(record.state)
     if state is RunState.RUNNING and now - at > SILENT:
         state = RunState.INTERRUPTED
-    elif state is RunState.SUCCEEDED and found.undone:
+    elif state is RunState.SUCCEEDED and record.undone:
         state = RunState.INCOMPLETE
-    elif state is RunState.SUCCEEDED and found.undone is None and "dag" in found.run:
+    elif state is RunState.SUCCEEDED and record.undone is None and "dag" in record.run:
         state = RunState.COMMITTED
     return RunFacts(
         state=state,
-        what=found.what,
+        what=record.what,
         began=began,
         at=at,
-        writer=found.writer,
-        run=found.run,
-        interval=found.interval,
-        kind=found.kind,
-        error=found.error,
-        undone=found.undone or (),
+        writer=record.writer,
+        run=record.run,
+        interval=record.interval,
+        kind=record.kind,
+        error=record.error,
+        undone=record.undone or (),
     )
 
 

@@ -132,7 +132,7 @@ def _of_ssts(tables: list[TableSize]) -> Iterator[CauseFacts]:
 
 def _of_objects(meta: MetaStore, used: Mapping[str, SstInfo], garbage: frozenset[str]) -> Iterator[CauseFacts]:
     """The objects that are not SSTs of the newest version."""
-    found: dict[str, list[int]] = {}
+    sizes_by_cause: dict[str, list[int]] = {}
     for one in meta.objects.list(""):
         if one.name in used:
             continue
@@ -140,8 +140,8 @@ def _of_objects(meta: MetaStore, used: Mapping[str, SstInfo], garbage: frozenset
             cause = "SSTs that vacuum would remove" if one.name in garbage else "SSTs of other versions and open tasks"
         else:
             cause = next((c for c, prefixes in _DOCUMENTS.items() if one.name.startswith(prefixes)), "other objects")
-        found.setdefault(cause, []).append(one.size)
-    return (CauseFacts(cause, sum(sizes), len(sizes)) for cause, sizes in found.items())
+        sizes_by_cause.setdefault(cause, []).append(one.size)
+    return (CauseFacts(cause, sum(sizes), len(sizes)) for cause, sizes in sizes_by_cause.items())
 
 
 def _table_sizes(

@@ -64,8 +64,8 @@ def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tupl
     for move in moved_sources(catalog, meta.objects):
         catalog = move_source(catalog, move)
         moved.add(move.name)
-    found = ((relation, source_of(relation)) for relation in catalog.live_relations())
-    both = ((relation, statement) for relation, statement in found if statement is not None)
+    relations = ((relation, source_of(relation)) for relation in catalog.live_relations())
+    both = ((relation, statement) for relation, statement in relations if statement is not None)
     return tuple(
         _source_facts(meta, version, relation, statement, rejects.get(relation.name), relation.name in moved)
         for relation, statement in both

@@ -53,10 +53,10 @@ class Stale(msgspec.Struct, frozen=True):
 def measure_staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stale | None:
     """Return the age of a view; None if it does not exist. Cost: as `sources` of sources.py and `views` of views.py."""
     version = meta.read_latest()
-    found = list_views(
+    views = list_views(
         meta, now, version, sources=list_sources(meta, version), barrier=meta.barrier_after(version.epoch)
     )
-    one: ViewFacts | None = next((f for f in found if f.view == view), None)
+    one: ViewFacts | None = next((f for f in views if f.view == view), None)
     return (
         None if one is None else Stale(view, one.freshness_s, wanted_ms / 1000, one.published_epoch, one.published_at)
     )
@@ -81,7 +81,7 @@ def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
             meta.objects.head(_alert_name(view))
         except ObjectNotFoundError:
             continue
-        if (found := measure_staleness(meta, view, wanted_ms, now)) is None or not found.too_old:
+        if (stale := measure_staleness(meta, view, wanted_ms, now)) is None or not stale.too_old:
             meta.objects.delete([_alert_name(view)])
 
 

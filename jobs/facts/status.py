@@ -113,12 +113,12 @@ def read_status(
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
     version = meta.read_latest()
-    found = meta.barrier_after(version.epoch)
-    opened = None if found is None else barrier_facts(meta, version, found)
+    barrier = meta.barrier_after(version.epoch)
+    opened = None if barrier is None else barrier_facts(meta, version, barrier)
     waits = list_sources(meta, version)
     done = list_epochs(meta, last, version=version)
     newest = done[-1] if done else None
-    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=found, wanted=freshness)
+    seen = list_views(meta, now, version, sources=waits, newest=newest, barrier=barrier, wanted=freshness)
     statements = meta.log_end() - version.log_end
     shape = store_shape(version)
     copy = find_copy(meta)
@@ -148,7 +148,7 @@ def read_status(
             record=read_record(meta.objects, version.epoch) if version.epoch else None,
             inputs=inputs_by_relation(version.catalog) if version.held else {},
             statements=statements,
-            is_empty=not version.epoch and not statements and found is None,
+            is_empty=not version.epoch and not statements and barrier is None,
             missing=_missing_files(meta, version, arrival, schedule, time_zone, run, now),
         )
     )

@@ -109,6 +109,6 @@ def vacuum_facts(meta: MetaStore) -> VacuumFacts:
 
     Cost: one LIST request per 1,000 objects of data/, manifests, snapshots, pins and the copies of sources' files.
     """
-    found = sweep_store(meta, dry_run=True)
-    sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(o.size for o in found.temporary)]
-    return VacuumFacts(len(sizes), sum(sizes), found.vacuumed.kept_bytes)
+    sweep = sweep_store(meta, dry_run=True)
+    sizes = [*(g.size for g in (*sweep.vacuumed.garbage, *sweep.copies)), *(o.size for o in sweep.temporary)]
+    return VacuumFacts(len(sizes), sum(sizes), sweep.vacuumed.kept_bytes)

@@ -64,8 +64,8 @@ def list_ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
             s.max_epoch,
             tuple(names.get(x.table_id, f"?#{x.table_id}") for x in s.sections),
         )
-        for level, found in enumerate(version.levels)
-        for s in found
+        for level, ssts in enumerate(version.levels)
+        for s in ssts
     )
 
 
@@ -76,7 +76,7 @@ def list_tables(version: HummockVersion) -> tuple[TableFacts, ...]:
     for section in (x for s in all_ssts(version) for x in s.sections):
         rows[section.table_id] = rows.get(section.table_id, 0) + section.rows
         size[section.table_id] = size.get(section.table_id, 0) + section.bytes
-    found = (
+    tables = (
         TableFacts(
             t.table_id,
             name,
@@ -89,7 +89,7 @@ def list_tables(version: HummockVersion) -> tuple[TableFacts, ...]:
         for name, r in version.catalog.relations_by_name().items()
         for t in r.state_tables
     )
-    return tuple(sorted(found, key=lambda table: table.table_id))
+    return tuple(sorted(tables, key=lambda table: table.table_id))
 
 
 def _column_names(relation: Relation, table: TableSchema) -> tuple[str, ...]:

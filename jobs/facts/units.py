@@ -45,7 +45,7 @@ def list_units(
     stored = None if meta is None else _stored_by_unit(meta, owners)
     work = [unit for epoch in done for unit in epoch.units]
     busy = sum(unit.seconds for unit in work)
-    found = []
+    units = []
     for number in range(version.mapping.unit_count):
         mine = [unit for unit in work if unit.unit == number]
         seconds = sum(unit.seconds for unit in mine)
@@ -59,8 +59,8 @@ def list_units(
             seconds / busy if busy else 0.0,
         )
         held = (None, None) if stored is None else stored[number]
-        found.append(UnitFacts(number, int((owners == number).sum()), *took, hot, *held))
-    return tuple(found)
+        units.append(UnitFacts(number, int((owners == number).sum()), *took, hot, *held))
+    return tuple(units)
 
 
 def _stored_by_unit(meta: MetaStore, owners: np.ndarray) -> list[tuple[int, int]]:

@@ -32,8 +32,8 @@ def find_due_work(meta: MetaStore, retention: Retention) -> UpkeepFacts:
         version.min_readable_epoch,
         retained_floor(version, retention.keep_epochs, retention.keep_ms, meta.moment_now() // 1000),
     )
-    found = sweep_store(meta, dry_run=True)
-    sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(t.size for t in found.temporary)]
+    sweep = sweep_store(meta, dry_run=True)
+    sizes = [*(g.size for g in (*sweep.vacuumed.garbage, *sweep.copies)), *(t.size for t in sweep.temporary)]
     return UpkeepFacts(
         version.min_readable_epoch,
         after,
@@ -42,6 +42,6 @@ def find_due_work(meta: MetaStore, retention: Retention) -> UpkeepFacts:
         measure_amplification(meta, CompactionOptions()).levels,
         len(sizes),
         sum(sizes),
-        found.vacuumed.kept_objects,
-        found.vacuumed.kept_bytes,
+        sweep.vacuumed.kept_objects,
+        sweep.vacuumed.kept_bytes,
     )

@@ -33,14 +33,14 @@ def list_versions(meta: MetaStore, last: int) -> tuple[VersionFacts, ...]:
 
 
 def _version_facts(version: HummockVersion) -> VersionFacts:
-    found = all_ssts(version)
+    ssts = all_ssts(version)
     return VersionFacts(
         version.id,
         version.epoch,
         epoch_moment(version.epoch) if version.epoch else None,
         version.published,
         version.min_readable_epoch,
-        len(found),
-        sum(s.size for s in found),
+        len(ssts),
+        sum(s.size for s in ssts),
         version.log_end,
     )

@@ -135,23 +135,23 @@ def list_views(
 
 def sources_by_relation(catalog: Catalog) -> dict[int, frozenset[str]]:
     """Return, by relation id, the names of the sources that it reads directly or indirectly."""
-    found: dict[int, frozenset[str]] = {}
+    sources_by_id: dict[int, frozenset[str]] = {}
     for relation in catalog.relations:  # readers always come after their inputs
-        above = [found.get(i, frozenset[str]()) for i in relation.depends_on]
-        found[relation.id] = (
+        above = [sources_by_id.get(i, frozenset[str]()) for i in relation.depends_on]
+        sources_by_id[relation.id] = (
             frozenset((relation.name,)) if relation.kind is RelationKind.SOURCE else frozenset[str]().union(*above)
         )
-    return found
+    return sources_by_id
 
 
 def inputs_by_relation(catalog: Catalog) -> dict[str, frozenset[str]]:
     """Return, by name, the relations that each live relation reads directly or indirectly."""
     names = {relation.id: relation.name for relation in catalog.relations}
-    found: dict[int, frozenset[str]] = {}
+    inputs_by_id: dict[int, frozenset[str]] = {}
     for relation in catalog.relations:  # readers always come after their inputs
-        above = [found.get(i, frozenset[str]()) | {names[i]} for i in relation.depends_on if i in names]
-        found[relation.id] = frozenset[str]().union(*above)
-    return {relation.name: found[relation.id] for relation in catalog.live_relations()}
+        above = [inputs_by_id.get(i, frozenset[str]()) | {names[i]} for i in relation.depends_on if i in names]
+        inputs_by_id[relation.id] = frozenset[str]().union(*above)
+    return {relation.name: inputs_by_id[relation.id] for relation in catalog.live_relations()}
 
 
 def _built_by(barrier: Barrier, before: Catalog) -> dict[str, Relation]:
@@ -291,17 +291,17 @@ class _Look:
 def _newest_results(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
     """Yield the gate's newest result for each view, by name."""
     held = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
-    found: dict[str, QualityFacts] = {}
+    quality_by_view: dict[str, QualityFacts] = {}
     for epoch in dict.fromkeys((version.epoch, version.published, *held[:6])):
         record = read_record(meta.objects, epoch) if epoch else None
         for view in () if record is None else record.views:
-            found.setdefault(view.view, _quality_facts(view, epoch))
-    yield from found.items()
+            quality_by_view.setdefault(view.view, _quality_facts(view, epoch))
+    yield from quality_by_view.items()
 
 
 def _quality_facts(view: ViewQuality, epoch: int) -> QualityFacts:
     verdict = Quality.FAILED if view.failures else Quality.WARNING if view.warnings else Quality.PASSED
     failures, warnings = (
-        tuple(f"{f.expectation}: found {f.observed}" for f in found) for found in (view.failures, view.warnings)
+        tuple(f"{f.expectation}: found {f.observed}" for f in problems) for problems in (view.failures, view.warnings)
     )
     return QualityFacts(verdict, epoch, epoch_moment(epoch), view.expectations, failures, warnings)

@@ -53,8 +53,8 @@ def zone_databases() -> ZoneDatabases:
     )
 
 
-def _describe_difference(recorded: ZoneRules, found: ZoneRules | None) -> str:
-    return "" if found is None or found.digest == recorded.digest else spans_text(recorded, found)
+def _describe_difference(recorded: ZoneRules, current: ZoneRules | None) -> str:
+    return "" if current is None or current.digest == recorded.digest else spans_text(recorded, current)
 
 
 def _package_version(package: str) -> str:

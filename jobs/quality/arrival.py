@@ -85,11 +85,11 @@ class MissingFiles:
     def what(self) -> str:
         """The finding, without the source."""
         span = f"{self.interval.start:%Y-%m-%d %H:%M} to {self.interval.end:%Y-%m-%d %H:%M}"
-        found = f"has {len(self.files)} file{'s' * (len(self.files) != 1)} for the interval from {span}"
+        count_text = f"has {len(self.files)} file{'s' * (len(self.files) != 1)} for the interval from {span}"
         expected = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         named = f": {', '.join(self.files[:_MOST])}" if self._too_many else ""
         due = self.due.astimezone(self.interval.end.tzinfo)  # in the zone of the interval, which stands beside it
-        return f"{found}, expected {expected} by {due:%Y-%m-%d %H:%M %Z}{named}"
+        return f"{count_text}, expected {expected} by {due:%Y-%m-%d %H:%M %Z}{named}"
 
     @property
     def do(self) -> str:
@@ -139,9 +139,9 @@ def missing_files(
     Cost: one scan of the taken files per source with a rule, `named_by_interval`, and one listing per interval that
         lacks files.
     """
-    found: list[MissingFiles] = []
+    gaps: list[MissingFiles] = []
     if not intervals:
-        return found
+        return gaps
     for relation, statement, rule in _ruled(version, rules):
         path = statement.options.get("path", "")
         if rule.expect_files is None or not has_interval(path):
@@ -166,8 +166,8 @@ def missing_files(
                 pass  # nothing lies at the path of this interval
             if not least <= len(files) <= most:
                 warns = rule.severity in REPORTS
-                found.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due, warns))
-    return found
+                gaps.append(MissingFiles(relation.name, interval, tuple(sorted(files)), least, most, due, warns))
+    return gaps
 
 
 def _after(intervals: Sequence[Interval]) -> Interval:
@@ -182,12 +182,12 @@ def past_intervals(schedule: RunSchedule, time_zone: str, now: datetime, most: i
     if schedule.end is not None and (begins := ticks.latest_ticks(schedule.end, most)) and begins[-1] < ends[-2]:
         ends = [*begins, ticks.tick_after(begins[-1])]
     zone = tzinfo_of(time_zone)
-    found = [
+    intervals = [
         Interval(start.astimezone(zone), end.astimezone(zone))
         for start, end in pairwise(ends)
         if start >= schedule.start
     ]
-    return found[::-1]
+    return intervals[::-1]
 
 
 def judge_arrivals(
@@ -215,7 +215,7 @@ def judge_arrivals(
     for intake in searched.found:
         if intake.source in judged:
             by_source[intake.source].append(intake)
-    found = []
+    judgements = []
     for id_ in by_source if searched.whole else judged:
         parts, relation, rule = by_source[id_], judged[id_], rules.get(id_, ArrivalRule())
         rejects = Counter[str]()
@@ -230,7 +230,7 @@ def judge_arrivals(
         )
         rows = sum(part.rows or 0 for part in parts)
         warns = rule.severity in REPORTS
-        found.append(
+        judgements.append(
             ViewQuality(
                 f"{SUBJECT}{relation.name}",
                 rows,
@@ -241,7 +241,7 @@ def judge_arrivals(
                 holds=holds,
             )
         )
-    return found
+    return judgements
 
 
 def digest_of(rules: Mapping[str, ArrivalRule]) -> str:
@@ -258,11 +258,11 @@ def _ruled(
 
 
 def _rejects_by_file(meta: MetaStore, version: HummockVersion, table: Relation, epoch: int) -> Counter[str]:
-    found = Counter[str]()
+    rejects_by_path = Counter[str]()
     for part in open_table(meta.objects, version, stored_table(table), epoch).scan(columns=(0,)):
         for one in pc.value_counts(part.column(0)).to_pylist():
-            found[one["values"]] += one["counts"]
-    return found
+            rejects_by_path[one["values"]] += one["counts"]
+    return rejects_by_path
 
 
 @dataclass(slots=True)
@@ -285,7 +285,7 @@ class _Batch:
 
 def _batches(parts: Sequence[SourceIntake]) -> list[_Batch]:
     """Return the batches of one source, oldest first. `parts`: newest first."""
-    found: list[_Batch] = []
+    batches: list[_Batch] = []
     owner: dict[str, _Batch] = {}
     for part in reversed(parts):
         goes = [item.name for item in part.items if item.goes]
@@ -297,13 +297,13 @@ def _batches(parts: Sequence[SourceIntake]) -> list[_Batch]:
         if batch is None:
             run = part.run.get("run", part.run.get("command", "") if goes else "")
             batch = _Batch(run, bool(goes), set(), part.came if goes else part.rows)
-            found.append(batch)
+            batches.append(batch)
         else:
             change = part.rows if known == goes else part.came  # the rows of unknown contents were never counted
             batch.rows = None if batch.rows is None or change is None else batch.rows + change
         batch.names.update(comes)
         owner.update(dict.fromkeys(comes, batch))
-    return found
+    return batches
 
 
 def _failures(rule: ArrivalRule, batches: Sequence[_Batch], rejects: Counter[str], *, whole: bool) -> Iterator[Failure]:

@@ -70,7 +70,7 @@ def read_assertions(pipeline: Pipeline) -> list[Assertion]:
 
 def _severity(file: Path, text: str) -> str:
     """Return the severity in the comments before the SELECT."""
-    found = "error"
+    severity = "error"
     for line in text.strip().splitlines():
         if not line.startswith("--"):
             break
@@ -83,8 +83,8 @@ def _severity(file: Path, text: str) -> str:
             continue
         if value not in GATES | REPORTS:
             raise QualitySuiteError(str(file), f"severity {value!r}", '"error" or "warning"')
-        found = value
-    return found
+        severity = value
+    return severity
 
 
 def _without_header(select: str) -> str:
@@ -115,21 +115,21 @@ def judge_assertions(
 
     Cost: reads the wrong rows.
     """
-    found: list[ViewQuality] = []
+    judgements: list[ViewQuality] = []
     paused: list[str] = []
     for one in assertions:
         view = relations.get(one.view)
         if view is None:
             warned = (Failure(one.name, NOT_APPLIED),)
-            found.append(ViewQuality(one.name, 0, 1, suite="", warnings=warned, holds=()))
+            judgements.append(ViewQuality(one.name, 0, 1, suite="", warnings=warned, holds=()))
         elif view.paused_for and view.paused_at(epoch):
             what = f"cannot be evaluated: {view.paused_for.rstrip('.')}. {RESUME}{view.name}` evaluates it again."
-            found.append(_found_wrong(one, relations, view, 0, what))
+            judgements.append(_found_wrong(one, relations, view, 0, what))
         elif stays_published(version, view, epoch):
             paused.append(one.name)
         else:
-            found.append(_judged(objects, version, relations, one, view, epoch))
-    return found, paused
+            judgements.append(_judged(objects, version, relations, one, view, epoch))
+    return judgements, paused
 
 
 def _judged(

@@ -400,8 +400,8 @@ def _with_result(view: ViewQuality, one: _PlannedPart, result: SuiteFound) -> Vi
 
 def _earlier_values(suite: Suite, before: QualityRecord | None, epoch: int) -> dict[str, tuple[float, ...]]:
     """Return the values of earlier runs by expectation, for those with a history."""
-    found = ((item, earlier_values(suite, item, before, epoch)) for item in suite.items)
-    return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in found if values}
+    values_by_item = ((item, earlier_values(suite, item, before, epoch)) for item in suite.items)
+    return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in values_by_item if values}
 
 
 def _key_columns(relation: "Relation") -> list[str]:

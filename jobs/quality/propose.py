@@ -26,14 +26,14 @@ def proposed(rows: pa.Table, key: Sequence[str]) -> dict[str, Any]:
 
     Cost: a few passes over each column.
     """
-    found = [_expectation("expect_table_row_count_to_be_between", {"history": {"runs": 10, "within": 0.5}})]
+    expectations = [_expectation("expect_table_row_count_to_be_between", {"history": {"runs": 10, "within": 0.5}})]
     if key and rows.num_rows:
         one = len(key) == 1
         kind = "expect_column_values_to_be_unique" if one else "expect_compound_columns_to_be_unique"
-        found.append(_expectation(kind, **({"column": key[0]} if one else {"column_list": list(key)})))
+        expectations.append(_expectation(kind, **({"column": key[0]} if one else {"column_list": list(key)})))
     for name in rows.column_names:
-        found += _of_column(name, rows[name])
-    return {"meta": {}, "expectations": found}
+        expectations += _of_column(name, rows[name])
+    return {"meta": {}, "expectations": expectations}
 
 
 def _of_column(name: str, column: Any) -> Iterator[dict[str, Any]]:

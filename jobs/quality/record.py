@@ -291,8 +291,8 @@ def find_current_record(
     """
     if (record := read_record(objects, epoch)) is None or record.unchecked or (record.arrival or "") != arrival:
         return None
-    found = {view.view: view.suite for view in record.views if not is_source(view.view)}
-    return record if found == {k: v for k, v in digests_now.items() if k not in record.paused} else None
+    digest_by_view = {view.view: view.suite for view in record.views if not is_source(view.view)}
+    return record if digest_by_view == {k: v for k, v in digests_now.items() if k not in record.paused} else None
 
 
 def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:

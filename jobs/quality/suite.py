@@ -123,8 +123,8 @@ def read_suite(file: Path) -> Suite:
             raise QualitySuiteError(
                 str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY
             )
-        if (found := _wrong_history(item)) is not None:
-            raise QualitySuiteError(str(file), f"expectation {number}: {found}", _HISTORY)
+        if (objection := _wrong_history(item)) is not None:
+            raise QualitySuiteError(str(file), f"expectation {number}: {objection}", _HISTORY)
     meta = document.get("meta") or {}
     if meta.get("severity", "error") not in GATES | REPORTS:
         raise QualitySuiteError(str(file), f"meta.severity {json.dumps(meta['severity'])}", _SEVERITY)
@@ -165,8 +165,8 @@ def _whole_or_broken(file: Path) -> Suite:
 
 def relation_of(suite: Suite, relations: Mapping[str, Relation]) -> Relation:
     """Return the view or table that a suite judges. Raises QualitySuiteError if it does not exist."""
-    found = relations.get(suite.view)
-    if found is None or found.kind not in (RelationKind.VIEW, RelationKind.TABLE):
+    relation = relations.get(suite.view)
+    if relation is None or relation.kind not in (RelationKind.VIEW, RelationKind.TABLE):
         names = sorted(
             r.name
             for r in relations.values()
@@ -175,7 +175,7 @@ def relation_of(suite: Suite, relations: Mapping[str, Relation]) -> Relation:
         near = get_close_matches(suite.view, names, n=1)
         expected = f"{near[0]!r}, the nearest name" if near else f"one of {', '.join(names)}"
         raise QualitySuiteError(str(suite.file), f"a suite of {suite.view!r}, which is no view or table", expected)
-    return found
+    return relation
 
 
 class History(NamedTuple):
@@ -187,17 +187,17 @@ class History(NamedTuple):
 
 def history_of(item: Mapping[str, Any]) -> History | None:
     """Return an expectation's history setting, if any. Requires: the suite was read by `read_suite`."""
-    found = (item.get("meta") or {}).get("history")
-    return None if found is None else History(found["runs"], found["within"])
+    history = (item.get("meta") or {}).get("history")
+    return None if history is None else History(history["runs"], history["within"])
 
 
 def _wrong_history(item: Mapping[str, Any]) -> str | None:
     meta = item.get("meta") or {}
-    if not isinstance(meta, dict) or (found := meta.get("history")) is None:
+    if not isinstance(meta, dict) or (history := meta.get("history")) is None:
         return None
-    if not isinstance(found, dict) or found.keys() != {"runs", "within"}:
-        return f"history {json.dumps(found)}"
-    runs, within = found["runs"], found["within"]
+    if not isinstance(history, dict) or history.keys() != {"runs", "within"}:
+        return f"history {json.dumps(history)}"
+    runs, within = history["runs"], history["within"]
     if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
         return f"history.runs {json.dumps(runs)}"
     if isinstance(within, bool) or not isinstance(within, int | float) or not within >= 0:

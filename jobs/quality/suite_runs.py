@@ -126,14 +126,14 @@ class SuiteRuns:
             reported = [r for r in result.results if _only_reports(r)]
             gates = [r for r in result.results if not _only_reports(r)]
             failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
-            found = SuiteFound(
+            verdict = SuiteFound(
                 rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results)
             )
             shown = SuiteResult(
-                epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings)
+                epoch, part.name, suite.view, verdict.rows, len(part.items), len(failures), "", len(warnings)
             )
             self._checked.append(_Checked(shown, pages))
-            return found
+            return verdict
 
     def _run(
         self, suite: Suite, part: SuitePart, source: Any, frame: Any, epoch: int, key: list[str]
@@ -208,12 +208,12 @@ def _text(result: "ExpectationValidationResult") -> str:
 
 def _number(result: "ExpectationValidationResult") -> float | None:
     """Return the observed value or the count of failing rows; None if it is not a finite number."""
-    found: Mapping[str, Any] = result.result or {}
-    value = found.get("observed_value")
+    details: Mapping[str, Any] = result.result or {}
+    value = details.get("observed_value")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        if "unexpected_count" not in found:
+        if "unexpected_count" not in details:
             return None
-        value = found["unexpected_count"] or 0  # GX's Spark engine counts None for zero rows
+        value = details["unexpected_count"] or 0  # GX's Spark engine counts None for zero rows
     return float(value) if math.isfinite(value) else None
 
 
@@ -224,16 +224,16 @@ def _failures(results: Iterable["ExpectationValidationResult"], key: Sequence[st
 
 
 def _observed(result: "ExpectationValidationResult") -> str:
-    found: Mapping[str, Any] = result.result or {}
-    if "unexpected_count" in found:
-        sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
+    details: Mapping[str, Any] = result.result or {}
+    if "unexpected_count" in details:
+        sample = ", ".join(str(value) for value in details.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
         # An expectation on distinct values counts those, not rows.
-        of_all = f" of {found['element_count']} rows" if "element_count" in found else " distinct values"
-        return f"{found['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
-    if "observed_value" in found:
+        of_all = f" of {details['element_count']} rows" if "element_count" in details else " distinct values"
+        return f"{details['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
+    if "observed_value" in details:
         history, config = _carried(result, "history"), result.expectation_config
         bounds = "" if history is None or config is None else _history_text(history, config.kwargs)
-        return f"{found['observed_value']}{bounds}"
+        return f"{details['observed_value']}{bounds}"
     return f"an error: {_exception_text(result.exception_info or {})}"
 
 
@@ -250,9 +250,9 @@ def _exception_text(info: Mapping[str, Any]) -> str:
     return next((str(text) for text in texts if text is not None), "unknown")
 
 
-def _failing_keys(found: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict[str, str]]:
+def _failing_keys(details: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield each row with its key first and the other columns after it; the order of engines differs."""
-    rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
+    rows = details.get("partial_unexpected_index_list") or details.get("details", {}).get("unexpected_rows") or []
     for row in rows[:SAMPLE_KEYS]:
         if isinstance(row, Mapping):
             in_order = [name for name in key if name in row] + [name for name in row if name not in key]
@@ -281,11 +281,13 @@ def _writable(result: "ExpectationValidationResult") -> "ExpectationValidationRe
     `success` of quantile expectations is a numpy boolean. A result that counts distinct values has no row count, by
     which its page would divide.
     """
-    shown, found = copy.copy(result), result.result or {}
+    shown, details = copy.copy(result), result.result or {}
     shown.success = bool(result.success)
-    if "unexpected_count" in found and "element_count" not in found:
-        values = ", ".join(map(str, found.get("partial_unexpected_list") or ()))
-        shown.result = {"observed_value": f"{found['unexpected_count']} distinct values{values and f', e.g. {values}'}"}
+    if "unexpected_count" in details and "element_count" not in details:
+        values = ", ".join(map(str, details.get("partial_unexpected_list") or ()))
+        shown.result = {
+            "observed_value": f"{details['unexpected_count']} distinct values{values and f', e.g. {values}'}"
+        }
     return shown
 
 

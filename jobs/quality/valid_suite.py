@@ -78,8 +78,8 @@ def require_valid(suite: Suite, relation: Relation) -> None:
         if not item["type"].startswith("expect_table_columns"):
             for column in listed:
                 _require_column(suite, where, column, types)
-        for found, expected in _wrong_values(item, types):
-            raise QualitySuiteError(str(suite.file), f"{where}{found}", expected)
+        for finding, expected in _wrong_values(item, types):
+            raise QualitySuiteError(str(suite.file), f"{where}{finding}", expected)
 
 
 def _require_known(suite: Suite, where: str, item: Mapping[str, Any]) -> None:
@@ -128,10 +128,10 @@ _COMMON = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "d
 @lru_cache
 def _folder() -> Path | None:
     """Return the folder with the modules of all expectations; None if Great Expectations is not installed."""
-    found = find_spec("great_expectations")
-    if found is None or found.origin is None:
+    spec = find_spec("great_expectations")
+    if spec is None or spec.origin is None:
         return None
-    folder = Path(found.origin).parent / "expectations" / "core"
+    folder = Path(spec.origin).parent / "expectations" / "core"
     return folder if folder.is_dir() else None
 
 

@@ -115,9 +115,9 @@ class BoundFiles:
         for zone in () if self._maker is None else self._maker.unrecorded_zones(draft.catalog):
             draft.add_statement(zone)
         self._maker = self._meta = None
-        found = _Kept(self.release, after, draft.catalog.zones)
-        if found != kept:
-            self._write_cache(found)
+        cache = _Kept(self.release, after, draft.catalog.zones)
+        if cache != kept:
+            self._write_cache(cache)
         return draft.catalog
 
     def _bind_statement(self, catalog: Catalog, statement: ScriptStatement, base: Path, stack: ExitStack) -> Single:

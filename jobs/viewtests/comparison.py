@@ -49,12 +49,12 @@ class RowsDiffer:
         return "\n".join(_difference_lines(self, time_zone))
 
 
-def row_differences(expected: Sequence[tuple[Row, int]], found: Sequence[Row]) -> tuple[RowDifference, ...]:
+def row_differences(expected: Sequence[tuple[Row, int]], actual_rows: Sequence[Row]) -> tuple[RowDifference, ...]:
     """The differences between expected rows, each with its line, and the found ones.
 
     Rows that differ in few columns are paired. Cost: the product of both numbers of unequal rows.
     """
-    left = list(found)
+    left = list(actual_rows)
     missing: list[tuple[Row, int]] = []
     for row, line in expected:
         at = next((i for i, other in enumerate(left) if same_value(row, other)), None)
@@ -100,9 +100,9 @@ def _count_equal(a: Row, b: Row) -> int:
     return sum(map(same_value, a, b))
 
 
-def _difference_lines(found: RowsDiffer, time_zone: str) -> Iterator[str]:
-    differences = found.differences[:_MOST_SHOWN]
-    table: list[tuple[str, tuple[str, ...], str]] = [(" ", found.columns, "")]
+def _difference_lines(rows_differ: RowsDiffer, time_zone: str) -> Iterator[str]:
+    differences = rows_differ.differences[:_MOST_SHOWN]
+    table: list[tuple[str, tuple[str, ...], str]] = [(" ", rows_differ.columns, "")]
     marks: dict[int, tuple[str, ...]] = {}  # by line of the table: `^` below the values that differ
 
     def add_line(sign: str, row: Row, note: str) -> None:
@@ -123,12 +123,12 @@ def _difference_lines(found: RowsDiffer, time_zone: str) -> Iterator[str]:
                 add_line("-", expected, f"missing, {at}")
             case _, tuple() as row:
                 add_line("+", row, "not expected")
-    widths = [max(len(row[i]) for _, row, _ in table) for i in range(len(found.columns))]
+    widths = [max(len(row[i]) for _, row, _ in table) for i in range(len(rows_differ.columns))]
     for number, (sign, row, note) in enumerate(table):
-        yield f"{sign} {_align_cells(row, widths, found.right)}    {note}".rstrip()
+        yield f"{sign} {_align_cells(row, widths, rows_differ.right)}    {note}".rstrip()
         if number in marks:
-            yield f"  {_align_cells(marks[number], widths, found.right)}".rstrip()
-    if (more := len(found.differences) - len(differences)) > 0:
+            yield f"  {_align_cells(marks[number], widths, rows_differ.right)}".rstrip()
+    if (more := len(rows_differ.differences) - len(differences)) > 0:
         yield f"  … and {more} more"
 
 

@@ -245,23 +245,23 @@ class _Reading:
             return {}
         if value.entries is None:
             raise ViewTestError(value.place, value.describe_value(), expected)
-        found: dict[str, tuple[FilePlace, WrittenValue]] = {}
+        entry_by_key: dict[str, tuple[FilePlace, WrittenValue]] = {}
         for key, entry in value.entries:
             if key.text is None:
                 raise ViewTestError(key.place, f"{key.describe_value()} as a key", "a text")
-            if key.text in found:
+            if key.text in entry_by_key:
                 raise ViewTestError(key.place, f"the key {key.text!r} twice", "each key once")
-            found[key.text] = (key.place, entry)
-        return found
+            entry_by_key[key.text] = (key.place, entry)
+        return entry_by_key
 
     def _known_entries(
         self, value: WrittenValue, expected: str, known: tuple[str, ...]
     ) -> dict[str, tuple[FilePlace, WrittenValue]]:
-        found = self._unique_entries(value, expected)
-        for key, (place, _) in found.items():
+        entry_by_key = self._unique_entries(value, expected)
+        for key, (place, _) in entry_by_key.items():
             if key not in known:
                 raise ViewTestError(place, f"the key {key!r}", f"one of {', '.join(known)}", did_you_mean(key, known))
-        return found
+        return entry_by_key
 
     def _read_text(self, value: WrittenValue, expected: str) -> str:
         if value.text is None or not value.text.strip():
@@ -271,13 +271,13 @@ class _Reading:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _read_test(self, value: WrittenValue) -> ViewTest:
-        found = self._known_entries(value, "a test: a mapping with name, view, rows and expect", _TEST_KEYS)
+        entry_by_key = self._known_entries(value, "a test: a mapping with name, view, rows and expect", _TEST_KEYS)
         for key in ("name", "view"):
-            if key not in found:
+            if key not in entry_by_key:
                 raise ViewTestError(value.place, f"a test without {key!r}", f"{key}: …")
-        steps = [self._read_step(value.place, {("insert" if k == "rows" else k): v for k, v in found.items()})]
-        if "steps" in found:
-            items = self._list_items(found["steps"][1], "a list of steps")
+        steps = [self._read_step(value.place, {("insert" if k == "rows" else k): v for k, v in entry_by_key.items()})]
+        if "steps" in entry_by_key:
+            items = self._list_items(entry_by_key["steps"][1], "a list of steps")
             steps += [
                 self._read_step(
                     item.place, self._known_entries(item, "a step: a mapping with insert, expect, …", _STEP_KEYS)
@@ -286,19 +286,19 @@ class _Reading:
             ]
         if all(step.expect is None and step.changes is None for step in steps):
             raise ViewTestError(value.place, "a test without an expectation", "`expect` or `changes`")
-        view = found["view"][1]
+        view = entry_by_key["view"][1]
         return ViewTest(
             value.place,
             self._path,
-            self._read_text(found["name"][1], "the name of the test"),
+            self._read_text(entry_by_key["name"][1], "the name of the test"),
             self._read_text(view, "the name of a view").lower(),
             view.place,
             tuple(steps),
         )
 
-    def _read_step(self, place: FilePlace, found: Mapping[str, tuple[FilePlace, WrittenValue]]) -> ViewStep:
+    def _read_step(self, place: FilePlace, entry_by_key: Mapping[str, tuple[FilePlace, WrittenValue]]) -> ViewStep:
         def value_of(key: str) -> WrittenValue | None:
-            return found[key][1] if key in found else None
+            return entry_by_key[key][1] if key in entry_by_key else None
 
         expect, changes = value_of("expect"), value_of("changes")
         return ViewStep(
@@ -323,8 +323,12 @@ class _Reading:
         return tuple(self._read_row(item) for item in self._list_items(value, "a list of rows, [] for none"))
 
     def _read_row(self, value: WrittenValue) -> WrittenRow:
-        found = self._unique_entries(value, "a row: a mapping from columns to values")
-        return WrittenRow(value.place, {k: v for k, (_, v) in found.items()}, {k: p for k, (p, _) in found.items()})
+        entry_by_column = self._unique_entries(value, "a row: a mapping from columns to values")
+        return WrittenRow(
+            value.place,
+            {k: v for k, (_, v) in entry_by_column.items()},
+            {k: p for k, (p, _) in entry_by_column.items()},
+        )
 
     def _read_rewrites(self, value: WrittenValue) -> tuple[Rewrite, ...]:
         return tuple(
@@ -332,20 +336,20 @@ class _Reading:
         )
 
     def _read_rewrite(self, value: WrittenValue) -> Rewrite:
-        found = self._known_entries(value, "an update: {where: {…}, set: {…}}", ("where", "set"))
+        entry_by_key = self._known_entries(value, "an update: {where: {…}, set: {…}}", ("where", "set"))
         for key in ("where", "set"):
-            if key not in found:
+            if key not in entry_by_key:
                 raise ViewTestError(value.place, f"an update without {key!r}", "{where: {…}, set: {…}}")
-        return Rewrite(self._read_row(found["where"][1]), self._read_row(found["set"][1]))
+        return Rewrite(self._read_row(entry_by_key["where"][1]), self._read_row(entry_by_key["set"][1]))
 
     def _read_files(self, value: WrittenValue) -> tuple[WrittenFile, ...]:
         if value.entries is None:
             paths = self._list_items(value, "a list of paths, or a mapping from file names to contents")
             texts = [(p.place, self._read_text(p, "the path of a file")) for p in paths]
             return tuple(WrittenFile(place, Path(text).name, path=text) for place, text in texts)
-        found = self._unique_entries(value, "a mapping from file names to contents")
+        content_by_name = self._unique_entries(value, "a mapping from file names to contents")
         files = []
-        for name, (place, content) in found.items():
+        for name, (place, content) in content_by_name.items():
             if Path(name).name != name or name.startswith((".", "_")):
                 raise ViewTestError(place, repr(name), "a file name without a folder, . or _ at its start")
             if content.text is None:
@@ -354,6 +358,6 @@ class _Reading:
         return tuple(files)
 
     def _read_changes(self, value: WrittenValue) -> WrittenChanges:
-        found = self._known_entries(value, "changes: {delete: [rows], insert: [rows]}", ("delete", "insert"))
-        rows = {key: self._read_rows(entry) for key, (_, entry) in found.items()}
+        entry_by_key = self._known_entries(value, "changes: {delete: [rows], insert: [rows]}", ("delete", "insert"))
+        rows = {key: self._read_rows(entry) for key, (_, entry) in entry_by_key.items()}
         return WrittenChanges(rows.get("delete", ()), rows.get("insert", ()))

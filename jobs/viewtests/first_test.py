@@ -19,10 +19,10 @@ ColumnOf = tuple[str, int]  # a relation, and the index of its column
 
 def columns_read(plan: Plan) -> dict[str, set[int]]:
     """The columns that a view reads of each relation, by index. In the order of the relations in its SELECT."""
-    found: dict[str, set[int]] = {}
+    columns_by_relation: dict[str, set[int]] = {}
     for scan in _scans_of(plan):
-        found.setdefault(scan.relation, set()).update(scan.columns)
-    return found
+        columns_by_relation.setdefault(scan.relation, set()).update(scan.columns)
+    return columns_by_relation
 
 
 def sample_rows(plan: Plan, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
@@ -94,25 +94,25 @@ def _column_origins(plan: Plan, links: list[tuple[ColumnOf, ColumnOf]]) -> list[
     `links` receives the pairs of columns that joins compare.
     """
     below = [_column_origins(part, links) for part in plan.inputs]
-    found: list[ColumnOf | None]
+    origins: list[ColumnOf | None]
     match plan:
         case Scan():
             return [(plan.relation, column) for column in plan.columns]
         case Project(exprs=exprs) | Aggregate(keys=exprs):
-            found = [below[0][e.index] if isinstance(e, Column) else None for e in exprs]
+            origins = [below[0][e.index] if isinstance(e, Column) else None for e in exprs]
         case Join():
             left, right = below
             for a, b in zip(plan.left_keys, plan.right_keys, strict=True):
                 if isinstance(a, Column) and isinstance(b, Column):
                     pair = left[a.index], right[b.index]
                     links += [(x, y) for x, y in (pair, pair[::-1]) if x is not None and y is not None]
-            found = [*left, *right] if plan.kind.emits_pairs else list(left)
+            origins = [*left, *right] if plan.kind.emits_pairs else list(left)
         case _ if len(below) == 1:
-            found = list(below[0])
+            origins = list(below[0])
         case _:
-            found = []
+            origins = []
     width = len(plan.fields)
-    return (found + [None] * width)[:width]
+    return (origins + [None] * width)[:width]
 
 
 def _chosen_keys(

@@ -211,8 +211,8 @@ class ViewTests:
         if source_of(relation) is not None:
             return self._taken_rows(at, relation)
         with StoredRows(at.meta).reader(name) as batches:
-            found = (row for batch in batches for row in plain_rows(pa.Table.from_batches([batch])))
-            return list(islice(found, _MOST_READ))
+            rows = (row for batch in batches for row in plain_rows(pa.Table.from_batches([batch])))
+            return list(islice(rows, _MOST_READ))
 
     def _taken_rows(self, at: PipelineStore, relation: Relation) -> list[Row]:
         """Up to 10,000 rows of the files that a source has taken."""

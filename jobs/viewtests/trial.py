@@ -114,15 +114,15 @@ def rows_of_view(test: ViewTest, catalog: Catalog, time_zone: RuledZone, runner:
 def inputs_of(catalog: Catalog, view: str) -> tuple[Relation, ...]:
     """The tables, sources and views that a view reads directly, also through plain views."""
     by_id = {relation.id: relation for relation in catalog.live_relations()}
-    found: dict[int, Relation] = {}
+    relation_by_id: dict[int, Relation] = {}
     pending = [find_relation(catalog, view)]
     while pending:
         for relation in (by_id[i] for i in pending.pop().depends_on if i in by_id):
             if relation.kind is RelationKind.PLAIN_VIEW:
                 pending.append(relation)
             elif relation.kind is not RelationKind.FUNCTION:
-                found[relation.id] = relation
-    return tuple(r for r in catalog.live_relations() if r.id in found)
+                relation_by_id[relation.id] = relation
+    return tuple(r for r in catalog.live_relations() if r.id in relation_by_id)
 
 
 @dataclass(slots=True)
@@ -152,12 +152,12 @@ class _Running:
     def find_failures(self) -> list[str]:
         """The differences of all steps up to the first step with a difference."""
         for number, step, before, after in self.run_steps():
-            found = [
+            differences = [
                 f"{_step_name(number, step)}, {differ.what}:\n{_indent_text(differ.to_text(self.time_zone))}"
                 for differ in self._find_differences(step, before, after)
             ]
-            if found:
-                return found
+            if differences:
+                return differences
         return []
 
     def run_steps(self) -> "Iterator[tuple[int, ViewStep, list[Row], list[Row]]]":
@@ -206,20 +206,20 @@ class _Running:
 
     def _tested_view(self) -> Relation:
         views = {r.name: r for r in self.catalog.live_relations() if r.kind is RelationKind.VIEW and not r.is_internal}
-        if (found := views.get(self.test.view)) is None:
+        if (view := views.get(self.test.view)) is None:
             raise ViewTestError(
                 self.test.view_place,
                 f"the view {self.test.view!r}",
                 f"a materialized view of the pipeline: {', '.join(views) or 'it has none'}",
                 did_you_mean(self.test.view, views),
             )
-        if self.test.steps[0].now is None and self._reads_now(found):
+        if self.test.steps[0].now is None and self._reads_now(view):
             raise ViewTestError(
                 self.test.place,
-                f"no value of now(), which {found.name} reads",
+                f"no value of now(), which {view.name} reads",
                 "`now`, such as now: 2026-01-31 08:00:00",
             )
-        return found
+        return view
 
     def _reads_now(self, view: Relation) -> bool:
         by_id = {relation.id: relation for relation in self.catalog.live_relations()}
@@ -333,14 +333,14 @@ class _Running:
                 "only `insert`, because the relation is append-only and its views keep no state for deleted rows",
             )
         stored = self._stored_rows(relation)
-        found = _matching_rows(stored, where, _columns_of(relation), self.time_zone)
-        if found.num_rows == 0:
+        matching_rows = _matching_rows(stored, where, _columns_of(relation), self.time_zone)
+        if matching_rows.num_rows == 0:
             raise ViewTestError(
                 where.place, "values that no row has", f"the values of a row of {name!r} before this step"
             )
-        parts = [(-1, found)] if put is None or statement.key else []
+        parts = [(-1, matching_rows)] if put is None or statement.key else []
         if put is not None:
-            parts.append((1, _with_values(found, put, _columns_of(relation), self.time_zone)))
+            parts.append((1, _with_values(matching_rows, put, _columns_of(relation), self.time_zone)))
         ops = np.concatenate([np.full(rows.num_rows, op, np.int8) for op, rows in parts])
         changed = pa.concat_tables([rows for _, rows in parts]).add_column(0, OP, pa.array(ops))
         self._writer.log_statement(self._writer.store_change(relation.name, changed))
@@ -379,14 +379,16 @@ class _Running:
             yield from self._compare_rows(f"rows deleted from {self.test.view}", step.changes.deleted, gone)
             yield from self._compare_rows(f"rows inserted into {self.test.view}", step.changes.inserted, come)
 
-    def _compare_rows(self, what: str, expected: Sequence[WrittenRow], found: Sequence[Row]) -> Iterator[RowsDiffer]:
+    def _compare_rows(
+        self, what: str, expected: Sequence[WrittenRow], actual_rows: Sequence[Row]
+    ) -> Iterator[RowsDiffer]:
         """The differences in the columns that the expected rows name; in all columns if there are no expected rows."""
         columns = _columns_of(self._find_relation(self.test.view))
         wanted = typed_rows(expected, columns, self.time_zone)
         named = named_columns(expected, columns) or columns
         places = [columns.index(column) for column in named]
         rows = list(zip(plain_rows(wanted), (row.place.line for row in expected), strict=True))
-        if differences := row_differences(rows, [tuple(row[i] for i in places) for row in found]):
+        if differences := row_differences(rows, [tuple(row[i] for i in places) for row in actual_rows]):
             types = [arrow_type(kind) for _, kind in named]
             right = tuple(pt.is_integer(t) or pt.is_floating(t) or pt.is_decimal(t) for t in types)
             yield RowsDiffer(what, tuple(name for name, _ in named), right, differences)

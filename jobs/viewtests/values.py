@@ -39,7 +39,7 @@ def typed_rows(rows: Sequence[WrittenRow], columns: Columns, time_zone: str) -> 
     arrays, fields = [], []
     for name, kind in named:
         values = [
-            _read_value(found, kind, time_zone) if (found := _cell_of(row, name)) is not None else None for row in rows
+            _read_value(cell, kind, time_zone) if (cell := _cell_of(row, name)) is not None else None for row in rows
         ]
         fields.append(pa.field(name, arrow_type(kind)))
         arrays.append(pa.array(values, fields[-1].type))
@@ -49,7 +49,7 @@ def typed_rows(rows: Sequence[WrittenRow], columns: Columns, time_zone: str) -> 
 def named_columns(rows: Sequence[WrittenRow], columns: Columns) -> Columns:
     """The columns that any of the rows names. Raises ViewTestError for an unknown one."""
     known = {name.lower() for name, _ in columns}
-    found = set()
+    column_names = set()
     for row in rows:
         for name, place in row.names.items():
             if name.lower() not in known:
@@ -57,8 +57,8 @@ def named_columns(rows: Sequence[WrittenRow], columns: Columns) -> Columns:
                 raise ViewTestError(
                     place, f"the column {name!r}", f"one of {', '.join(names)}", did_you_mean(name, names)
                 )
-            found.add(name.lower())
-    return [(name, kind) for name, kind in columns if name.lower() in found]
+            column_names.add(name.lower())
+    return [(name, kind) for name, kind in columns if name.lower() in column_names]
 
 
 def plain_rows(rows: pa.Table) -> list[tuple[Any, ...]]:
@@ -70,10 +70,10 @@ def plain_rows(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 def moment_of_value(written: WrittenValue, time_zone: str) -> datetime:
     """The instant of `now`. Raises ViewTestError."""
-    found = _read_value(written, "timestamp", time_zone)
-    if not isinstance(found, datetime):
+    moment = _read_value(written, "timestamp", time_zone)
+    if not isinstance(moment, datetime):
         raise ViewTestError(written.place, written.describe_value(), "the value of now(), such as 2026-01-03 12:00:00")
-    return found
+    return moment
 
 
 def text_of_value(value: Any, time_zone: str) -> str:
@@ -160,7 +160,7 @@ def _read_struct(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone
     if written.entries is None:
         raise ViewTestError(written.place, written.describe_value(), f"a mapping ({kind})")
     names = {field.name.lower(): field for field in arrow}
-    found: dict[str, Any] = {}
+    value_by_field: dict[str, Any] = {}
     for key, value in written.entries:
         name = (key.text or "").lower()
         if name not in names:
@@ -168,18 +168,18 @@ def _read_struct(written: WrittenValue, arrow: pa.DataType, kind: str, time_zone
             raise ViewTestError(
                 key.place, f"the field {key.text!r}", f"one of {', '.join(known)}", did_you_mean(name, known)
             )
-        found[names[name].name] = _convert_value(value, names[name].type, kind, time_zone)
-    return found
+        value_by_field[names[name].name] = _convert_value(value, names[name].type, kind, time_zone)
+    return value_by_field
 
 
 def _read_scalar(written: WrittenValue, text: str, arrow: pa.DataType, kind: str, time_zone: str) -> Any:
     read, expected = _scalar_reader(written, arrow, time_zone)
     try:
-        found = read(text)
-        pa.array([found], arrow)  # finds numbers outside of the type
+        value = read(text)
+        pa.array([value], arrow)  # finds numbers outside of the type
     except (ValueError, OverflowError, InvalidOperation, Base64Error, pa.ArrowInvalid, pa.ArrowTypeError) as err:
         raise ViewTestError(written.place, repr(text), f"{expected} ({kind})") from err
-    return found
+    return value
 
 
 def _scalar_reader(written: WrittenValue, arrow: pa.DataType, time_zone: str) -> tuple[Callable[[str], Any], str]:
@@ -229,13 +229,13 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_local(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo is None else _refuse_text(text)
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is None else _refuse_text(text)
 
 
 def _parse_instant(text: str, zone: tzinfo) -> datetime:
-    found = datetime.fromisoformat(text)
-    return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)
+    moment = datetime.fromisoformat(text)
+    return (moment.replace(tzinfo=zone) if moment.tzinfo is None else moment).astimezone(UTC)
 
 
 def _parse_hex(text: str) -> bytes:
@@ -243,22 +243,22 @@ def _parse_hex(text: str) -> bytes:
 
 
 def _parse_months(text: str) -> timedelta:
-    found = _MONTHS.fullmatch(text) or _refuse_text(text)
-    months = int(found[2]) * 12 + int(found[3])
-    return timedelta(seconds=-months if found[1] == "-" else months)  # stored as a count, see statestore/types.py
+    match = _MONTHS.fullmatch(text) or _refuse_text(text)
+    months = int(match[2]) * 12 + int(match[3])
+    return timedelta(seconds=-months if match[1] == "-" else months)  # stored as a count, see statestore/types.py
 
 
 def _parse_span(text: str) -> timedelta:
-    found = _SPAN.fullmatch(text) or _refuse_text(text)
-    days, hours, minutes, seconds = (int(found[i]) for i in range(2, 6))
-    micros = int((found[6] or "0").ljust(6, "0"))
+    match = _SPAN.fullmatch(text) or _refuse_text(text)
+    days, hours, minutes, seconds = (int(match[i]) for i in range(2, 6))
+    micros = int((match[6] or "0").ljust(6, "0"))
     span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
-    return -span if found[1] == "-" else span
+    return -span if match[1] == "-" else span
 
 
 def _parse_time(text: str) -> time:
-    found = _TIME.fullmatch(text) or _refuse_text(text)
-    return time(int(found[1]), int(found[2]), int(found[3] or 0), int((found[4] or "0").ljust(6, "0")))
+    match = _TIME.fullmatch(text) or _refuse_text(text)
+    return time(int(match[1]), int(match[2]), int(match[3] or 0), int((match[4] or "0").ljust(6, "0")))
 
 
 def _refuse_text(text: str) -> Any:

@@ -282,8 +282,8 @@ def _moves(store: SeenStore, units: int | None) -> Callable[[Any], _Moves]:
     target = store.pipeline.rebalance.target
 
     def look(meta: Any) -> _Moves:
-        found = plan_rebalance(measure_loads(meta), units, target)
-        return _Moves(rebalance_text(found, full=True), found.digest)
+        plan = plan_rebalance(measure_loads(meta), units, target)
+        return _Moves(rebalance_text(plan, full=True), plan.digest)
 
     return look
 

@@ -88,8 +88,8 @@ def refused(request: Request, err: HTTPException) -> Response:
 @app.exception_handler(RequestValidationError)
 def misread(request: Request, err: RequestValidationError) -> Response:
     """Show an address or form that fails validation."""
-    found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in err.errors())
-    return _error(request, 422, "Invalid request", found)
+    problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in err.errors())
+    return _error(request, 422, "Invalid request", problems)
 
 
 def _error(

@@ -104,8 +104,8 @@ class PageHead:
     @property
     def status(self) -> Status | None:
         """None if it is still being determined."""
-        found: Status | None = self.looked.value
-        return found
+        value: Status | None = self.looked.value
+        return value
 
 
 def store_of(dag_id: str) -> SeenStore:
@@ -113,12 +113,12 @@ def store_of(dag_id: str) -> SeenStore:
 
     Raises: HTTPException 404 if the DAG does not belong to a pipeline; otherwise as `open_store`.
     """
-    if (found := name_in(dag_id)) is None:
+    if (kind_and_name := name_in(dag_id)) is None:
         raise HTTPException(
             404,
             f"{dag_id} is not a Tussock DAG. Their names start with epoch_, deploy_, upkeep_, rebalance_ or verify_.",
         )
-    return open_store(pipeline_of(found[1]))
+    return open_store(pipeline_of(kind_and_name[1]))
 
 
 def head_of(store: SeenStore, dag_id: str, user: User, session: Session) -> PageHead:
@@ -148,11 +148,11 @@ def views(
     """Show views and tables, RELATIONS_A_PAGE per page."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user, session)
-    found, recent, past = head.status, _recent(store), _points(store)
+    status, recent, past = head.status, _recent(store), _points(store)
     kept: tuple[ViewFacts, ...] = ()
     rows: tuple[ViewRow, ...] = ()
-    if found is not None:
-        kept = store.of_look(("named", Same(found), named, order), lambda: _named(found.views, named, order))
+    if status is not None:
+        kept = store.of_look(("named", Same(status), named, order), lambda: _named(status.views, named, order))
         first = (page_number - 1) * RELATIONS_A_PAGE
         shown = kept[first : first + RELATIONS_A_PAGE]
         rows = store.of_look(("rows", Same(kept), Same(past), first), lambda: _rows(shown, past))
@@ -167,9 +167,9 @@ def views(
         order=order,
         page_number=page_number,
         pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
-        found=found,
-        waiting=None if found is None else Waiting.of(found.sources),
-        unseen_s=None if found is None else oldest_unseen_s(found.views),
+        pipeline_status=status,
+        waiting=None if status is None else Waiting.of(status.sources),
+        unseen_s=None if status is None else oldest_unseen_s(status.views),
         epochs=len(recent),
         seconds=sparkline([None if e.seconds is None else e.seconds.run for e in reversed(recent)]),
     )
@@ -205,7 +205,7 @@ def graph_page(
             head=head,
             tab="graph",
             rows=listed[first : first + NODES_A_PAGE],
-            found=len(listed),
+            node_count=len(listed),
             focus=focus,
             total=total,
             most=MOST_BOXES,
@@ -264,10 +264,10 @@ def relation_page(request: Request, user: User, session: SessionDep, dag_id: str
 
 def _recent(store: SeenStore) -> tuple[EpochFacts, ...]:
     """The newest epochs, newest first."""
-    found: tuple[EpochFacts, ...] = store.at_version(
+    epochs: tuple[EpochFacts, ...] = store.at_version(
         "recent", lambda meta, version: epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs
     )
-    return found
+    return epochs
 
 
 def _points(store: SeenStore) -> Mapping[str, tuple[ViewPoint, ...]]:
@@ -283,9 +283,9 @@ def _states(store: SeenStore) -> Mapping[str, RelationState]:
     return store.at_version("relations", lambda _, version: {s.name: s for s in relation_states(version)})
 
 
-def _named(found: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
+def _named(all_views: Sequence[ViewFacts], named: str, order: ViewOrder) -> tuple[ViewFacts, ...]:
     """The views and tables with a text in their names, in an order."""
-    kept = [view for view in found if named.lower() in view.view]
+    kept = [view for view in all_views if named.lower() in view.view]
 
     def largest(number: float | None) -> tuple[bool, float]:
         return number is None, -(number or 0)
@@ -323,14 +323,14 @@ def _relation(catalog: Catalog, name: str) -> dict[str, Any] | None:
     if relation is None:
         return None
     whole = make_schedule(catalog, relation.created)
-    found: tuple[FragmentFacts, ...] = (
+    fragments: tuple[FragmentFacts, ...] = (
         () if relation.kind is RelationKind.PLAIN_VIEW else list_fragments(catalog, [relation], whole)
     )
     return {
         "columns": [f"{column.name} {column.type}" for column in relation.columns],
         "statement": answer_show(catalog, Show(Shown.CREATE, name))["statement"][0],
-        "fragments": {str(f.id): f for f in found},
-        "drawing": draw_graph({str(f.id): tuple(map(str, f.reads)) for f in found}),
+        "fragments": {str(f.id): f for f in fragments},
+        "drawing": draw_graph({str(f.id): tuple(map(str, f.reads)) for f in fragments}),
         "explained": relation_text(catalog, relation, whole),
     }
 

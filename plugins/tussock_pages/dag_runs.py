@@ -29,10 +29,10 @@ class Run:
 
 def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool]:
     """Map each of these DAGs to whether it is paused; DAGs that Airflow no longer has are omitted."""
-    found = session.execute(
+    states = session.execute(
         select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
     )
-    return {dag_id: bool(paused) for dag_id, paused in found}
+    return {dag_id: bool(paused) for dag_id, paused in states}
 
 
 def last_runs(session: Session, dag_ids: Collection[str]) -> Mapping[str, Run]:
@@ -43,27 +43,27 @@ def last_runs(session: Session, dag_ids: Collection[str]) -> Mapping[str, Run]:
 
 def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
     """One run; None if it does not exist."""
-    found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
-    return None if found is None else _run_facts(found)
+    run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    return None if run is None else _run_facts(run)
 
 
 def failed_tasks(session: Session, runs: Collection[Run]) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """Map each failed run, by DAG and run, to its failed tasks in the order of their ends. Cost: one query."""
     failed = [(run.dag_id, run.run_id) for run in runs if run.state == "failed"]
-    found: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(failed, ())
+    tasks_by_run: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(failed, ())
     asked = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
         tuple_(TaskInstance.dag_id, TaskInstance.run_id).in_(failed), TaskInstance.state == "failed"
     )
     for dag_id, run_id, task in session.execute(asked.order_by(TaskInstance.end_date)) if failed else ():
-        found[dag_id, run_id] += (task,)
-    return found
+        tasks_by_run[dag_id, run_id] += (task,)
+    return tasks_by_run
 
 
 def committed_epoch(session: Session, dag_id: str, run_id: str) -> int | None:
     """The epoch that a run's `commit_version` returned; None if that task has not finished."""
     asked = XComModel.get_many(run_id=run_id, key="return_value", task_ids="commit_version", dag_ids=dag_id, limit=1)
-    found = session.scalars(asked).first()
-    value = None if found is None else XComModel.deserialize_value(found)
+    stored_value = session.scalars(asked).first()
+    value = None if stored_value is None else XComModel.deserialize_value(stored_value)
     return int(value["epoch"]) if isinstance(value, dict) and "epoch" in value else None
 
 

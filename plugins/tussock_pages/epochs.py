@@ -37,16 +37,16 @@ def epochs_page(
 ) -> Response:
     """List epochs, newest first, EPOCHS_A_PAGE per page."""
     store = store_of(dag_id)
-    found: EpochPage = store.at_version(
+    epochs: EpochPage = store.at_version(
         ("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version)
     )
-    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs))}
+    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in epochs.epochs))}
     return page(
         request,
         "epochs.html",
         head=head_of(store, dag_id, user, session),
         tab="epochs",
-        found=found,
+        epochs=epochs,
         quality=quality,
         before=before,
     )
@@ -56,13 +56,13 @@ def epochs_page(
 def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch: int) -> Response:
     """Show one epoch: rows in and out by relation, seconds by step, and the gate's verdict."""
     store = store_of(dag_id)
-    found = store.at_version(("epoch", epoch), lambda meta, _: one_epoch(meta, epoch))
-    if found is None:
+    facts = store.at_version(("epoch", epoch), lambda meta, _: one_epoch(meta, epoch))
+    if facts is None:
         raise HTTPException(404, f"The store has no committed epoch {epoch}. Retention may have expired it.")
-    run = injected_by(store.meta, found)
+    run = injected_by(store.meta, facts)
     (quality,) = qualities(store, (epoch,))
     head = head_of(store, dag_id, user, session)
-    return page(request, "epoch.html", head=head, tab="epochs", epoch=found, run=run, quality=quality)
+    return page(request, "epoch.html", head=head, tab="epochs", epoch=facts, run=run, quality=quality)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
@@ -70,9 +70,11 @@ def report(request: Request, user: User, session: SessionDep, dag_id: str, run_i
     """Show the gate's verdict on the epoch that a run committed."""
     store = store_of(dag_id)
     epoch = committed_epoch(session, dag_id, run_id)
-    found = qualities(store, () if epoch is None else (epoch,))
+    verdicts = qualities(store, () if epoch is None else (epoch,))
     head = head_of(store, dag_id, user, session)
-    return page(request, "report.html", head=head, tab="quality", quality=found[0] if found else None, run_id=run_id)
+    return page(
+        request, "report.html", head=head, tab="quality", quality=verdicts[0] if verdicts else None, run_id=run_id
+    )
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}")
@@ -83,8 +85,10 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         raise HTTPException(404, f"DAG {dag_id} has no run {run_id!r}.")
     committed = committed_epoch(session, dag_id, run_id)
     asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
-    found, files = store.at_version(("run", dag_id, run_id, committed), lambda meta, _: _of_run(meta, asked, committed))
-    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
+    epochs, files = store.at_version(
+        ("run", dag_id, run_id, committed), lambda meta, _: _of_run(meta, asked, committed)
+    )
+    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in epochs))}
     head = head_of(store, dag_id, user, session)
     opened = _open_of(store, asked)
     last = None if head.status is None else head.status.run
@@ -97,7 +101,7 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         failed=failed_tasks(session, [run]).get((dag_id, run_id), ()),
         last_task=LAST_TASK,
         recorded=last if last is not None and last.run == asked else None,
-        epochs=found,
+        epochs=epochs,
         quality=quality,
         committed=committed,
         most=MOST_OF_A_RUN,
@@ -110,14 +114,14 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
 def _of_run(
     meta: MetaStore, asked: Mapping[str, str], committed: int | None
 ) -> tuple[tuple[EpochFacts, ...], tuple[FileFacts, ...]]:
-    found = epochs_of_run(meta, asked, committed, MOST_OF_A_RUN)
-    return found, taken_by(meta, found)
+    epochs = epochs_of_run(meta, asked, committed, MOST_OF_A_RUN)
+    return epochs, taken_by(meta, epochs)
 
 
 def _open_of(store: SeenStore, asked: Mapping[str, str]) -> BarrierFacts | None:
     """The open barrier if this run injected it."""
-    found = store.meta.barrier_after(store.version.epoch)
-    return None if found is None or found.run != asked else barrier_facts(store.meta, store.version, found)
+    barrier = store.meta.barrier_after(store.version.epoch)
+    return None if barrier is None or barrier.run != asked else barrier_facts(store.meta, store.version, barrier)
 
 
 def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:

@@ -41,9 +41,9 @@ def troubles_of(looked: Looked, store: SeenStore, run: Run | None) -> tuple[Trou
     return None if status is None else _with_run(status.troubles, run, status.run)
 
 
-def shown_troubles(found: tuple[Trouble, ...] | None, *, may_see_rows: bool) -> tuple[Trouble, ...] | None:
+def shown_troubles(troubles: tuple[Trouble, ...] | None, *, may_see_rows: bool) -> tuple[Trouble, ...] | None:
     """The troubles as a user may see them."""
-    return found if found is None or may_see_rows else tuple(map(without_row_values, found))
+    return troubles if troubles is None or may_see_rows else tuple(map(without_row_values, troubles))
 
 
 def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tuple[Trouble, ...]:
@@ -51,8 +51,8 @@ def troubles_unopened(err: Exception, pipeline: Pipeline, run: Run | None) -> tu
     return _with_run((trouble_of_unopened(err, pipeline),), run, None)
 
 
-def _with_run(found: tuple[Trouble, ...], run: Run | None, last: RunFacts | None) -> tuple[Trouble, ...]:
-    return found if run is None else with_scheduler(found, run.run_id, run.state, run.ended, last)
+def _with_run(troubles: tuple[Trouble, ...], run: Run | None, last: RunFacts | None) -> tuple[Trouble, ...]:
+    return troubles if run is None else with_scheduler(troubles, run.run_id, run.state, run.ended, last)
 
 
 def trouble_without_store(err: TussockError, dag_id: str) -> Trouble:

@@ -33,9 +33,9 @@ class Waiting:
     unknown: tuple[str, ...]  # errors of sources that could not be listed
 
     @classmethod
-    def of(cls, found: tuple[SourceFacts, ...]) -> "Waiting":
-        trouble = tuple(dict.fromkeys(s.trouble for s in found if s.trouble))
-        return cls(sum(s.waiting_files for s in found), sum(s.waiting_bytes for s in found), trouble)
+    def of(cls, sources: tuple[SourceFacts, ...]) -> "Waiting":
+        trouble = tuple(dict.fromkeys(s.trouble for s in sources if s.trouble))
+        return cls(sum(s.waiting_files for s in sources), sum(s.waiting_bytes for s in sources), trouble)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def overview(
     runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
     stores = [None if one.pipeline is None else begin_opening(one.pipeline) for one in shown]
     failed = {dag_id: tasks for (dag_id, _), tasks in failed_tasks(session, [*runs.values()]).items()}
-    found = PipelineRows(
+    pipeline_rows = PipelineRows(
         tuple(
             _as_seen(
                 replace(_pipeline_row(*each, runs, paused), failed=failed.get(f"epoch_{each[0].name}", ())),
@@ -114,8 +114,8 @@ def overview(
     return page(
         request,
         "overview.html",
-        looking=any(row.looking for row in found.rows),
-        found=found,
+        looking=any(row.looking for row in pipeline_rows.rows),
+        pipeline_rows=pipeline_rows,
         total=len(mine),
         page_number=page_number,
         pages=max(1, -(-len(mine) // PIPELINES_A_PAGE)),
@@ -145,6 +145,6 @@ def _pipeline_row(
     except TussockError as err:
         return PipelineRow(*about, None, troubles_unopened(err, one.pipeline, run), None, None, run, is_paused)
     looked = look_at_status(store)
-    troubles, found = troubles_of(looked, store, run), looked.value
-    waiting, unseen_s = (None, None) if found is None else (Waiting.of(found.sources), oldest_unseen_s(found.views))
+    troubles, status = troubles_of(looked, store, run), looked.value
+    waiting, unseen_s = (None, None) if status is None else (Waiting.of(status.sources), oldest_unseen_s(status.views))
     return PipelineRow(*about, state, troubles, waiting, unseen_s, run, is_paused, looked, store.looked)

@@ -57,8 +57,10 @@ def quality_page(
 ) -> Response:
     """Show a grid of VIEWS_A_PAGE views by EPOCHS_A_PAGE epochs; views whose newest check failed come first."""
     store = store_of(dag_id)
-    found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
-    judged = tuple(q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused)
+    epochs = store.at_version(
+        ("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version)
+    )
+    judged = tuple(q for q in qualities(store, tuple(epoch.epoch for epoch in epochs.epochs)) if q.checks or q.paused)
     head, suites = head_of(store, dag_id, user, session), store.pipeline.quality
     files = () if suites is None else tuple(file.stem for file in suites.list_suites())
     grid = store.remembered(("grid", key_of(judged), files), lambda: _collect_grid(judged, files), large=True)
@@ -76,7 +78,7 @@ def quality_page(
         pages=max(1, -(-len(grid.names) // VIEWS_A_PAGE)),
         has_suites=bool(files),
         has_docs=head.rights.may_see_rows and suites is not None and (suites.docs / "index.html").is_file(),
-        older=found.older,
+        older=epochs.older,
         before=before,
     )
 
@@ -92,9 +94,11 @@ def view_page(
 ) -> Response:
     """Show the history of each expectation of a view's suite, with the last failing rows."""
     store = store_of(dag_id)
-    found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
+    epochs = store.at_version(
+        ("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version)
+    )
     settings = store.pipeline.quality
-    judged = qualities(store, tuple(epoch.epoch for epoch in found.epochs))
+    judged = qualities(store, tuple(epoch.epoch for epoch in epochs.epochs))
     checks = store.remembered(
         ("checks", key_of(judged), view),
         lambda: tuple(c for quality in judged for c in quality.checks if c.view == view),
@@ -117,7 +121,7 @@ def view_page(
         view=view,
         checks=checks,
         history=history,
-        older=found.older,
+        older=epochs.older,
         before=before,
     )
 

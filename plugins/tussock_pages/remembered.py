@@ -76,7 +76,7 @@ def key_of(value: object) -> Hashable:
 def file_version(file: Path) -> tuple[int, int] | None:
     """Return the size and the time of the last write of a file, which change with its content; None without one."""
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns

@@ -43,7 +43,7 @@ def rows_page(
     if relation is None:
         raise HTTPException(404, f"The pipeline has no table or materialized view {name!r}.")
     given = {key.removeprefix(COLUMN): value for key, value in request.query_params.items() if key.startswith(COLUMN)}
-    found, error = _look_at_rows(store, name, epoch, given)
+    searched_rows, error = _look_at_rows(store, name, epoch, given)
     columns = [c.name for c in relation.columns]
     return page(
         request,
@@ -55,11 +55,13 @@ def rows_page(
         asked=[(column, given.get(column, "")) for column in search_columns(relation)],
         prefix=COLUMN,
         given={column: value for column, value in given.items() if value and column in columns},
-        found=found,
+        searched_rows=searched_rows,
         error=error,
-        columns=[] if found is None else found.rows.column_names,
-        right=[] if found is None else [_is_number(kind) for kind in found.rows.schema.types],
-        cells=[] if found is None else list(zip(*cell_texts(found.rows, store_zone(store.meta)), strict=True)),
+        columns=[] if searched_rows is None else searched_rows.rows.column_names,
+        right=[] if searched_rows is None else [_is_number(kind) for kind in searched_rows.rows.schema.types],
+        cells=[]
+        if searched_rows is None
+        else list(zip(*cell_texts(searched_rows.rows, store_zone(store.meta)), strict=True)),
         change=CHANGE,
         most=MOST_ROWS,
         search_s=SEARCH_S,

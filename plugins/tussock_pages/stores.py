@@ -51,10 +51,10 @@ Mark = tuple[str, int]
 def mark_of(objects: ObjectStore) -> Mark | None:
     """The mark of the store; None if there is no store. Cost: one HEAD."""
     try:
-        found = objects.head(STORE)
+        store_object = objects.head(STORE)
     except ObjectNotFoundError:
         return None
-    return found.etag, found.modified_ms
+    return store_object.etag, store_object.modified_ms
 
 
 class PagesMeta(MetaStore):
@@ -201,8 +201,8 @@ class Store:
         if future is not None and waits:
             waits = not _came_in_time(future, PATIENCE_S if age_s is not None and age_s < FRESH_S else OLD_PATIENCE_S)
         with self._lock:
-            found = self._looks.get(key) or _Answer(time.monotonic(), version)
-        return Looked(found.value, found.at_s, found.error, waits)
+            answer = self._looks.get(key) or _Answer(time.monotonic(), version)
+        return Looked(answer.value, answer.at_s, answer.error, waits)
 
     def _find_answer(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         with _TURNS.turn():
@@ -214,11 +214,11 @@ class Store:
             if mark_of(meta.objects) != self.mark:
                 self.gone = True  # the next page opens it anew; this one has an older answer, or none
                 return
-            found = _Answer(time.monotonic(), version, find(meta))
+            answer = _Answer(time.monotonic(), version, find(meta))
         except Exception as err:  # shown on the page
-            found = _Answer(time.monotonic(), version, error=err)
+            answer = _Answer(time.monotonic(), version, error=err)
         with self._lock:
-            self._looks[key] = found
+            self._looks[key] = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +359,8 @@ def pipelines() -> tuple[FolderEntry, ...]:
 
 def pipeline_of(name: str) -> Pipeline:
     """A pipeline by its name. Raises UnknownPipelineError, PipelineError."""
-    found = _read_definition(name).pipeline if name in pipeline_names(pipelines_folder()) else None
-    return tussock_steps.pipeline_of(name) if found is None else found
+    pipeline = _read_definition(name).pipeline if name in pipeline_names(pipelines_folder()) else None
+    return tussock_steps.pipeline_of(name) if pipeline is None else pipeline
 
 
 def _read_definition(name: str) -> FolderEntry:
@@ -372,10 +372,10 @@ def _read_definition(name: str) -> FolderEntry:
     key = (folder, name, file_version(folder / name / FILE), frozenset(os.environ.items()))
 
     def read_entry() -> FolderEntry:
-        found = read_definition(name)
-        if found.error is not None:
-            raise found.error  # so that it is not kept
-        return found
+        entry = read_definition(name)
+        if entry.error is not None:
+            raise entry.error  # so that it is not kept
+        return entry
 
     try:
         return _definitions.get(key, read_entry)

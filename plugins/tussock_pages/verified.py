@@ -20,13 +20,15 @@ router = APIRouter(dependencies=[READS_RUNS])
 def verified_page(request: Request, user: User, session: SessionDep, dag_id: str) -> Response:
     """Show one row per view, differing ones first, with a few of the differing rows."""
     store = store_of(dag_id)
-    found = read_last(store.meta.objects) or Verification(())
-    checks = sorted(found.views, key=lambda view: _FIRST.index(view.verdict))
+    verification = read_last(store.meta.objects) or Verification(())
+    checks = sorted(verification.views, key=lambda view: _FIRST.index(view.verdict))
     head = head_of(store, dag_id, user, session)
     if not head.rights.may_see_rows:
         checks = [check.without_values() for check in checks]
     views = [(check, epoch_moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
-    counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
+    counts = [
+        (verdict, len(verification.with_verdict(verdict))) for verdict in _FIRST if verification.with_verdict(verdict)
+    ]
     return page(
         request,
         "verified.html",
@@ -34,7 +36,7 @@ def verified_page(request: Request, user: User, session: SessionDep, dag_id: str
         tab="verified",
         views=views,
         counts=counts,
-        repair=found.repair,
+        repair=verification.repair,
         total=len(checks),
         may_see_rows=head.rights.may_see_rows,
     )
