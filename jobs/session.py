@@ -416,7 +416,7 @@ class Session:
             from tussock.jobs.verify.repair import repair_views
             from tussock.jobs.verify.verify import verify
 
-            found = verify(
+            verification = verify(
                 self.spark,
                 self.meta,
                 lambda relations: self._statements.binder_over(self.meta.read_latest().catalog, relations).sandbox,
@@ -426,10 +426,12 @@ class Session:
                 progress=progress,
             )
             if repair:
-                found = repair_views(self.meta, self._pending, self._statements, self._writer, found)
+                verification = repair_views(self.meta, self._pending, self._statements, self._writer, verification)
             with suppress(AccessDeniedError):  # without write permission, the result is only returned
-                write_last(self.meta.objects, found, [r.name for r in self.meta.read_latest().catalog.live_relations()])
-            return found
+                write_last(
+                    self.meta.objects, verification, [r.name for r in self.meta.read_latest().catalog.live_relations()]
+                )
+            return verification
 
     def check(
         self, pipeline: str | Path, *views: str, epoch: int | None = None, progress: Progress = no_progress

@@ -192,22 +192,22 @@ def _columns_put_in(changes: Iterable[ColumnsT], below: int) -> tuple[ColumnsT, 
     If several entries have one number, the first counts, which has the files' columns. An entry with number 0 is
     dropped, because no file was taken before it.
     """
-    found: dict[int, ColumnsT] = {}
+    columns_by_number: dict[int, ColumnsT] = {}
     for one in changes:
         number = below if one.below == NOT_SETTLED else one.below
-        found.setdefault(number, msgspec.structs.replace(one, below=number))
-    found.pop(0, None)
-    return tuple(found.values())
+        columns_by_number.setdefault(number, msgspec.structs.replace(one, below=number))
+    columns_by_number.pop(0, None)
+    return tuple(columns_by_number.values())
 
 
 def _options_put_in(changes: Iterable[EarlierOptions], below: int) -> tuple[EarlierOptions, ...]:
     """Set the missing file number. A change before the first file is dropped."""
-    found = (
+    options = (
         msgspec.structs.replace(one, below=below) if one.below == NOT_SETTLED else one
         for one in changes
         if one.below != NOT_SETTLED or below
     )
-    return tuple(found)
+    return tuple(options)
 
 
 def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase, ...]:
@@ -215,14 +215,14 @@ def _bases_put_in(moves: Iterable[EarlierBase], below: int) -> tuple[EarlierBase
 
     A move before the first file, or back to the first folder, stays: it has an epoch, in which nothing is taken.
     """
-    found = list[EarlierBase]()
+    merged_moves = list[EarlierBase]()
     for move in moves:
         number = below if move.below == NOT_SETTLED else move.below
-        if found and (found[-1].to, found[-1].below) == (move.base, number):
-            found[-1] = EarlierBase(found[-1].base, move.to, number)
+        if merged_moves and (merged_moves[-1].to, merged_moves[-1].below) == (move.base, number):
+            merged_moves[-1] = EarlierBase(merged_moves[-1].base, move.to, number)
         else:
-            found.append(EarlierBase(move.base, move.to, number))
-    return tuple(found)
+            merged_moves.append(EarlierBase(move.base, move.to, number))
+    return tuple(merged_moves)
 
 
 def _all_changes(source: CreateSource) -> tuple[Narrower | EarlierOptions | EarlierColumns | EarlierBase, ...]:

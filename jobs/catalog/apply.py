@@ -378,15 +378,19 @@ class Applying:
             if statement.or_replace:
                 return self._replacing.replace_relation(self.catalog, there, statement)
             in_place = True
-        found = _differences(there, statement)
-        if not found and statement.if_not_exists:
+        differences = _differences(there, statement)
+        if not differences and statement.if_not_exists:
             return self.catalog
         readers = with_readers(self.catalog, there) - {
             there.id,
             *(r.id for r in self.catalog.live_relations() if is_fed_by(r, there.id)),
         }
         raise RelationExistsError(
-            there.name, there.kind, found, [r.name for r in self.catalog.live_relations() if r.id in readers], in_place
+            there.name,
+            there.kind,
+            differences,
+            [r.name for r in self.catalog.live_relations() if r.id in readers],
+            in_place,
         )
 
 

@@ -152,17 +152,17 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
 
     Raises UnknownRelationError, FunctionChangedError if one has changed.
     """
-    found: set[int] = set()
+    ids: set[int] = set()
     for below in plan.inputs:
-        found |= _functions_called(catalog, below)
+        ids |= _functions_called(catalog, below)
     for call in (c for e in plan.expressions for c in python_calls(e)):
         relation = find_relation(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
         definition = definition_of(relation)
         assert isinstance(definition, FunctionDefinition)
         if dict(call.params)["digest"] != definition.statement.digest:
             raise FunctionChangedError(relation.name)
-        found.add(relation.id)
-    return found
+        ids.add(relation.id)
+    return ids
 
 
 def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], ...]:

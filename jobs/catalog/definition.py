@@ -173,24 +173,24 @@ def created_by(relation: Relation) -> Create:
 
 def with_readers(catalog: Catalog, *relations: Relation) -> set[int]:
     """The ids of these relations and of all relations that read them, directly or not."""
-    found = {relation.id for relation in relations}
+    ids = {relation.id for relation in relations}
     for later in catalog.live_relations():  # readers always come after their input
-        if found & set(later.depends_on):
-            found.add(later.id)
-    return found
+        if ids & set(later.depends_on):
+            ids.add(later.id)
+    return ids
 
 
 def in_order(catalog: Catalog) -> Catalog:
     """The catalog with each relation after its inputs, otherwise in the same order. Requires: no cycles."""
     by_id = {r.id: r for r in catalog.relations}
-    found: dict[int, Relation] = {}
+    relation_by_id: dict[int, Relation] = {}
     for relation in catalog.relations:
         path = [relation.id]
         while path:
-            missing = [i for i in by_id[path[-1]].depends_on if i in by_id and i not in found]
+            missing = [i for i in by_id[path[-1]].depends_on if i in by_id and i not in relation_by_id]
             if missing:
                 path.append(missing[0])
             else:
                 at = path.pop()
-                found.setdefault(at, by_id[at])
-    return msgspec.structs.replace(catalog, relations=tuple(found.values()))
+                relation_by_id.setdefault(at, by_id[at])
+    return msgspec.structs.replace(catalog, relations=tuple(relation_by_id.values()))

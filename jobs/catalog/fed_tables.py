@@ -74,23 +74,21 @@ def fed_by(table: Relation) -> FedBy | None:
 
 def is_fed_by(table: Relation, source: int) -> bool:
     """Whether the source with this relation id feeds a table."""
-    return (found := fed_by(table)) is not None and found.source == source
+    return (feed := fed_by(table)) is not None and feed.source == source
 
 
 def fed_by_source(catalog: Catalog, port: Port) -> dict[str, Relation]:
     """The tables that sources feed through a port, by source name."""
     names = {r.id: r.name for r in catalog.live_relations()}
-    found = ((fed, r) for r in catalog.live_relations() if (fed := fed_by(r)) is not None and fed.port is port)
-    return {names[fed.source]: r for fed, r in found if fed.source in names}
+    fed_relations = ((fed, r) for r in catalog.live_relations() if (fed := fed_by(r)) is not None and fed.port is port)
+    return {names[fed.source]: r for fed, r in fed_relations if fed.source in names}
 
 
 def require_not_fed(catalog: Catalog, table: Relation, statement: str) -> None:
     """Raises FedTableError if a source feeds the table."""
-    if (found := fed_by(table)) is not None:
-        source = next(r for r in catalog.live_relations() if r.id == found.source)
+    if (feed := fed_by(table)) is not None:
+        source = next(r for r in catalog.live_relations() if r.id == feed.source)
         made = source_of(source)
         assert made is not None
-        holds = next(
-            (fed.holds for fed in fed_tables(made) if fed.port is found.port), f"{found.port} of {source.name}"
-        )
+        holds = next((fed.holds for fed in fed_tables(made) if fed.port is feed.port), f"{feed.port} of {source.name}")
         raise FedTableError(table.name, source.name, holds, statement)

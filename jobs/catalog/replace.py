@@ -157,10 +157,12 @@ class Replacing:
         """The planner's information about relations; one that loses rows in this epoch is no longer append-only."""
 
         def upstream_of(name: str) -> Upstream:
-            found = known(name)
-            if found.output is None or not (found.relation_id in self._instead or found.relation_id in self._disturbed):
-                return found
-            return replace(found, output=msgspec.structs.replace(found.output, append_only=False))
+            upstream = known(name)
+            if upstream.output is None or not (
+                upstream.relation_id in self._instead or upstream.relation_id in self._disturbed
+            ):
+                return upstream
+            return replace(upstream, output=msgspec.structs.replace(upstream.output, append_only=False))
 
         return upstream_of
 
@@ -208,18 +210,18 @@ def _swap_relation(catalog: Catalog, changed: Relation) -> Catalog:
 
 def _scanned_columns(plan: Plan, sources: Collection[str]) -> set[tuple[str, int, str]]:
     """The columns of sources that a plan reads: (source, column, type)."""
-    found = {of for below in plan.inputs for of in _scanned_columns(below, sources)}
+    columns = {of for below in plan.inputs for of in _scanned_columns(below, sources)}
     if isinstance(plan, Scan) and plan.relation in sources:
-        found |= {(plan.relation, c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)}
-    return found
+        columns |= {(plan.relation, c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)}
+    return columns
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:
     """The ids of all relations that a relation reads, directly or not."""
     by_id = {r.id: r for r in catalog.relations}
-    found, pending = set[int](), [*relation.depends_on]
+    ids, pending = set[int](), [*relation.depends_on]
     while pending:
-        if (at := pending.pop()) not in found:
-            found.add(at)
+        if (at := pending.pop()) not in ids:
+            ids.add(at)
             pending += by_id[at].depends_on if at in by_id else ()
-    return found
+    return ids

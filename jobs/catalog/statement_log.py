@@ -134,11 +134,11 @@ def skip_arguments(entries: Iterable[int], take_log: bool) -> str:
 def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     """The relations with these names and all relations that their rows come from."""
     by_id = {r.id: r for r in catalog.live_relations()}
-    found = {r.id for r in by_id.values() if r.name in names}
+    ids = {r.id for r in by_id.values() if r.name in names}
     for relation in reversed(by_id.values()):  # readers always come after their input
-        if relation.id in found and relation.paused is None:
-            found.update(relation.depends_on)
-    return {by_id[i].name for i in found if i in by_id} | set(names)
+        if relation.id in ids and relation.paused is None:
+            ids.update(relation.depends_on)
+    return {by_id[i].name for i in ids if i in by_id} | set(names)
 
 
 def _subjects_of(statement: Statement) -> set[str]:
@@ -203,12 +203,12 @@ class WaitingLog:
 
     def statements_on(self, names: Collection[str]) -> list[tuple[int, str]]:
         """The waiting statements on relations of these names, under earlier names too: positions and short texts."""
-        names, found = set(names), []
+        names, entries = set(names), []
         for position, statement in reversed(self.statements):
             if (_subjects_of(statement) | _new_names(statement)) & names:
                 names |= _subjects_of(statement) if _new_names(statement) & names else set()
-                found.append((position, statement_text(statement)))
-        return found[::-1]
+                entries.append((position, statement_text(statement)))
+        return entries[::-1]
 
     def tables_among(self, names: Collection[str]) -> set[str]:
         """The tables among relations, and the tables that plain views among them read."""

@@ -50,12 +50,12 @@ def views_that_convert(catalog: Catalog, zones: Collection[RuledZone], time_zone
         time_zone: the name of the store's.
     """
     names = {name_of(zone) for zone in zones}
-    found = [
+    affected_relations = [
         relation
         for relation in catalog.live_relations()
         if _uses_zone(relation, zones) or _reads_in_zone(relation, names, time_zone)
     ]
-    ids = with_readers(catalog, *found)
+    ids = with_readers(catalog, *affected_relations)
     views = (RelationKind.VIEW, RelationKind.PLAIN_VIEW)
     return tuple(relation for relation in catalog.live_relations() if relation.id in ids and relation.kind in views)
 

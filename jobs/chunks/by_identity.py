@@ -25,8 +25,8 @@ def by_identity(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def call_remembered(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         name = tuple(map(id, args))
-        if (found := known.get(name)) is not None:
-            return found[1]
+        if (entry := known.get(name)) is not None:
+            return entry[1]
         result = function(*args, **kwargs)
         known[name] = args, result
         while len(known) > _MOST:

@@ -131,8 +131,8 @@ def carried_failure(error: Exception) -> TussockError | None:
 
     None if Spark's exception has none.
     """
-    found = _CARRIED.search(str(error))
-    return None if found is None else first_failure([base64.b64decode(found[1])])
+    match = _CARRIED.search(str(error))
+    return None if match is None else first_failure([base64.b64decode(match[1])])
 
 
 def first_failure(failures: list[bytes]) -> TussockError:

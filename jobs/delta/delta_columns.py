@@ -107,11 +107,11 @@ def _rename_fields(declared: pa.DataType, table: pa.DataType, stored: pa.DataTyp
         return declared
     if kinds.is_struct(declared) and kinds.is_struct(table):
         places = {field.name.lower(): i for i, field in enumerate(table)}
-        found = [(field, places.get(field.name.lower())) for field in declared]
+        pairs = [(field, places.get(field.name.lower())) for field in declared]
         return pa.struct(
             [
                 f if i is None else pa.field(stored[i].name, _rename_fields(f.type, table[i].type, stored[i].type))
-                for f, i in found
+                for f, i in pairs
             ]
         )
     if kinds.is_map(declared) and kinds.is_map(table):

@@ -226,10 +226,10 @@ class DeltaSnapshot:
         )
         for path in adds["path"].to_pylist():
             self.place.require_inside(path)
-        found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
+        files = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
         return [
             Piece(unquote(path), size, partition, ((1, self.version if self._absolute_path(path) in masked else None),))
-            for path, size, partition in found
+            for path, size, partition in files
         ]
 
     def mask_of(self, path: str) -> Mask | None:
@@ -244,10 +244,10 @@ class DeltaSnapshot:
         """
         while (plain := unquote(path)) != path:
             path = plain
-        found = self.place.locate_path(path)
-        if self.mirror is not None and found.startswith(f"{self.mirror.name}/"):
-            return self.place.locate_path(found.removeprefix(f"{self.mirror.name}/"))
-        return found
+        location = self.place.locate_path(path)
+        if self.mirror is not None and location.startswith(f"{self.mirror.name}/"):
+            return self.place.locate_path(location.removeprefix(f"{self.mirror.name}/"))
+        return location
 
     def _actions_of(self, version: int) -> Iterator[dict[str, Any]]:
         commit = self.place.read_commit(version)
@@ -351,21 +351,21 @@ def sum_commits(commits: Sequence[DeltaCommit]) -> list[Piece]:
 
     A file that is added and removed within them is not read.
     """
-    found: dict[str, Piece] = {}
+    piece_by_path: dict[str, Piece] = {}
     feed: list[Piece] = []
     for piece in (p for commit in commits for p in commit.pieces):
         if not piece.weights:
             feed.append(piece)
-        elif (known := found.get(piece.path)) is None:
-            found[piece.path] = piece
+        elif (known := piece_by_path.get(piece.path)) is None:
+            piece_by_path[piece.path] = piece
         else:
-            found[piece.path] = msgspec.structs.replace(
+            piece_by_path[piece.path] = msgspec.structs.replace(
                 known,
                 size=max(known.size, piece.size),
                 partition=known.partition if piece.partition is None else piece.partition,
                 weights=known.weights + piece.weights,
             )
-    netted = (msgspec.structs.replace(p, weights=_net_weights(p.weights)) for p in found.values())
+    netted = (msgspec.structs.replace(p, weights=_net_weights(p.weights)) for p in piece_by_path.values())
     return [*feed, *(p for p in netted if p.weights)]
 
 

@@ -34,7 +34,7 @@ def mirror_table(bucket: str, name: str, options: Mapping[str, str], *, rows: bo
         return folder
     store = open_s3(bucket, name, options)
     wanted = [
-        found.name for found in store.list("") if rows or "_delta_log/" in found.name or not found.name.endswith(_ROWS)
+        info.name for info in store.list("") if rows or "_delta_log/" in info.name or not info.name.endswith(_ROWS)
     ]
     with ThreadPoolExecutor(_PARALLEL) as pool:
         list(pool.map(lambda object_name: _copy_object(store, object_name, Path(folder.name)), wanted))

@@ -30,8 +30,8 @@ class NoDeltaReleaseError(InputError):
 
 def require_delta_release() -> None:
     """Raise NoDeltaReleaseError if the installed Spark has no Delta Lake."""
-    if (found := _installed_spark()) is not None and found not in _RELEASES:
-        raise NoDeltaReleaseError(found, _RELEASES)
+    if (release := _installed_spark()) is not None and release not in _RELEASES:
+        raise NoDeltaReleaseError(release, _RELEASES)
 
 
 def with_delta(settings: Mapping[str, str]) -> dict[str, str]:
@@ -48,8 +48,8 @@ def with_delta(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_release() -> str:
-    found = _installed_spark()
-    return found if found in _RELEASES else _RELEASES[-1]
+    release = _installed_spark()
+    return release if release in _RELEASES else _RELEASES[-1]
 
 
 def _installed_spark() -> str | None:

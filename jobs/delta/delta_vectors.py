@@ -32,8 +32,8 @@ def unlisted_files(log: ObjectStore, version: int, actions_of: Callable[[int], I
     """
     checkpoints: dict[int, list[str]] = {}
     for info in log.list(""):
-        if (found := _CHECKPOINT.fullmatch(info.name)) is not None and int(found[1]) <= version:
-            checkpoints.setdefault(int(found[1]), []).append(info.name)
+        if (match := _CHECKPOINT.fullmatch(info.name)) is not None and int(match[1]) <= version:
+            checkpoints.setdefault(int(match[1]), []).append(info.name)
     first = max(checkpoints, default=-1)
     names = set[str]()
     for name in checkpoints.get(first, ()):

@@ -128,9 +128,9 @@ def unfit_for_delta(path: str) -> str | None:
 
     The package decodes a path twice, and reads a backslash as a slash: for `a%20b` it would read the table in `a b`.
     """
-    if (found := _UNFIT.search(path)) is None:
+    if (match := _UNFIT.search(path)) is None:
         return None
-    return f"the deltalake package misreads {found[0]!r} in a folder's name"
+    return f"the deltalake package misreads {match[0]!r} in a folder's name"
 
 
 def unfit_to_write_delta(path: str) -> str | None:
@@ -138,9 +138,9 @@ def unfit_to_write_delta(path: str) -> str | None:
 
     For a write, it parses the path as a host name, which cannot contain these characters.
     """
-    if (found := _NO_HOST.search(path)) is None:
+    if (match := _NO_HOST.search(path)) is None:
         return None
-    return f"the deltalake package cannot write to a folder with {found[0]!r} in its path"
+    return f"the deltalake package cannot write to a folder with {match[0]!r} in its path"
 
 
 def delta_url(bucket: str, name: str) -> str:
@@ -165,9 +165,9 @@ def _read_credentials(address: "S3Address") -> tuple[str, str, str, str]:
     from tussock.statestore.objectstore.base import AccessDeniedError
 
     session = boto3.session.Session()
-    found = session.get_credentials()
-    if found is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         raise AccessDeniedError(address.uri, "publish", "no credentials were found")
-    frozen = found.get_frozen_credentials()
+    frozen = credentials.get_frozen_credentials()
     region = address.region or session.region_name or "us-east-1"
     return frozen.access_key or "", frozen.secret_key or "", frozen.token or "", region

@@ -36,8 +36,8 @@ def require_inside(name: str, table: str, others: Sequence[str], option: str) ->
     for reading in _possible_paths(name):
         for form in (str, _as_address):  # as a path, and as a part of an address
             inside = tuple(f"{_normalize_path(form(folder))}/" for folder in folders)
-            found = _absolute_path(form(reading), form(table))
-            if found is None or not _normalize_path(found).startswith(inside):
+            path = _absolute_path(form(reading), form(table))
+            if path is None or not _normalize_path(path).startswith(inside):
                 raise OutsideFileError(table, name, option)
 
 
@@ -58,10 +58,10 @@ def _absolute_path(name: str, table: str) -> str | None:
     """Return the absolute path of a name; None for an address of another kind of server."""
     if name.startswith("/"):
         return name
-    if (found := _SCHEME.match(name)) is None or (found[2] is None and found[1].lower() not in _SCHEMES):
+    if (match := _SCHEME.match(name)) is None or (match[2] is None and match[1].lower() not in _SCHEMES):
         return f"{table}/{name}"
-    host, rest = (found[2] or "").removeprefix("//"), name[found.end() :]
-    match found[1].lower():
+    host, rest = (match[2] or "").removeprefix("//"), name[match.end() :]
+    match match[1].lower():
         case "file":
             return f"/{host}/{rest}"
         case "s3" | "s3a" if host:

@@ -55,12 +55,12 @@ class Mailbox:
         """Add cells for units of this process, to be read at `level`. Raises LocalDiskError."""
         for unit, mine in split_cells(batch, np.asarray(batch.column(0))):
             with self._changed:
-                found: pa.RecordBatch | _Spooled = mine
+                stored_cells: pa.RecordBatch | _Spooled = mine
                 if self._in_memory + mine.nbytes > self._kept_bytes:
-                    found = self._spool_batch(mine)
+                    stored_cells = self._spool_batch(mine)
                 else:
                     self._in_memory += mine.nbytes
-                self._cells.setdefault((level, unit), []).append(found)
+                self._cells.setdefault((level, unit), []).append(stored_cells)
 
     def take_cells(self, level: int, unit: int) -> Iterator[pa.RecordBatch]:
         """Yield and forget the cells of one unit at one level, in the order of their arrival."""
@@ -68,13 +68,13 @@ class Mailbox:
             waiting = self._cells.pop((level, unit), [])
         waiting.reverse()
         while waiting:
-            found = waiting.pop()
-            if isinstance(found, tuple):
-                yield from self._read_spooled(found)
+            stored_cells = waiting.pop()
+            if isinstance(stored_cells, tuple):
+                yield from self._read_spooled(stored_cells)
             else:
                 with self._changed:
-                    self._in_memory -= found.nbytes
-                yield found
+                    self._in_memory -= stored_cells.nbytes
+                yield stored_cells
 
     def end_level(self, level: int, peer: int, number: int) -> None:
         """Note that a peer has sent all its cells of a level; `number` comes with the mark."""

@@ -239,7 +239,7 @@ def assign_units(units: int, processes: int, remembered: Mapping[int, Sequence[i
         remembered: units by process.
     """
     share, over = divmod(units, processes)  # `over` processes run one unit more
-    counts, found = [0] * processes, dict[int, int]()
+    counts, process_by_unit = [0] * processes, dict[int, int]()
 
     def give_unit(process: int, unit: int) -> bool:
         nonlocal over
@@ -247,17 +247,17 @@ def assign_units(units: int, processes: int, remembered: Mapping[int, Sequence[i
             return False
         over -= counts[process] == share
         counts[process] += 1
-        found[unit] = process
+        process_by_unit[unit] = process
         return True
 
     for process, known in sorted(remembered.items()):
         for unit in known:
-            if unit < units and unit not in found:
+            if unit < units and unit not in process_by_unit:
                 give_unit(process, unit)
     for unit in range(units):
-        if unit not in found and not give_unit(unit % processes, unit):
+        if unit not in process_by_unit and not give_unit(unit % processes, unit):
             give_unit(counts.index(min(counts)), unit)
-    return tuple(found[unit] for unit in range(units))
+    return tuple(process_by_unit[unit] for unit in range(units))
 
 
 class DriverConnection:

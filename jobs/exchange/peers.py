@@ -238,8 +238,8 @@ class _Connection:
             if not read:
                 return False
             self.heard.renew()
-            if (found := self._frame.add_bytes(read)) is not None:
-                level, cells, number = found
+            if (message := self._frame.add_bytes(read)) is not None:
+                level, cells, number = message
                 if cells is None:
                     self._mailbox.end_level(level, self.rank, number)
                 else:

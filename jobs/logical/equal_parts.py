@@ -31,9 +31,9 @@ def equal_parts(plan: Plan) -> frozenset[bytes]:
     read = [part.relation for part in _all_plans(plan) if isinstance(part, Scan)]
     if len(read) == len(set(read)):
         return frozenset()
-    found = Counter[bytes]()
-    _count_aggregations(plan, found)
-    return frozenset(text for text, times in found.items() if times > 1)
+    count_by_text = Counter[bytes]()
+    _count_aggregations(plan, count_by_text)
+    return frozenset(text for text, times in count_by_text.items() if times > 1)
 
 
 def may_be_equal(plan: Plan) -> bool:
@@ -41,15 +41,15 @@ def may_be_equal(plan: Plan) -> bool:
     return isinstance(plan, _SHARED)
 
 
-def _count_aggregations(plan: Plan, found: Counter[bytes]) -> None:
+def _count_aggregations(plan: Plan, count_by_text: Counter[bytes]) -> None:
     """Count the aggregations. The parts of a copy are not counted again."""
     if may_be_equal(plan):
         text = text_of_part(plan)
-        found[text] += 1
-        if found[text] > 1:
+        count_by_text[text] += 1
+        if count_by_text[text] > 1:
             return
     for below in plan.inputs:
-        _count_aggregations(below, found)
+        _count_aggregations(below, count_by_text)
 
 
 def _all_plans(plan: Plan) -> Iterator[Plan]:

@@ -48,7 +48,7 @@ def _operand_text(expr: Expr) -> str:
         case Literal():
             return _literal_text(expr)
         case Call(node=node, args=args, params=((_, template), *_)) if node == BY_SPARK:
-            return f"({_COLUMN.sub(lambda found: _operand_text(args[int(found[1])]), template)})"
+            return f"({_COLUMN.sub(lambda match: _operand_text(args[int(match[1])]), template)})"
         case Call(node=node, args=args, params=((_, name), _)) if node == PYTHON:
             return f"{name}({', '.join(map(expression_text, args))})"
         case Call(node="Cast", args=(child,), mode=mode, type=type_name):

@@ -50,5 +50,5 @@ def columns_of_carried(columns: Sequence[tuple[str, str]]) -> list[str] | None:
 
 def _replace_interval_type(kind: str, by: str) -> str:
     return _NAMES.sub(
-        lambda found: found[1] or by, kind
+        lambda match: match[1] or by, kind
     )  # quoted field names are skipped, since one may look like a type

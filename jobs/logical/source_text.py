@@ -63,14 +63,14 @@ class SourceText:
 
     def short_fragment(self, first: int, last: int) -> str:
         """The characters from `first` to `last` (inclusive), as one line of at most 60 characters."""
-        found = " ".join(self.text[first : last + 1].split())
-        return found if len(found) <= 60 else found[:57] + "..."
+        line = " ".join(self.text[first : last + 1].split())
+        return line if len(line) <= 60 else line[:57] + "..."
 
 
 @lru_cache(maxsize=8)
 def _lines_of(text: str) -> tuple[int, ...]:
     """The offset at which each line begins."""
-    return (0, *(found.end() for found in re.finditer("\n", text)))
+    return (0, *(match.end() for match in re.finditer("\n", text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -423,11 +423,11 @@ Statement = Single | Transaction
 def computed_after(statement: Statement) -> set[int]:
     """The positions of the entries from whose result the rows of a statement were computed."""
     parts = statement.statements if isinstance(statement, Transaction) else (statement,)
-    found: set[int] = set()
+    positions: set[int] = set()
     for part in parts:
         if isinstance(part, Insert | Change | CreateTableAs):
-            found.update(part.after)
-    return found
+            positions.update(part.after)
+    return positions
 
 
 class BoundInsert(msgspec.Struct, frozen=True):

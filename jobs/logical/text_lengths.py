@@ -60,13 +60,13 @@ def fitted_texts(table: CreateTable, rows: pa.Table) -> pa.Table:
 
 
 def _fit_lengths(table: CreateTable, column: int, declared: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    found = _DECLARED.fullmatch(declared)
-    assert found is not None, declared
-    length = int(found[2])
+    match = _DECLARED.fullmatch(declared)
+    assert match is not None, declared
+    length = int(match[2])
     if (pc.max(pc.utf8_length(texts)).as_py() or 0) > length:
         rest = pc.utf8_slice_codeunits(texts, length)
         fits = pc.equal(pc.utf8_length(pc.utf8_trim(rest, " ")), 0)
         if (bad := pc.index(fits, False).as_py()) >= 0:
             raise TextTooLongError(table.name, table.fields[column].name, declared, texts[bad].as_py())
         texts = pc.utf8_slice_codeunits(texts, 0, length)
-    return pc.utf8_rpad(texts, length, " ") if found[1] == "char" else texts
+    return pc.utf8_rpad(texts, length, " ") if match[1] == "char" else texts

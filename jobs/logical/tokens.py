@@ -71,7 +71,7 @@ def tokens_of(source: SourceText) -> list[Token]:
 
     Raises: SqlError if a string, name or comment is not closed.
     """
-    found: list[Token] = []
+    tokens: list[Token] = []
     at = 0
     while (match := _TOKEN.match(source.text, at)) is not None:
         kind = match.lastgroup or ""
@@ -85,25 +85,25 @@ def tokens_of(source: SourceText) -> list[Token]:
                 f"a {'name' if match[0] == '`' else 'string'} begins here with {match[0]} and is not closed",
             )
         elif kind not in ("space", "line_comment"):
-            found.append(Token(kind, match[0], match.start(), match.end()))
-    return found
+            tokens.append(Token(kind, match[0], match.start(), match.end()))
+    return tokens
 
 
 def with_signs(tokens: Iterable[Token], signs: Container[str]) -> list[Token]:
     """Join adjacent symbols whose texts together are one of the `signs`, such as `<` and `=`. Cost: linear."""
-    found: list[Token] = []
+    joined_tokens: list[Token] = []
     for token in tokens:
-        last = found[-1] if found else None
+        last = joined_tokens[-1] if joined_tokens else None
         if (
             last is not None
             and token.kind == last.kind == "symbol"
             and last.end == token.start
             and last.text + token.text in signs
         ):
-            found[-1] = Token("symbol", last.text + token.text, last.start, token.end)
+            joined_tokens[-1] = Token("symbol", last.text + token.text, last.start, token.end)
         else:
-            found.append(token)
-    return found
+            joined_tokens.append(token)
+    return joined_tokens
 
 
 def statement_spans(source: SourceText) -> Iterator[tuple[int, int]]:

@@ -32,21 +32,21 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     pipeline, meta, now = at.pipeline, at.meta, at.now
     if (wanted_ms := pipeline.freshness.get(view)) is None:
         return AgeLook(f"view {view} no longer has a freshness")
-    if (found := facts.measure_staleness(meta, view, wanted_ms, now)) is None:
+    if (staleness := facts.measure_staleness(meta, view, wanted_ms, now)) is None:
         return AgeLook(f"pipeline {pipeline.name} has no view {view}")
-    if not found.too_old:
+    if not staleness.too_old:
         facts.let_go(meta, {view: wanted_ms}, now)
-    if not found.behind:
+    if not staleness.behind:
         return AgeLook(f"view {view} is up to date")
-    if not found.too_old:
-        return AgeLook(str(found), found.wanted_s - (found.age_s or 0.0) + 1.0)
-    if not facts.first_to_say(meta, found, now):
-        return AgeLook(f"{found}; already reported")
-    log.error("pipeline %s: %s", pipeline.name, found)
+    if not staleness.too_old:
+        return AgeLook(str(staleness), staleness.wanted_s - (staleness.age_s or 0.0) + 1.0)
+    if not facts.first_to_say(meta, staleness, now):
+        return AgeLook(f"{staleness}; already reported")
+    log.error("pipeline %s: %s", pipeline.name, staleness)
     if pipeline.alerts.call is not None:
         module, _, function = pipeline.alerts.call.rpartition(".")
-        getattr(import_module(module), function)(pipeline.name, view, str(found))
-    return AgeLook(str(found), is_news=True)
+        getattr(import_module(module), function)(pipeline.name, view, str(staleness))
+    return AgeLook(str(staleness), is_news=True)
 
 
 def let_go(at: PipelineStore) -> None:

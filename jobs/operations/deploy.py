@@ -66,9 +66,9 @@ class PlanOutdatedError(InputError):
             f"\n  digest {self.approved} approved, {self.now} now. Approve a plan saved by `--save FILE` to see the "
             "differences here."
         )
-        found = "".join(f"\n  {line}" for line in self.edits) or alone
+        edit_lines = "".join(f"\n  {line}" for line in self.edits) or alone
         return (
-            f"the approved plan of {self.pipeline!r} differs from the current one:{found}\nNothing was changed. "
+            f"the approved plan of {self.pipeline!r} differs from the current one:{edit_lines}\nNothing was changed. "
             f"Run `tussock plan {self.pipeline}` again, and approve the new plan."
         )
 
@@ -248,8 +248,8 @@ def _report_unused_suites(pipeline: Pipeline, progress: Progress) -> None:
     A script that pipeline.toml lists is none of them.
     """
     folder, scripts = pipeline.folder / QUALITY_FOLDER, {file.resolve() for file in pipeline.sql}
-    found = [] if pipeline.quality is not None else [*folder.glob("*.json"), *folder.glob("*.sql")]
-    files = [file for file in found if file.resolve() not in scripts]
+    candidates = [] if pipeline.quality is not None else [*folder.glob("*.json"), *folder.glob("*.sql")]
+    files = [file for file in candidates if file.resolve() not in scripts]
     if files:
         progress(
             f"{folder} contains {', '.join(sorted(file.name for file in files))}, but nothing runs them. Add a table "

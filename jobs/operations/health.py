@@ -46,11 +46,11 @@ def health_after_run(
     return health_of_store(at)
 
 
-def health_of(found: FolderEntry) -> Sequence[Trouble]:
+def health_of(entry: FolderEntry) -> Sequence[Trouble]:
     """Return the troubles of a pipeline of the folder. Raises nothing that a user or a server causes."""
-    if found.pipeline is None:
-        return () if found.error is None else (trouble_of_unopened(found.error, None),)
+    if entry.pipeline is None:
+        return () if entry.error is None else (trouble_of_unopened(entry.error, None),)
     try:
-        return health_of_store(open_pipeline(found.pipeline)).troubles
+        return health_of_store(open_pipeline(entry.pipeline)).troubles
     except (TussockError, OSError) as err:
-        return (trouble_of_unopened(err, found.pipeline),)
+        return (trouble_of_unopened(err, entry.pipeline),)

@@ -67,11 +67,13 @@ def source_news(at: PipelineStore, last_told: Asked, run: Mapping[str, str]) -> 
     since = max((one.epoch for _, one in sources), default=version.epoch)
     known = since == version.epoch or meta.has_epoch(since)  # False if the store was restored from a backup
     read = frozenset(id for r in live for id in r.depends_on)
-    found = _SourceIntakes(
+    intakes = _SourceIntakes(
         version, since if known else 0, read_intakes(meta, version.catalog, since, version.epoch), run, read
     )
     of_run = _of_run(meta, version, run) if any(one.again for _, one in sources) else frozenset[int]()
-    return tuple(found.news_of_source(r) for r, one in sources if found.may_have(r) or (one.again and r.id in of_run))
+    return tuple(
+        intakes.news_of_source(r) for r, one in sources if intakes.may_have(r) or (one.again and r.id in of_run)
+    )
 
 
 def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) -> frozenset[int]:

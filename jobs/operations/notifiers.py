@@ -48,7 +48,7 @@ def _check_notifier(file: str, key: str, settings: NotifierSettings) -> str | No
     path = settings.notifier
     module, _, name = path.rpartition(".")
     try:
-        found = notifier_class(path)
+        notifier = notifier_class(path)
     except ModuleNotFoundError as err:
         missing = err.name or module
         if not _is_typo(missing):
@@ -59,11 +59,11 @@ def _check_notifier(file: str, key: str, settings: NotifierSettings) -> str | No
     except AttributeError as err:
         near = did_you_mean(name, _classes_of(module))
         raise PipelineError(file, f"{key}.notifier", repr(path), f"a class of {module}{near.rstrip('?')}") from err
-    if not (isinstance(found, type) and callable(getattr(found, "notify", None))):
+    if not (isinstance(notifier, type) and callable(getattr(notifier, "notify", None))):
         raise PipelineError(
             file, f"{key}.notifier", repr(path), "a class with a method `notify`, as Airflow's notifiers"
         )
-    _require_accepted(file, f"{key}.arguments", found, settings.arguments)
+    _require_accepted(file, f"{key}.arguments", notifier, settings.arguments)
     return None
 
 

@@ -47,10 +47,10 @@ def plan_moves(at: PipelineStore, units: int | None, target: float | None, appro
     Raises: SettingError; OtherMovesError.
     """
     measured = upkeep.measure_loads(at.meta)
-    found = upkeep.plan_rebalance(measured, units, at.pipeline.rebalance.target if target is None else target)
+    plan = upkeep.plan_rebalance(measured, units, at.pipeline.rebalance.target if target is None else target)
     if approved:
-        upkeep.require_approved(found, approved)
-    return Planned(found, upkeep.cause_of(at.meta, measured, found))
+        upkeep.require_approved(plan, approved)
+    return Planned(plan, upkeep.cause_of(at.meta, measured, plan))
 
 
 def require_units_of_file(at: PipelineStore, units: int | None) -> None:

@@ -112,12 +112,12 @@ def duck_rows(
             connection.register(name, ScannedRows(objects, version, relation, sight.epoch_of(relation.name), failed))
         with _raising_errors(failed):
             try:
-                found = connection.sql(sql).to_arrow_reader()
+                answer = connection.sql(sql).to_arrow_reader()
             except duckdb.CatalogException:
                 for name in sorted(n for n in names if n.lower() not in visible):
                     stored.find_visible(version, sight, name)  # names near ones, or the statement that waits
                 raise
-        yield pa.RecordBatchReader.from_batches(found.schema, _yield_batches(found, failed))
+        yield pa.RecordBatchReader.from_batches(answer.schema, _yield_batches(answer, failed))
 
 
 def _yield_batches(rows: pa.RecordBatchReader, failed: Sequence[TussockError]) -> Iterator[pa.RecordBatch]:
@@ -142,8 +142,8 @@ def _require_syntax(sql: str, names: Collection[str]) -> None:
         if (failed := fails(sql)) is None:
             return
         source = SourceText(sql)
-        if (found := find_misspelling(source, failed, fails, keywords, names)) is not None:
-            raise found.to_error(source)
+        if (misspelling := find_misspelling(source, failed, fails, keywords, names)) is not None:
+            raise misspelling.to_error(source)
 
 
 @contextmanager

@@ -26,9 +26,9 @@ class DuckZoneError(InputError):
     since: str  # a day on which they differ; empty: DuckDB does not know the zone
 
     def __str__(self) -> str:
-        found = f"has other rules of the time zone {self.zone} than the store, for example on {self.since}"
+        rules = f"has other rules of the time zone {self.zone} than the store, for example on {self.since}"
         return (
-            f"DuckDB {self.release} {found if self.since else f'does not know the time zone {self.zone}'}, and this "
+            f"DuckDB {self.release} {rules if self.since else f'does not know the time zone {self.zone}'}, and this "
             "query may convert times. Run it by `tussock query` without --duckdb, which uses the store's rules."
         )
 

@@ -45,10 +45,10 @@ def read_intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most
     Cost: two GETs per epoch, for at most `most` epochs.
     """
     sources = {r.id: (r.name, reader_of(source)) for r in catalog.relations if (source := source_of(r)) is not None}
-    found: list[SourceIntake] = []
+    intakes: list[SourceIntake] = []
     for _ in range(most):
         if until <= since or (sealed := meta.read_manifest(until)) is None:
-            return Intakes(tuple(found), until <= since)
+            return Intakes(tuple(intakes), until <= since)
         barrier = meta.barrier_after(sealed.prev_epoch)
         pinned: Mapping[int, msgspec.Raw] = {} if barrier is None or barrier.epoch != until else barrier.splits
         for relation, document in pinned.items():
@@ -57,6 +57,6 @@ def read_intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most
                 counts = (sealed.rows or {}).get(name)
                 rows = None if counts is None else counts.net
                 came = None if counts is None or rows is None else (counts.rows_out + rows) // 2
-                found.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, came, barrier.run))
+                intakes.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, came, barrier.run))
         until = sealed.prev_epoch
-    return Intakes(tuple(found), until <= since)
+    return Intakes(tuple(intakes), until <= since)

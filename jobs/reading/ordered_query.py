@@ -60,8 +60,8 @@ def ordered_parts(
             execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
             analyzed, optimized = execution.analyzed(), execution.optimizedPlan()
             once = _read_once(sandbox, analyzed) & _read_once(sandbox, optimized)
-            found = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
-            parts = {name: found.part_of_view(name, names[name], vnodes) for name in names if name in once}
+            reading = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
+            parts = {name: reading.part_of_view(name, names[name], vnodes) for name in names if name in once}
     except SqlError:  # Spark raises the same error, with its place, when it runs the query
         return {}
     return {name: part for name, part in parts.items() if part is not None}
@@ -193,8 +193,8 @@ class _Rows:
         return self.ranges.setdefault(column, _Range())
 
     def _take_equality(self, column: int, value: Literal) -> bool:
-        found = self._range_of(column)
-        new, found.equal = found.equal is None, found.equal or value
+        column_range = self._range_of(column)
+        new, column_range.equal = column_range.equal is None, column_range.equal or value
         return new
 
     def _part_within(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> ViewPart | None:
@@ -215,14 +215,16 @@ class _Rows:
     def _leading_fixed(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
         """Yield the first columns of the key that are fixed to one value."""
         for part in key:
-            if (found := self.ranges.get(part.column)) is None or found.equal is None:
+            if (column_range := self.ranges.get(part.column)) is None or column_range.equal is None:
                 return
             yield part
 
     def _key_bounds(self, fixed: Sequence[int]) -> tuple[KeyBounds | None, bool]:
         """Return the key bounds of the rows (None: unbounded), and whether all rows inside pass the conditions."""
         following = self.layout.schema.key[len(fixed) : len(fixed) + 1]
-        ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
+        ranged = next(
+            (column_range for k in following if (column_range := self.ranges.get(k.column)) is not None), None
+        )
         covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
         covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
         # "Not NULL" alone excludes few rows.
@@ -258,5 +260,5 @@ def _is_reverse(
 def _to_array(value: Literal) -> pa.Array:
     """Return a constant as an array of one value, computed by the kernel as in a view."""
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
-    found: pa.Array = thread_kernel().project_columns(one_row, [value], [value.type]).column(0).combine_chunks()
-    return found
+    array: pa.Array = thread_kernel().project_columns(one_row, [value], [value.type]).column(0).combine_chunks()
+    return array

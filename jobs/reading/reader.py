@@ -229,7 +229,7 @@ def relation_rows(
         return None
     columns = relation.columns
     parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
-    found = 0
+    row_count = 0
     for vnodes in _vnodes_by_unit(version):
         scan = (
             scan_relation(objects, version, relation, epoch, vnodes)
@@ -238,7 +238,7 @@ def relation_rows(
         )
         for rows in scan:
             parts.append(rows)
-            if (found := found + rows.num_rows) > most:
+            if (row_count := row_count + rows.num_rows) > most:
                 return None
     return pa.concat_tables(parts)
 
@@ -364,8 +364,8 @@ def changes_frame(
 
 
 def _net_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if found := [batch for batch in batches if batch.num_rows]:
-        yield from net_of_changes(pa.Table.from_batches(found)).to_batches()
+    if changed_batches := [batch for batch in batches if batch.num_rows]:
+        yield from net_of_changes(pa.Table.from_batches(changed_batches)).to_batches()
 
 
 #: Scans some vnodes on a worker.
@@ -444,11 +444,11 @@ def _few_rows(
         return None
     names = [c.name for c in columns]
     parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
-    objects, found = open_object_store(store_uri), 0
+    objects, byte_count = open_object_store(store_uri), 0
     for group in groups:
         for rows in scan(objects, at, group):
             parts.append(rows.rename_columns(names))
-            if (found := found + rows.nbytes) > _DECODED_BYTES:
+            if (byte_count := byte_count + rows.nbytes) > _DECODED_BYTES:
                 return None
     return pa.concat_tables(parts)
 

@@ -13,8 +13,8 @@ def count_rejects(objects: ObjectStore, version: HummockVersion) -> dict[str, in
     Cost: a scan of one narrow column of each table.
     """
     known = {r.id for r in version.catalog.relations_at(version.epoch)}
-    found = {
+    table_by_source = {
         source: table for source, table in fed_by_source(version.catalog, Port.REJECTS).items() if table.id in known
     }
-    stored = {source: open_table(objects, version, stored_table(table)) for source, table in found.items()}
+    stored = {source: open_table(objects, version, stored_table(table)) for source, table in table_by_source.items()}
     return {source: sum(part.num_rows for part in table.scan(columns=(1,))) for source, table in stored.items()}

@@ -69,8 +69,8 @@ class StoredRows:
         Batches must be read inside the block.
         """
         with self.open_sight(epoch) as (version, sight):
-            found = self.find_visible(version, sight, relation)
-            yield rows_at(self._meta.objects, version, found, sight.epoch_of(found.name), columns)
+            visible_relation = self.find_visible(version, sight, relation)
+            yield rows_at(self._meta.objects, version, visible_relation, sight.epoch_of(visible_relation.name), columns)
 
     @contextmanager
     def open_sight(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
@@ -106,8 +106,8 @@ class StoredRows:
         all its rows instead.
         Cost: the rows written in between, not of the relation.
         """
-        with self.open_changes(relation, since, until) as (version, found, last):
-            return changes_between(self._meta.objects, version, found, since, last, columns)
+        with self.open_changes(relation, since, until) as (version, visible_relation, last):
+            return changes_between(self._meta.objects, version, visible_relation, since, last, columns)
 
     @contextmanager
     def open_changes(
@@ -122,8 +122,8 @@ class StoredRows:
             if since < (floor := self._meta.read_latest().min_readable_epoch):
                 raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
-            found, last = self.changes_of(version, relation, since, sight)
-            yield version, found, last
+            visible_relation, last = self.changes_of(version, relation, since, sight)
+            yield version, visible_relation, last
 
     def changes_of(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
         """Return the relation and the last epoch of its requested changes. Raises as `changes`."""
@@ -133,11 +133,11 @@ class StoredRows:
         if last < since:
             raise BackwardsError(since, last)
         self.find_visible(version, Sight(since), relation)
-        found = self.find_visible(version, until, relation)
-        if found.created > since:
-            raise NotThereYetError(found.name, since, found.created)
-        stored_table(found)
-        return found, last
+        visible_relation = self.find_visible(version, until, relation)
+        if visible_relation.created > since:
+            raise NotThereYetError(visible_relation.name, since, visible_relation.created)
+        stored_table(visible_relation)
+        return visible_relation, last
 
     def version_of(self, version: HummockVersion, epoch: int) -> HummockVersion:
         """Return the version on which a statement reads another epoch.
@@ -178,12 +178,12 @@ class StoredRows:
         Raises UnknownRelationError, NotThereYetError, NeverPassedError.
         """
         try:
-            found = relation_at(version, sight, name)
+            relation = relation_at(version, sight, name)
         except UnknownRelationError as err:
             self.refuse_if_late(name, sight.epoch, version, err)
             raise
-        warn_of_age(found, sight)
-        return found
+        warn_of_age(relation, sight)
+        return relation
 
 
 def rows_at(
@@ -226,8 +226,8 @@ def changes_between(
     """
     places, schema = _select_columns(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-    found = pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
-    return copy_sliced(given_rows(found if has_whole_key(relation, places) else net_of_changes(found)))
+    changes = pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
+    return copy_sliced(given_rows(changes if has_whole_key(relation, places) else net_of_changes(changes)))
 
 
 def _select_columns(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

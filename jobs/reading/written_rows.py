@@ -77,9 +77,9 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if others:
         given = pa.table([columns[i] for i in others], [f"c{i}" for i in others])
         selected = (f"{'to_json' if is_nested(columns[i].type) else ''}(c{i})::VARCHAR AS c{i}" for i in others)
-        found = thread_kernel().compute_columns(", ".join(selected), given)
+        converted_columns = thread_kernel().compute_columns(", ".join(selected), given)
         for i in others:
-            texts = found[f"c{i}"].combine_chunks()
+            texts = converted_columns[f"c{i}"].combine_chunks()
             columns[i] = _quote_non_finite(texts) if is_nested(columns[i].type) else texts
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -105,8 +105,8 @@ def _quote_non_finite(texts: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring_regex(texts, "NaN|Infinity")).as_py():
         return texts
 
-    def quote_match(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith('"') else f'"{found[0]}"'
+    def quote_match(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else f'"{match[0]}"'
 
     return pa.array(
         [None if text is None else _STRING_OR_NOT_FINITE.sub(quote_match, text) for text in texts.to_pylist()],

@@ -139,9 +139,9 @@ def _trace_join(join: Join, left: Traced, right: Traced) -> Traced:
 
 
 def _trace_call(call: AggCall, below: Sequence[Origins]) -> Origins:
-    found = _with_step(_unite_origins(_trace_value(arg, below) for arg in call.args), How.AGGREGATION)
-    found |= _deciding_origins([key.expr for key in call.order], below, How.SORT)
-    return found | _deciding_origins([] if call.filter is None else [call.filter], below, How.FILTER)
+    origins = _with_step(_unite_origins(_trace_value(arg, below) for arg in call.args), How.AGGREGATION)
+    origins |= _deciding_origins([key.expr for key in call.order], below, How.SORT)
+    return origins | _deciding_origins([] if call.filter is None else [call.filter], below, How.FILTER)
 
 
 def _trace_exprs(exprs: Iterable[Expr], below: Sequence[Origins]) -> tuple[Origins, ...]:

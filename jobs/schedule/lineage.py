@@ -45,11 +45,11 @@ class Lineage:
                 names = self._names[scheduled.relation_id]
                 row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
                 hidden = (NamedColumn(c.column) for c in source.hidden)
-                found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
+                columns: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
             else:
                 results = self.operator_columns(scheduled)
-                found = results[-1] if results else self.input_columns(scheduled)[0]
-            self._known[fragment] = found
+                columns = results[-1] if results else self.input_columns(scheduled)[0]
+            self._known[fragment] = columns
         return self._known[fragment]
 
     def input_columns(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:

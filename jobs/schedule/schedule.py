@@ -307,10 +307,10 @@ def _set_levels(entries: list[_Entry]) -> None:
 
 
 def _chain_of(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int]:
-    found = [leaf]
-    for at in found:
-        found += [r for r, i in readers.get(at, ()) if i.dispatch == Dispatch.FORWARD]
-    return found
+    chain = [leaf]
+    for at in chain:
+        chain += [r for r, i in readers.get(at, ()) if i.dispatch == Dispatch.FORWARD]
+    return chain
 
 
 def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:

@@ -68,19 +68,19 @@ def cause_of(error: BaseException) -> str:
 
 def java_cause(text: str) -> str:
     """Return the innermost message of a Java stack trace in one line."""
-    found: list[tuple[str, str]] = []  # (class, message), outermost first
+    messages: list[tuple[str, str]] = []  # (class, message), outermost first
     for line in text.splitlines():
         if _FRAME.match(line):
             continue
         said = line.removeprefix("Caused by: ").removeprefix(": ").strip()
         said = _NOISE.sub("", _LOST_TASK.split(said)[-1]).strip()
         if (match := _CLASS.match(said)) is not None:
-            found.append((match[1].rpartition("$")[2], (match[2] or "").strip()))
-        elif said and not found:
-            found.append(("", said))
-    telling = [(kind, message) for kind, message in found if not message.startswith(_SAY_NOTHING)]
+            messages.append((match[1].rpartition("$")[2], (match[2] or "").strip()))
+        elif said and not messages:
+            messages.append(("", said))
+    telling = [(kind, message) for kind, message in messages if not message.startswith(_SAY_NOTHING)]
     if not telling:
-        return found[-1][1] or found[-1][0] if found else ""
+        return messages[-1][1] or messages[-1][0] if messages else ""
     kind, message = telling[-1]
     if not message and len(telling) > 1 and telling[-2][1]:  # a class without a message, such as EOFException
         return f"{telling[-2][1].rstrip('.')} ({kind})"

@@ -144,11 +144,11 @@ def _path_without_host(address: str) -> str:
 
 def _mark_of_file(path: str) -> str:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        stat = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return ""
     # A tree of hard links (cp -al) is a copy with the same inode.
-    return f"{found.st_ino}-{found.st_mtime_ns}" if found.st_nlink == 1 else ""
+    return f"{stat.st_ino}-{stat.st_mtime_ns}" if stat.st_nlink == 1 else ""
 
 
 def _address_in_bucket(uri: str) -> str:

@@ -46,16 +46,16 @@ class JavaZones:
 
     def rules(self, name: str) -> ZoneRules | None:
         """The rules of a zone; None if this Java does not know it."""
-        found = self._rules.get(name)
-        return None if found is None else rules_in(found, name, f"Java's tz database {self.version}")
+        data = self._rules.get(name)
+        return None if data is None else rules_in(data, name, f"Java's tz database {self.version}")
 
 
 def java_home() -> Path | None:
     """The folder of the Java that Spark starts: JAVA_HOME, else the one of `java`. None without Java."""
     if home := os.environ.get("JAVA_HOME"):
         return Path(home)
-    found = shutil.which("java")
-    return None if found is None else Path(found).resolve().parent.parent
+    java = shutil.which("java")
+    return None if java is None else Path(java).resolve().parent.parent
 
 
 def java_zones() -> JavaZones | None:
@@ -82,8 +82,8 @@ def _zones_in(file: Path, changed_ns: int) -> JavaZones:
     versions = [data.read_text() for _ in range(data.read_number("h"))]
     names = [data.read_text() for _ in range(data.read_number("h"))]
     rules = [data.read_bytes(data.read_number("h")) for _ in range(data.read_number("h"))]
-    found = [(data.read_number("h"), data.read_number("h")) for _ in range(data.read_number("h"))]
-    return JavaZones(versions[0], {names[name]: rules[which] for name, which in found})
+    pairs = [(data.read_number("h"), data.read_number("h")) for _ in range(data.read_number("h"))]
+    return JavaZones(versions[0], {names[name]: rules[which] for name, which in pairs})
 
 
 def serialized_rules(stream: bytes) -> bytes:
@@ -91,21 +91,21 @@ def serialized_rules(stream: bytes) -> bytes:
     if not stream.startswith(_STREAM_HEADER):
         raise JavaZonesError("not a stream of serialized objects")
     data = _Bytes(stream[stream.index(_END_OF_CLASS) + len(_END_OF_CLASS) :])
-    found = b""
+    content = b""
     while (kind := data.read_number("B")) in (_BLOCK, _LONG_BLOCK):
-        found += data.read_bytes(data.read_number("B" if kind == _BLOCK else "i"))
-    return found
+        content += data.read_bytes(data.read_number("B" if kind == _BLOCK else "i"))
+    return content
 
 
 def rules_in(data: bytes, name: str, origin: str) -> ZoneRules:
     """Parse the rules of a zone. Raises JavaZonesError."""
-    found = _Bytes(data)
+    reader = _Bytes(data)
     try:
-        if found.read_number("b") != _ZONE_RULES:
+        if reader.read_number("b") != _ZONE_RULES:
             raise JavaZonesError(name)
-        found.read_changes()  # of the standard offset alone
-        first, changes = found.read_changes()
-        yearly = tuple(found.yearly_change() for _ in range(found.read_number("b")))
+        reader.read_changes()  # of the standard offset alone
+        first, changes = reader.read_changes()
+        yearly = tuple(reader.yearly_change() for _ in range(reader.read_number("b")))
     except (struct.error, IndexError) as err:
         raise JavaZonesError(name) from err
     return zone_rules(name, origin, first, changes, yearly)

@@ -77,8 +77,8 @@ _ticket = decoder_of(Ticket)
 
 def suffix_of(name: str) -> str:
     """Return the suffix of an object's name, such as `.gz`; empty if it has none."""
-    found = _SUFFIX.fullmatch(name.rpartition("/")[2])
-    return found[1] if found else ""
+    match = _SUFFIX.fullmatch(name.rpartition("/")[2])
+    return match[1] if match else ""
 
 
 def with_object_names(text: str) -> str:
@@ -86,11 +86,11 @@ def with_object_names(text: str) -> str:
     return _ADDRESS.sub(_address_in, text)
 
 
-def _address_in(found: re.Match[str]) -> str:
+def _address_in(match: re.Match[str]) -> str:
     try:
-        return _ticket.decode(_from_base64(found[1])).address
+        return _ticket.decode(_from_base64(match[1])).address
     except (ValueError, msgspec.MsgspecError):  # an address of another server
-        return found[0]
+        return match[0]
 
 
 def _sign_place(secret: bytes, place: str) -> str:

@@ -403,7 +403,7 @@ class KnownKey:
 
 def known_keys() -> dict[str, KnownKey]:
     """Return each key of pipeline.toml, as `key`, `table.key` or, for any name, `table.*` and `table.*.key`."""
-    found: dict[str, KnownKey] = {}
+    key_by_name: dict[str, KnownKey] = {}
     a_date = "a date, or a date with a time"
     kinds: dict[type, str] = {inspect.StrType: "a string", inspect.BoolType: "true or false", inspect.AnyType: a_date}
 
@@ -414,7 +414,7 @@ def known_keys() -> dict[str, KnownKey]:
                 add_keys(kind, f"{above}{key.name}.")
             else:
                 default = None if key.default is msgspec.NODEFAULT else key.default
-                found[f"{above}{key.name}"] = KnownKey(expected or kinds[type(kind)], key.required, default)
+                key_by_name[f"{above}{key.name}"] = KnownKey(expected or kinds[type(kind)], key.required, default)
 
     add_keys(cast(inspect.StructType, inspect.type_info(_Document)), "")
     for name, values in _VALUES_BY_NAME.items():
@@ -422,8 +422,8 @@ def known_keys() -> dict[str, KnownKey]:
         if isinstance(kind, inspect.StructType):
             add_keys(kind, f"{name}.*.")
         else:
-            found[f"{name}.*"] = KnownKey(expected, required=False, default=None)
-    return found
+            key_by_name[f"{name}.*"] = KnownKey(expected, required=False, default=None)
+    return key_by_name
 
 
 def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> Pipeline:

@@ -18,13 +18,13 @@ _WITHOUT_STORE = ("new", "preview", "airflow-files", "--version", "--help")
 
 def commands_in(text: str) -> Iterator[tuple[str, ...]]:
     """The arguments of each command of `tussock` that a message contains."""
-    for found in _COMMAND.finditer(text):
-        yield tuple(shlex.split(found[1]))
+    for match in _COMMAND.finditer(text):
+        yield tuple(shlex.split(match[1]))
 
 
 def quoted_commands(text: str) -> Iterator[str]:
     """Each different command of `tussock` that a message contains, in its backticks."""
-    yield from dict.fromkeys(found[0] for found in _COMMAND.finditer(text))
+    yield from dict.fromkeys(match[0] for match in _COMMAND.finditer(text))
 
 
 def in_commands(pipeline: str, environment: str) -> str:
@@ -41,16 +41,16 @@ def address_commands(text: str, *, pipeline: str = "", store: str = "") -> str:
         return text
     where = f" --pipeline {pipeline}" if pipeline else f" --store {shlex.quote(store)}"
 
-    def complete_command(found: re.Match[str]) -> str:
-        command = found[1]
+    def complete_command(match: re.Match[str]) -> str:
+        command = match[1]
         first = command.split(maxsplit=1)[0]
         if pipeline and _PLACEHOLDER.search(command):
             return f"`tussock {_PLACEHOLDER.sub(pipeline, command)}`"
         if first in _WITHOUT_STORE or "--pipeline" in command or "--store" in command:
-            return found[0]
+            return match[0]
         if first in _BY_NAME:
             if not pipeline or "--env" in command:
-                return found[0]
+                return match[0]
             alone = f"{first} {pipeline.split()[0]}"  # the message names the pipeline, perhaps without its environment
             known = alone if f"{command} ".startswith(f"{alone} ") else first
             return f"`tussock {first} {pipeline}{command[len(known) :]}`"

@@ -153,8 +153,8 @@ def without_secrets(text: str) -> str:
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Return whether the value of a setting, option or variable of this name is a credential."""
-    found = _NAMED.search(name)
-    return found is not None and found["strong"] is not None and not _names_no_value(found["rest"])
+    match = _NAMED.search(name)
+    return match is not None and match["strong"] is not None and not _names_no_value(match["rest"])
 
 
 def _without_variables(text: str) -> str:
@@ -249,7 +249,7 @@ def _value_span(text: str, name: re.Match[str], separator: re.Match[str]) -> tup
     elif _LINE_OF_ENVIRONMENT.search(text[max(0, name.start() - 200) : first]):
         end = first + len(text[first:].split("\n", 1)[0])
     else:
-        end = found.end() if (found := _UNQUOTED.match(text, first)) else first
+        end = match.end() if (match := _UNQUOTED.match(text, first)) else first
     value = text[first:end]
     if not value or _HARMLESS.fullmatch(value) or _refers_to_name(name, value):
         return None
@@ -283,8 +283,8 @@ def _end_of_quoted(text: str, first: int, quote: str) -> int:
     """Return where a quoted value ends. Quotes within it are doubled, or follow a backslash."""
     mark = quote[-1]
     escaped = rf"\\.|{mark}{mark}|[^{mark}\\\n]" if len(quote) == 1 else rf"(?!{re.escape(quote)})[^\n]"
-    found = re.compile(rf"(?:{escaped})*").match(text, first)
-    return found.end() if found else first
+    match = re.compile(rf"(?:{escaped})*").match(text, first)
+    return match.end() if match else first
 
 
 def _refers_to_name(name: re.Match[str], value: str) -> bool:

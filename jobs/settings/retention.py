@@ -27,7 +27,7 @@ class Retention:
 
 def duration_ms(text: str) -> int:
     """Parse a time span such as 7d to milliseconds. Raises BadDurationError."""
-    found = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
+    if match is None:
         raise BadDurationError(text)
-    return int(found[1]) * UNITS_MS[found[2]]
+    return int(match[1]) * UNITS_MS[match[2]]

@@ -72,9 +72,9 @@ def without_values(text: str) -> str:
 
     The reason is returned as it is without such a clause.
     """
-    if (found := _VALUE.search(text)) is None:
+    if (match := _VALUE.search(text)) is None:
         return text
-    clause = list(re.finditer(r"[:;.,]\s|\n", text[: found.start()]))
+    clause = list(re.finditer(r"[:;.,]\s|\n", text[: match.start()]))
     end = clause[-1].start() if clause else 0
     commands = ", ".join(command for command in quoted_commands(text[end:]) if not command.startswith(_WITH_SQL))
     return f"{text[:end]} {HINT}{f'. Commands: {commands}' if commands else ''}".strip()

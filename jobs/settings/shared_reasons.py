@@ -32,15 +32,15 @@ def shared_reasons(reasons: Mapping[str, str]) -> SharedReasons:
             shared += 1
     ending = parts[0][len(parts[0]) - shared :] if shared else []
     kept = [" ".join(sentences[: len(sentences) - shared]) for sentences in parts]
-    found = tuple((tuple(subjects), reason) for subjects, reason in zip(groups.values(), kept, strict=True))
-    return SharedReasons(found, " ".join(ending))
+    grouped_reasons = tuple((tuple(subjects), reason) for subjects, reason in zip(groups.values(), kept, strict=True))
+    return SharedReasons(grouped_reasons, " ".join(ending))
 
 
 def _split_sentences(text: str) -> list[str]:
     """Split a text between sentences, but not inside a quoted value, such as "St. John"."""
-    found, start = [], 0
+    sentences, start = [], 0
     for match in _QUOTE_OR_BORDER.finditer(text):
         if match["border"]:
-            found.append(text[start : match.start()])
+            sentences.append(text[start : match.start()])
             start = match.end()
-    return [*found, text[start:]]
+    return [*sentences, text[start:]]

@@ -106,8 +106,8 @@ def converted_value(value: Any, kind: Any, file: str, key: str = "") -> Any:
         type_, expected = next(describe_key(field.type) for field in type_.fields if field.name == name)
         value, keys = value[name], [*keys, name]
     if isinstance(type_, inspect.StructType) and isinstance(value, dict):
-        name, found, expected = _wrong_key(type_, value)
-        raise PipelineError(file, ".".join([*keys, name]), found, expected)
+        name, problem, expected = _wrong_key(type_, value)
+        raise PipelineError(file, ".".join([*keys, name]), problem, expected)
     raise PipelineError(file, ".".join(keys), describe_value(value), expected)
 
 

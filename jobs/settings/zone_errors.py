@@ -31,9 +31,9 @@ class ZoneRulesDifferError(InputError):
     spans: str  # the times at which the rules differ
 
     @classmethod
-    def of_rules(cls, recorded: ZoneRules, found: ZoneRules) -> "ZoneRulesDifferError":
+    def of_rules(cls, recorded: ZoneRules, current: ZoneRules) -> "ZoneRulesDifferError":
         """The error for two rules that differ."""
-        return cls(recorded.name, found.origin, recorded.origin, spans_text(recorded, found))
+        return cls(recorded.name, current.origin, recorded.origin, spans_text(recorded, current))
 
     def __str__(self) -> str:
         return (

@@ -52,8 +52,8 @@ def _run_scrub(chosen: argparse.Namespace) -> None:
 def show_scrub(report: "ScrubReport") -> str:
     """Format a scrub report: the damaged objects, the lost rows, and the tables that can still be read."""
     lines = [
-        f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}"
-        for found in report.meta
+        f"{'missing' if damage.missing else 'damaged'}: {damage.name}: {damage.detail}\n  {damage.cost}"
+        for damage in report.meta
     ]
     for sst in report.ssts:
         lines.append(f"{'missing' if sst.missing else 'damaged'}: {sst.name} (level {sst.level})")

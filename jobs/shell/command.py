@@ -76,10 +76,10 @@ class _Parser(argparse.ArgumentParser):
         add, self.arguments = self.arguments, None
         if add is not None:
             add(self)
-        found, unknown = super().parse_known_args(args, namespace)
+        values, unknown = super().parse_known_args(args, namespace)
         if unknown and add is not None:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggest_argument(unknown[0])}")
-        return found, unknown
+        return values, unknown
 
     def _suggest_argument(self, unknown: str) -> str:
         """Return a sentence with the argument that an unknown one stands for; empty if none is similar."""
@@ -96,8 +96,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, with a suggestion for a mistyped command, and exit with code 2."""
-        if (found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)) is not None:
-            near = did_you_mean(found[1], [choice.strip("' ") for choice in found[2].split(",")])
+        if (match := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)) is not None:
+            near = did_you_mean(match[1], [choice.strip("' ") for choice in match[2].split(",")])
             message += f".{near}" if near else ""
         super().error(message)
 
@@ -111,13 +111,13 @@ class _Version(argparse.Action):
 
         from tussock import __version__
 
-        found = [f"Python {python_version()}"]
+        versions = [f"Python {python_version()}"]
         for package in ("pyarrow", "duckdb", "pyspark", "apache-airflow", "great-expectations", "deltalake"):
             try:
-                found.append(f"{package} {version(package)}")
+                versions.append(f"{package} {version(package)}")
             except PackageNotFoundError:  # of an extra
                 continue
-        print(f"tussock {__version__}\n{', '.join(found)}")
+        print(f"tussock {__version__}\n{', '.join(versions)}")
         parser.exit()
 
 
@@ -202,12 +202,12 @@ def pipelines_folder() -> Path:
     if (named := named_folder()) is not None:
         return named
     here = Path.cwd()
-    found = next(
+    folder = next(
         (above / "pipelines" for above in here.parents if next((above / "pipelines").glob("*/pipeline.toml"), None)),
         None,
     )
     beside = Path("pipelines")
-    return beside if found is None or beside.is_dir() else found
+    return beside if folder is None or beside.is_dir() else folder
 
 
 def chosen_store(chosen: argparse.Namespace) -> str:

@@ -39,13 +39,13 @@ def _format_table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 def _print_epochs(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.epochs import list_epochs
 
-    found = list_epochs(chosen_meta(chosen), chosen.last)
-    if not found:
+    epochs = list_epochs(chosen_meta(chosen), chosen.last)
+    if not epochs:
         print("no epoch is committed")
         return
     names = ("epoch", "at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "change")
-    lines = _format_table(names, [_epoch_cells(epoch) for epoch in found]).splitlines()
-    for epoch, line in zip((None, *found), lines, strict=True):
+    lines = _format_table(names, [_epoch_cells(epoch) for epoch in epochs]).splitlines()
+    for epoch, line in zip((None, *epochs), lines, strict=True):
         print(line)
         for rows in epoch.rows if epoch is not None and chosen.rows else ():
             print(f"    {rows.relation}  {rows.rows_in:,} in  {rows.rows_out:,} out")
@@ -91,10 +91,10 @@ def _print_versions(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.versions import list_versions
 
     names = ("version", "epoch", "at (UTC)", "published", "SSTs", "bytes", "log end")
-    found = list_versions(chosen_meta(chosen), chosen.last)
+    versions = list_versions(chosen_meta(chosen), chosen.last)
     print(
         _format_table(
-            names, [(v.version, v.epoch, _moment_text(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in found]
+            names, [(v.version, v.epoch, _moment_text(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in versions]
         )
     )
 
@@ -103,10 +103,10 @@ def _print_ssts(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.tables import list_ssts
 
     names = ("level", "bytes", "rows", "object", "tables")
-    found = list_ssts(chosen_meta(chosen).read_latest())
+    ssts = list_ssts(chosen_meta(chosen).read_latest())
     print(
-        _format_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found])
-        if found
+        _format_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in ssts])
+        if ssts
         else "no SSTs"
     )
 
@@ -124,8 +124,12 @@ def _print_bytes(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.size import measure_size
     from tussock.jobs.texts.size import size_text
 
-    found = measure_size(chosen_meta(chosen))
-    print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else size_text(found, chosen.most))
+    size_facts = measure_size(chosen_meta(chosen))
+    print(
+        msgspec.json.format(msgspec.json.encode(size_facts)).decode()
+        if chosen.json
+        else size_text(size_facts, chosen.most)
+    )
 
 
 def _bytes_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,8 +146,8 @@ def _print_rows(chosen: argparse.Namespace) -> None:
     meta = chosen_meta(chosen)
     if chosen.table is None:
         names = ("table", "relation", "role", "rows", "bytes", "columns")
-        found = list_tables(meta.read_latest())
-        rows = [(t.table_id, t.relation, t.role, t.rows, t.bytes, ", ".join(t.columns)) for t in found]
+        tables = list_tables(meta.read_latest())
+        rows = [(t.table_id, t.relation, t.role, t.rows, t.bytes, ", ".join(t.columns)) for t in tables]
         print(_format_table(names, rows) if rows else "no state tables")
         return
     stored = table_rows(meta, chosen.table, chosen.limit, chosen.epoch)
@@ -160,13 +164,15 @@ def _print_sources(chosen: argparse.Namespace) -> None:
     from tussock.jobs.facts.sources import list_sources
     from tussock.jobs.sources.rejects import rejects_name
 
-    found = list_sources(chosen_meta(chosen))
+    sources = list_sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
-    rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
+    rows = [
+        (s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in sources
+    ]
     print(_format_table(names, rows) if rows else "no sources")
-    for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
+    for trouble in dict.fromkeys(s.trouble for s in sources if s.trouble):
         print(to_run(chosen, f"the waiting files are unknown: {trouble}"))
-    for source in found:
+    for source in sources:
         for hold in source.held:
             print(to_run(chosen, f"{source.source} has been held since epoch {hold.since}: {hold.reason}"))
         if source.read_by != "the engine":

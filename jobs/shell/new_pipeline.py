@@ -71,19 +71,19 @@ def make_pipeline(name: str, pipelines: Path, over: "SourcePreview | None" = Non
 
 def _with_aligned_comments(text: str) -> str:
     """Begin the comments that follow settings in one column, two spaces after the longest of these settings."""
-    width = max((len(found[1]) for found in _COMMENTED.finditer(text)), default=0)
-    return _COMMENTED.sub(lambda found: f"{found[1].ljust(width)}  {found[2]}", text)
+    width = max((len(match[1]) for match in _COMMENTED.finditer(text)), default=0)
+    return _COMMENTED.sub(lambda match: f"{match[1].ljust(width)}  {match[2]}", text)
 
 
 def _file_texts(over: "SourcePreview | None") -> dict[Path, str]:
     """Return the files of a new pipeline by their paths within its folder."""
     with as_file(_TEMPLATE) as template:
-        found = {
+        text_by_path = {
             path.relative_to(template): path.read_text(encoding="utf-8")
             for path in template.rglob("*")
             if path.is_file()
         }
-    return found if over is None else _texts_over(found[Path(FILE)], over)
+    return text_by_path if over is None else _texts_over(text_by_path[Path(FILE)], over)
 
 
 def _write_files(folder: Path, texts: Mapping[Path, str]) -> None:

@@ -174,12 +174,12 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
     readline.set_history_length(_HISTORY_LINES)
     if history.exists():
         readline.read_history_file(history)
-    found: list[str] = []
+    completions: list[str] = []
 
     def complete_text(text: str, number: int) -> str | None:
         if number == 0:
-            found[:] = find_completions(text, names())
-        return found[number] if number < len(found) else None
+            completions[:] = find_completions(text, names())
+        return completions[number] if number < len(completions) else None
 
     readline.set_completer(complete_text)
     readline.parse_and_bind("tab: complete")
@@ -192,8 +192,8 @@ def typed_lines(names: Callable[[], list[str]], history: Path) -> Iterator[str]:
 
 def find_completions(text: str, names: Sequence[str]) -> list[str]:
     """The names and words that begin with a text. After `alias.`, the names that begin with the rest."""
-    if found := [n for n in chain(names, sorted(SELECT_BEGINS)) if n.lower().startswith(text.lower())]:
-        return found
+    if completions := [n for n in chain(names, sorted(SELECT_BEGINS)) if n.lower().startswith(text.lower())]:
+        return completions
     qualifier, dot, rest = text.partition(".")
     return [f"{qualifier}.{n}" for n in names if n.lower().startswith(rest.lower())] if dot else []
 

@@ -275,9 +275,9 @@ def _run_explain(chosen: argparse.Namespace) -> None:
     from tussock.jobs.texts.plan_svg import plan_svg
 
     drawn = wanted if len(wanted) == 1 else [r for r in wanted if r.paused is None]
-    found = list_fragments(catalog, drawn)
-    write_text(Path(chosen.svg), plan_svg(found, [r.name for r in drawn]))
-    print(f"wrote {chosen.svg}: {len(found)} fragments of {', '.join(r.name for r in drawn) or 'no views'}")
+    fragments = list_fragments(catalog, drawn)
+    write_text(Path(chosen.svg), plan_svg(fragments, [r.name for r in drawn]))
+    print(f"wrote {chosen.svg}: {len(fragments)} fragments of {', '.join(r.name for r in drawn) or 'no views'}")
 
 
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:

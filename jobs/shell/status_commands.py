@@ -33,7 +33,7 @@ def _run_status(chosen: argparse.Namespace) -> int:
     now = now_of(clock_ms())
     try:
         at = open_chosen(chosen)
-        found = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
+        status = status_of(at.pipeline, at.meta, now, last=chosen.last, everything=chosen.everything)
     except (
         PipelineError,
         DamagedError,
@@ -49,8 +49,8 @@ def _run_status(chosen: argparse.Namespace) -> int:
         trouble = trouble_of_unopened(err, pipeline, "" if broken else chosen_store(chosen))
         print(_to_json({"pipeline": name, "troubles": [trouble]}) if chosen.json else health_text(name, [trouble], now))
         return EXIT_WRONG if trouble.wrong else 0
-    print(_to_json(found) if chosen.json else status_text(found, chosen.most))
-    return EXIT_WRONG if found.wrong else 0
+    print(_to_json(status) if chosen.json else status_text(status, chosen.most))
+    return EXIT_WRONG if status.wrong else 0
 
 
 def _all_pipelines(chosen: argparse.Namespace) -> int:
@@ -64,27 +64,31 @@ def _all_pipelines(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.status import overview_text
 
     folder = pipelines_folder()
-    found = [(one.name, health_of(one)) for one in definitions_in(folder, chosen.env)]
-    if not found:
+    troubles_of_pipelines = [(one.name, health_of(one)) for one in definitions_in(folder, chosen.env)]
+    if not troubles_of_pipelines:
         raise WhichStoreError(str(folder.absolute()))
     if chosen.json:
         print(
             _to_json(
                 [
                     {"pipeline": name, "health": health_verdict(troubles), "troubles": troubles}
-                    for name, troubles in found
+                    for name, troubles in troubles_of_pipelines
                 ]
             )
         )
     else:
-        print(overview_text(found))
-    return EXIT_WRONG if any(health_verdict(troubles) is HealthVerdict.WRONG for _, troubles in found) else 0
+        print(overview_text(troubles_of_pipelines))
+    return (
+        EXIT_WRONG
+        if any(health_verdict(troubles) is HealthVerdict.WRONG for _, troubles in troubles_of_pipelines)
+        else 0
+    )
 
 
-def _to_json(found: object) -> str:
+def _to_json(value: object) -> str:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(found)).decode()
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

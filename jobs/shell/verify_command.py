@@ -16,7 +16,7 @@ def _run_verify(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.verification import verification_text
 
     at = open_chosen(chosen)
-    found = verify_views(
+    verification = verify_views(
         at,
         *chosen.views,
         percent=chosen.sample,
@@ -24,8 +24,8 @@ def _run_verify(chosen: argparse.Namespace) -> int:
         repair=chosen.repair,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found))
-    return VIEWS_DIFFER if found.different else 0 if found.proven else NOT_ALL_COMPARED
+    print(msgspec.json.encode(verification).decode() if chosen.json else verification_text(verification))
+    return VIEWS_DIFFER if verification.different else 0 if verification.proven else NOT_ALL_COMPARED
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,12 +21,12 @@ def _run_tests(chosen: argparse.Namespace) -> int:
         with ViewTests(pipeline, print_progress) as running:
             print(f"wrote {running.first_test(chosen.make)}")
         return 0
-    found = run_tests(pipeline, chosen.select, print_progress)
-    print(trials_text(found))
+    trials = run_tests(pipeline, chosen.select, print_progress)
+    print(trials_text(trials))
     if chosen.junit is not None:
         with errors_of_writing(chosen.junit):
-            chosen.junit.write_bytes(junit_xml(found))
-    return int(any(trial.verdict is not TrialVerdict.PASSED for trial in found.trials))
+            chosen.junit.write_bytes(junit_xml(trials))
+    return int(any(trial.verdict is not TrialVerdict.PASSED for trial in trials.trials))
 
 
 def _test_arguments(parser: argparse.ArgumentParser) -> None:

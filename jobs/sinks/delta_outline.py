@@ -75,8 +75,8 @@ def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
     `taken`: names that the writer needs. Raises UnpublishableColumnError.
     """
     for column in outline.columns:
-        if (found := _NOT_IN_NAMES.search(column.name)) is not None:
-            reason = f"has {found[0]!r} in its name, which Delta does not support"
+        if (match := _NOT_IN_NAMES.search(column.name)) is not None:
+            reason = f"has {match[0]!r} in its name, which Delta does not support"
         elif column.name in taken:
             reason = "has a reserved name"
         elif _SPAN.search(column.type):

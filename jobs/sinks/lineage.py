@@ -29,8 +29,8 @@ class StoreHistory:
         """Raise ForeignTableError if another store publishes to the folder."""
         assert self._home is not None
         if others := sorted({record.store for record in self.records} - self._home.ids):
-            found = f"contains tables of another store (identity {others[0]}, expected {self._home.id})"
-            raise ForeignTableError(self._tables.uri, found)
+            finding = f"contains tables of another store (identity {others[0]}, expected {self._home.id})"
+            raise ForeignTableError(self._tables.uri, finding)
 
     def digest_of(self, epoch: int) -> str:
         """Return the digest of a readable epoch; empty if the store never had it or no longer keeps it."""
@@ -50,11 +50,11 @@ class StoreHistory:
         Args:
             confirmed: a manifest of this store's history lists the table with that epoch, which may have expired since.
         """
-        if not (found := self._records_of(epoch)):
+        if not (records_of_epoch := self._records_of(epoch)):
             self.records = read_records(self._tables)  # another publisher may have written the record since
-            if not (found := self._records_of(epoch)):
+            if not (records_of_epoch := self._records_of(epoch)):
                 return f"no record tells which store wrote it (epoch {epoch})"
-        digests, mine = {record.digest for record in found}, self.digest_of(epoch)
+        digests, mine = {record.digest for record in records_of_epoch}, self.digest_of(epoch)
         if len(digests) > 1:
             return f"two histories contain its epoch {epoch}: a store was restored from a copy"
         if mine in digests or (not mine and confirmed):

@@ -68,12 +68,12 @@ def newest_manifest(
 
     Cost: one LIST of the epochs in the range, and one GET; more if the newest ones belong to other histories.
     """
-    found = [
+    names = [
         info.name
         for info in objects.list(FOLDER, start_after=_manifest_name(since - 1))
         if info.name <= _manifest_name(until)
     ]
-    for name in reversed(found):
+    for name in reversed(names):
         manifest = decode_json(objects.get(name), PublishManifest)
         if not manifest.digest:
             return None  # older manifests have no digest either
@@ -112,13 +112,13 @@ def drop_manifests(objects: ObjectStore, has: Callable[[int], bool]) -> None:
 
 def manifest_epochs(objects: ObjectStore) -> list[int]:
     """Return the epochs that have a manifest, ascending. One LIST."""
-    found = []
+    epochs = []
     for info in objects.list(FOLDER):
         stem = info.name.removeprefix(FOLDER).removesuffix(".json")
         if not stem.isdecimal():
             break  # records of epochs (tussock.jobs.sinks.records) sort after all numbers
-        found.append(int(stem))
-    return found
+        epochs.append(int(stem))
+    return epochs
 
 
 def _manifest_name(epoch: int) -> str:

@@ -37,13 +37,13 @@ class ParquetSink:
         names = self._list_names()
         if not names:
             return None
-        found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
-        owner = (found.metadata or {}).get(_STORE, b"").decode()
+        schema = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
+        owner = (schema.metadata or {}).get(_STORE, b"").decode()
         if owner and owner not in self._outline.stores:
             raise ForeignTableError(
                 self.place, f"contains snapshots of another store (identity {owner}, expected {self._outline.store})"
             )
-        fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
+        fits = [(f.name, type_name(f.type)) for f in schema] == [(f.name, type_name(f.type)) for f in self._schema]
         return SinkState(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 
     def apply(self, difference: Difference, epoch: int) -> None:

@@ -72,10 +72,10 @@ class TablesNotPublishedError(InputError):
         self.failures, self.published = failures, published
 
     def __str__(self) -> str:
-        found = shared_reasons(self.failures)
-        lines = [f"{', '.join(tables)}: {reason}" for tables, reason in found.groups]
+        reasons = shared_reasons(self.failures)
+        lines = [f"{', '.join(tables)}: {reason}" for tables, reason in reasons.groups]
         failed = f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:"
-        return "\n  ".join(filter(None, (failed, *lines, found.ending)))
+        return "\n  ".join(filter(None, (failed, *lines, reasons.ending)))
 
 
 class UnknownPublishedError(InputError):

@@ -37,13 +37,13 @@ class Record:
 
 def read_records(objects: ObjectStore) -> frozenset[Record]:
     """Return all records, about one per table. One LIST."""
-    found = set()
+    records = set()
     for info in objects.list(FOLDER):
         epoch, _, rest = info.name.removeprefix(FOLDER).removesuffix(".json").partition("-")
         digest, _, store = rest.partition("-")
         if epoch.isdecimal() and digest and store:
-            found.add(Record(int(epoch), digest, store))
-    return frozenset(found)
+            records.add(Record(int(epoch), digest, store))
+    return frozenset(records)
 
 
 def write_record(objects: ObjectStore, record: Record) -> None:

@@ -113,8 +113,8 @@ def _archive_option(writes: bool) -> str:
     if any(option in os.environ.get(name, "") for name in (SUBMIT_OPTIONS, *_OF_ANY_JVM) for option in _OF_CDS):
         return ""
     with suppress(OSError, RuntimeError):  # no home folder, no right to write, a full disk
-        if (found := _find_archive(renames=writes)) is not None:
-            return f'"-XX:SharedArchiveFile={found}" {QUIET}'
+        if (archive := _find_archive(renames=writes)) is not None:
+            return f'"-XX:SharedArchiveFile={archive}" {QUIET}'
         if writes and (new := _claim_file(archive_of_user())) is not None:
             return f'"{_WRITES}={new}" {QUIET}'
     return ""

@@ -29,8 +29,8 @@ def collect_rows(frame: DataFrame) -> pa.Table:
         carried = frame.toDF(*(f"c{i}" for i in range(len(kinds))))
         carried = carried.selectExpr(*(f"{as_carried(f'`c{i}`', kind)} AS `c{i}`" for i, kind in enumerate(kinds)))
         kept = [None if carried_name(kind) == kind else arrow_type(kind) for kind in kinds]
-    found = arrow_schema_of(carried.schema)
-    fields = [field if kind is None else field.with_type(kind) for field, kind in zip(found, kept, strict=True)]
+    arrow_schema = arrow_schema_of(carried.schema)
+    fields = [field if kind is None else field.with_type(kind) for field, kind in zip(arrow_schema, kept, strict=True)]
     schema = pa.schema([field.with_name(name) for field, name in zip(fields, frame.columns, strict=True)])
     return conform_rows(
         pa.Table.from_batches(carried._collect_as_arrow(empty_list_if_zero_records=False)),  # type: ignore[operator]

@@ -120,8 +120,8 @@ def _see_executors(context: "SparkContext") -> ExecutorsSeen:
     driver = str(
         jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
     )  # the tracker lists the driver too
-    found = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
-    return ExecutorsSeen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
+    addresses = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
+    return ExecutorsSeen(frozenset(addresses - {driver}), bool(tracker.getActiveJobIds()))
 
 
 def _describe_wanted(context: "SparkContext") -> str:

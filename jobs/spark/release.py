@@ -100,7 +100,7 @@ def _numbers_by_partition(partitions: int) -> np.ndarray:
     start, size = 0, 32 * partitions
     while len(first) < partitions:
         candidates = np.arange(start, start + size, dtype=np.int32)
-        found, places = np.unique(spark_hash(candidates).astype(np.int64) % partitions, return_index=True)
-        first = dict(zip(found.tolist(), candidates[places].tolist(), strict=True)) | first
+        partition_numbers, places = np.unique(spark_hash(candidates).astype(np.int64) % partitions, return_index=True)
+        first = dict(zip(partition_numbers.tolist(), candidates[places].tolist(), strict=True)) | first
         start += size
     return np.array([first[p] for p in range(partitions)], dtype=np.int32)

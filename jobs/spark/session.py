@@ -166,12 +166,12 @@ def spark_session(
     app_name: str = "tussock", settings: Mapping[str, str] | None = None, *, brief: bool = False
 ) -> Iterator[SparkSession]:
     """The session of `build_spark`, stopped at the end. An application that was already running is left running."""
-    found = SparkContext._active_spark_context
+    running_context = SparkContext._active_spark_context
     spark = build_spark(app_name, settings=settings, brief=brief)
     try:
         yield spark
     finally:
-        if found is None:
+        if running_context is None:
             spark.stop()
 
 
@@ -328,7 +328,7 @@ def _locale_of_names() -> Mapping[str, str]:
     Python uses UTF-8 in the locale C too. Java would not find files with other names than ASCII, and does not start in
     a folder with such a name.
     """
-    locale = next((found for name in ("LC_ALL", "LC_CTYPE", "LANG") if (found := os.environ.get(name))), "C")
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "C")
     if sys.getfilesystemencoding() != "utf-8" or re.search("utf-?8", locale, re.IGNORECASE):
         return {}
     return {"LC_ALL": "C.UTF-8"}
@@ -419,9 +419,9 @@ def tasks_done(spark: SparkSession, tasks: int) -> tuple[int, int] | None:
         for job in tracker.getActiveJobsIds():
             info = tracker.getJobInfo(job)
             for stage in () if info is None else info.stageIds:
-                found = tracker.getStageInfo(stage)
-                done += 0 if found is None else found.numCompletedTasks
-                known += tasks if found is None else max(found.numTasks, 1)
+                stage_info = tracker.getStageInfo(stage)
+                done += 0 if stage_info is None else stage_info.numCompletedTasks
+                known += tasks if stage_info is None else max(stage_info.numTasks, 1)
     except (Py4JError, ConnectionError):  # the JVM is stopping
         return None
     return (done, known) if known else None

@@ -37,5 +37,5 @@ def collation_of(kind: str) -> str | None:
 
     None for UTF8_BINARY, the only collation that can be stored.
     """
-    found = _COLLATION.search(kind)
-    return None if found is None else found[1]
+    match = _COLLATION.search(kind)
+    return None if match is None else match[1]

@@ -34,11 +34,11 @@ def ruled_by_jvm(spark: SparkSession, zone: str) -> RuledZone:
     """
     if is_utc(zone):
         return RuledZone(zone)
-    found = rules_of_jvm(spark, name_of(zone))
+    rules = rules_of_jvm(spark, name_of(zone))
     if not digest_of(zone):
-        return found.ruled_zone
-    if found.digest != digest_of(zone):
-        raise ZoneRulesDifferError.of_rules(rules_of(zone), found)
+        return rules.ruled_zone
+    if rules.digest != digest_of(zone):
+        raise ZoneRulesDifferError.of_rules(rules_of(zone), rules)
     return RuledZone(zone)
 
 

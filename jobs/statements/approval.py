@@ -107,9 +107,9 @@ def approval_of(text: str) -> Approval | str:
             return decode_json(text, Approval)
         except msgspec.DecodeError as err:
             raise NoApprovalError(text) from err
-    if len(found := set(_DIGEST.findall(text))) != 1:
+    if len(digests := set(_DIGEST.findall(text))) != 1:
         raise NoApprovalError(text)
-    return str(found.pop())
+    return str(digests.pop())
 
 
 def statement_items(scripts: Iterable[tuple[object, str]]) -> Iterator[PlanItem]:
@@ -134,17 +134,17 @@ def fingerprint_relation(relation: Relation) -> str:
 
 def describe_edits(approved: Approval, now: Approval) -> tuple[str, ...]:
     """The differences between two plans as lines of text: changed texts and settings, otherwise changed actions."""
-    found = [
+    edits = [
         line
         for kind in ItemKind
         if kind not in (ItemKind.ACTION, ItemKind.VARIABLE)
         for line in _edits_of(kind, approved, now)
     ]
     names = [[item.name for item in one.items if item.kind is ItemKind.STATEMENT] for one in (approved, now)]
-    if not found and names[0] != names[1]:
-        found = [f"the order of the statements: {', '.join(names[0])} approved; {', '.join(names[1])} now"]
-    if found:
-        return (*found, *_edits_of(ItemKind.VARIABLE, approved, now))
+    if not edits and names[0] != names[1]:
+        edits = [f"the order of the statements: {', '.join(names[0])} approved; {', '.join(names[1])} now"]
+    if edits:
+        return (*edits, *_edits_of(ItemKind.VARIABLE, approved, now))
     return tuple(_edits_of(ItemKind.ACTION, approved, now)) or ("the order of the actions",)
 
 
@@ -171,13 +171,13 @@ def _edits_of(kind: ItemKind, approved: Approval, now: Approval) -> Iterator[str
 
 def _by_name(kind: ItemKind, items: Sequence[PlanItem]) -> Mapping[str, PlanItem]:
     """The items of one kind by name. Repeated names are numbered."""
-    found: dict[str, PlanItem] = {}
+    item_by_name: dict[str, PlanItem] = {}
     seen: Counter[str] = Counter()
     for item in items:
         if item.kind is kind:
             seen[item.name] += 1
-            found[item.name if seen[item.name] == 1 else f"{item.name} ({seen[item.name]})"] = item
-    return found
+            item_by_name[item.name if seen[item.name] == 1 else f"{item.name} ({seen[item.name]})"] = item
+    return item_by_name
 
 
 def _limit_lines(lines: Sequence[str]) -> Iterator[str]:

@@ -58,6 +58,6 @@ def computed_change(
     if bound.table.key and not bound.table.append_only:  # which keeps the first row of a key
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
         stored = open_table(objects, version, stored_table(relation), epoch, pending.rows.buffer())
-        found = stored.get_rows(puts.select(list(bound.table.key)), columns=())
-        require_one_row_a_key(bound.table, rows, found.found)
+        stored_rows = stored.get_rows(puts.select(list(bound.table.key)), columns=())
+        require_one_row_a_key(bound.table, rows, stored_rows.found)
     return rows

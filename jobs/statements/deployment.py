@@ -398,10 +398,10 @@ class Deploying:
                 costs,
                 bound=fingerprint_relation(after),
             )
-        found = list_differences(created_by(before), created_by(after))
-        action = StepAction.FOLLOW if follows and not found else StepAction.CHANGE
+        differences = list_differences(created_by(before), created_by(after))
+        action = StepAction.FOLLOW if follows and not differences else StepAction.CHANGE
         bound = f"{fingerprint_relation(before)} to {fingerprint_relation(after)}"
-        return Step(action, _describe_relation(after), place, found, rebuilt, rows, size, note, costs, bound=bound)
+        return Step(action, _describe_relation(after), place, differences, rebuilt, rows, size, note, costs, bound=bound)
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 
@@ -491,8 +491,8 @@ class Deploying:
     def _read_by(self, view: Relation) -> tuple[int, int]:
         """The stored rows and bytes that building a view reads. For sources, only the bytes of their files."""
         below = [r for r in self.version.catalog.live_relations() if r.id in view.depends_on]
-        found = [self._measure_taken(r) if source_of(r) is not None else self._measure_stored(r) for r in below]
-        return sum(rows for rows, _ in found), sum(size for _, size in found)
+        amounts = [self._measure_taken(r) if source_of(r) is not None else self._measure_stored(r) for r in below]
+        return sum(rows for rows, _ in amounts), sum(size for _, size in amounts)
 
     def _measure_stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)

@@ -51,7 +51,7 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
     """
     definition = definition_of(table)
     assert isinstance(definition, TableDefinition), f"{table.name} is not a table"
-    found = {name.lower(): i for i, name in enumerate(rows.column_names)}
+    place_by_name = {name.lower(): i for i, name in enumerate(rows.column_names)}
     names = tuple(c.name for c in table.columns)
     known = {name.lower() for name in names}
     for name in rows.column_names:
@@ -59,13 +59,13 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
             raise UnfitRowsError(
                 table.name, name, "a column that the table does not have", f"one of {', '.join(names)}"
             )
-    if len(found) < rows.num_columns:
-        twice = next(name for i, name in enumerate(rows.column_names) if found[name.lower()] != i)
+    if len(place_by_name) < rows.num_columns:
+        twice = next(name for i, name in enumerate(rows.column_names) if place_by_name[name.lower()] != i)
         raise UnfitRowsError(table.name, twice, "the column twice", "each column once")
     schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in table.columns])
     columns: list[pa.ChunkedArray] = []
     for field in schema:
-        if (place := found.get(field.name.lower())) is None:
+        if (place := place_by_name.get(field.name.lower())) is None:
             columns.append(_default_column(definition.statement, len(columns), field, rows.num_rows))
         else:
             columns.append(_to_stored_column(table.name, field, rows.column(place)))
@@ -144,28 +144,28 @@ def _to_months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.Chunk
         raise UnfitRowsError(table, field.name, str(err), f"{GIVEN_MONTHS} of months") from err
 
 
-def _have_same_shape(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _have_same_shape(given_type: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether two types have the same structure of arrays, maps and structs.
 
     Struct fields must match by name and order.
     """
     if pt.is_list(wanted):
-        lists = pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
-        return lists and _have_same_shape(found.value_type, wanted.value_type)
+        lists = pt.is_list(given_type) or pt.is_large_list(given_type) or pt.is_fixed_size_list(given_type)
+        return lists and _have_same_shape(given_type.value_type, wanted.value_type)
     if pt.is_map(wanted):
         return (
-            pt.is_map(found)
-            and _have_same_shape(found.key_type, wanted.key_type)
-            and _have_same_shape(found.item_type, wanted.item_type)
+            pt.is_map(given_type)
+            and _have_same_shape(given_type.key_type, wanted.key_type)
+            and _have_same_shape(given_type.item_type, wanted.item_type)
         )
     if pt.is_struct(wanted):
         names = [f.name.lower() for f in wanted]
         return (
-            pt.is_struct(found)
-            and [f.name.lower() for f in found] == names
-            and all(map(_have_same_shape, _field_types(found), _field_types(wanted)))
+            pt.is_struct(given_type)
+            and [f.name.lower() for f in given_type] == names
+            and all(map(_have_same_shape, _field_types(given_type), _field_types(wanted)))
         )
-    return not is_nested(found)
+    return not is_nested(given_type)
 
 
 def _field_types(of: pa.DataType) -> list[pa.DataType]:
@@ -181,10 +181,10 @@ def _require_same(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> None:
             raise pa.ArrowInvalid("it has more digits than the type can store")
 
 
-def _is_assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pt.is_timestamp(found) and pt.is_timestamp(wanted):
-        return (found.tz is None) == (wanted.tz is None)
-    kind = _cast_group(found)
+def _is_assignable(given_type: pa.DataType, wanted: pa.DataType) -> bool:
+    if pt.is_timestamp(given_type) and pt.is_timestamp(wanted):
+        return (given_type.tz is None) == (wanted.tz is None)
+    kind = _cast_group(given_type)
     return kind is not None and kind == _cast_group(wanted)
 
 

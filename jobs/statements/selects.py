@@ -46,9 +46,9 @@ class Selects:
         """Return the rows of a relation; a table's rows include the waiting statements."""
         _warn_of_changes(waiting, [relation.lower()])
         with self._statements.read_pending_rows(waiting, [relation.lower()]) as seen:
-            found = relation_at(seen.version, seen.sight, relation)
+            visible_relation = relation_at(seen.version, seen.sight, relation)
             with closing(
-                rows_at(self._meta.objects, seen.version, found, seen.sight.epoch, columns, seen.rows)
+                rows_at(self._meta.objects, seen.version, visible_relation, seen.sight.epoch, columns, seen.rows)
             ) as rows:
                 return copy_sliced(rows.read_all())
 

@@ -57,11 +57,13 @@ def answer_show(
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     live, built = catalog.live_relations(), [(build, r) for build in catalog.builds for r in build.relations]
     names = {r.name for r in live}
-    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.is_internal]
+    relations = [
+        r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.is_internal
+    ]
     building = {
         r.name: f"{'being rebuilt' if r.name in names else 'being built'} {build.progress}" for build, r in built
     }
-    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
+    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in relations]
     states = [
         "; ".join(
             [
@@ -71,9 +73,14 @@ def answer_show(
                 *_describe_build(r, building),
             ]
         )
-        for r in found
+        for r in relations
     ]
-    return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
+    return {
+        "name": [r.name for r in relations],
+        "kind": [r.kind for r in relations],
+        "columns": columns,
+        "state": states,
+    }
 
 
 def _describe_state(relation: Relation) -> Iterator[str]:
@@ -110,14 +117,14 @@ def answer_explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
 
 
 def _list_functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
-    found = functions_of(catalog.live_relations())
+    functions = functions_of(catalog.live_relations())
     return {
-        "name": [f.name for f in found],
-        "parameters": [_declare_fields(f.fields) for f in found],
-        "returns": [f.returns for f in found],
-        "code": [f"{f.module}:{f.function}" for f in found],
-        "digest": [f.digest[:12] for f in found],
-        "comment": [f.comment or "" for f in found],
+        "name": [f.name for f in functions],
+        "parameters": [_declare_fields(f.fields) for f in functions],
+        "returns": [f.returns for f in functions],
+        "code": [f"{f.module}:{f.function}" for f in functions],
+        "digest": [f.digest[:12] for f in functions],
+        "comment": [f.comment or "" for f in functions],
     }
 
 
@@ -139,12 +146,12 @@ def _list_columns(relation: Relation) -> Mapping[str, Sequence[str]]:
 
 
 def _with_hidden(relation: Relation, shown: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-    if not (found := hidden_columns(relation)):
+    if not (type_by_name := hidden_columns(relation)):
         return shown
-    marks = [*("" for _ in shown["column"]), *("hidden: SELECT * omits it" for _ in found)]
+    marks = [*("" for _ in shown["column"]), *("hidden: SELECT * omits it" for _ in type_by_name)]
     return {
-        "column": [*shown["column"], *found],
-        "type": [*shown["type"], *found.values()],
+        "column": [*shown["column"], *type_by_name],
+        "type": [*shown["type"], *type_by_name.values()],
         "note": marks,
     }
 

@@ -74,14 +74,14 @@ def edited_source(
         return ()
     if list_differences(msgspec.structs.replace(was, options=wanted.options, fields=columns), wanted):
         return ()
-    found = list[SetSourceOptions | SetSourceColumns | MoveSource](moves)
+    changes = list[SetSourceOptions | SetSourceColumns | MoveSource](moves)
     if columns != was.fields:
         fields = _edited_columns(was.fields, columns, now.fields)
         if fields is None:
             return ()
         if (objection := columns_objection(now.fields, fields)) is not None:
             raise CannotAlterSourceError(there.name, objection)
-        found.append(SetSourceColumns(now.name, now.fields, fields, declared=columns))
+        changes.append(SetSourceColumns(now.name, now.fields, fields, declared=columns))
         now = msgspec.structs.replace(now, fields=fields)
     if list_differences(msgspec.structs.replace(was, fields=columns), wanted):
         same = {"path"} if is_same_place(was, wanted) else set()
@@ -89,8 +89,8 @@ def edited_source(
         gone = [o for o in was.options if o not in wanted.options]
         to = msgspec.structs.replace(wanted, options=_without_options(now.options, (*edited, *gone)) | edited)
         change = _check_options(now, to, spark)
-        found.append(msgspec.structs.replace(change, declared=True))
-    return found
+        changes.append(msgspec.structs.replace(change, declared=True))
+    return changes
 
 
 def _edited_columns(was: Sequence[Field], wanted: Sequence[Field], now: Sequence[Field]) -> tuple[Field, ...] | None:

@@ -55,34 +55,34 @@ def _find_relation(catalog: Catalog, name: str, kind: RelationKind) -> Relation 
 
 def _find_unchanged_view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool) -> Relation | None:
     header = read_view(cursor, or_replace)
-    if (found := _find_relation(catalog, header.name, kind)) is None:
+    if (relation := _find_relation(catalog, header.name, kind)) is None:
         return None
-    sql, columns = query_of(found)
+    sql, columns = query_of(relation)
     same = words_of(sql) == words_of(cursor.source.text[header.select :]) and columns == (header.columns or ())
-    return found if same else None
+    return relation if same else None
 
 
 def _find_unchanged_source(catalog: Catalog, cursor: Cursor, base: Path, store: ObjectStore) -> Relation | None:
     header = read_source(cursor, tuple(READERS), WITHOUT_PATH)
-    if (found := _find_relation(catalog, header.name, RelationKind.SOURCE)) is None:
+    if (relation := _find_relation(catalog, header.name, RelationKind.SOURCE)) is None:
         return None
-    definition = definition_of(found)
+    definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     there = created_source(definition)
     if list_differences(there, place_source(CreateSource(header.name, header.format, (), header.options), base, store)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
-    return found if not declared or _fold_case(declared) == _fold_case(declared_text(there.fields)) else None
+    return relation if not declared or _fold_case(declared) == _fold_case(declared_text(there.fields)) else None
 
 
 def _find_unchanged_table(catalog: Catalog, cursor: Cursor) -> Relation | None:
     cursor.accept("IF", "NOT", "EXISTS")
-    if (found := _find_relation(catalog, cursor.name("the table"), RelationKind.TABLE)) is None:
+    if (relation := _find_relation(catalog, cursor.name("the table"), RelationKind.TABLE)) is None:
         return None
-    definition = definition_of(found)
+    definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
     there = Cursor(SourceText(declared_text(definition.created or definition.statement)))
-    return found if _fold_case(cursor.source.text[cursor.offset :]) == _fold_case(there.source.text) else None
+    return relation if _fold_case(cursor.source.text[cursor.offset :]) == _fold_case(there.source.text) else None
 
 
 def _fold_case(text: str) -> list[str]:

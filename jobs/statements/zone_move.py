@@ -54,8 +54,8 @@ def known_moves(catalog: Catalog, time_zone: str) -> Iterator[ZoneMove]:
     if not catalog.zones or (java := java_zones()) is None:
         return
     for recorded in catalog.zones:
-        if (found := java.rules(recorded.name)) is not None and found.digest != recorded.digest:
-            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
+        if (rules := java.rules(recorded.name)) is not None and rules.digest != recorded.digest:
+            yield ZoneMove(recorded, rules, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
 
 
 def moves_of_jvm(catalog: Catalog, time_zone: str, maker: StatementMaker) -> Iterator[ZoneMove]:
@@ -63,9 +63,9 @@ def moves_of_jvm(catalog: Catalog, time_zone: str, maker: StatementMaker) -> Ite
     from tussock.jobs.spark.zones import rules_of_jvm
 
     for recorded in catalog.zones:
-        found = rules_of_jvm(maker.spark(), recorded.name)
-        if found.digest != recorded.digest:
-            yield ZoneMove(recorded, found, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
+        rules = rules_of_jvm(maker.spark(), recorded.name)
+        if rules.digest != recorded.digest:
+            yield ZoneMove(recorded, rules, views_that_convert(catalog, [recorded.ruled_zone], time_zone))
 
 
 def moved_views(before: Catalog, moves: Sequence[ZoneMove], time_zone: str) -> tuple[Relation, ...]:

@@ -5,14 +5,14 @@ from tussock.jobs.sources.preview import SourcePreview, source_text
 from tussock.jobs.texts.table import text_table
 
 
-def preview_text(found: SourcePreview) -> str:
+def preview_text(preview: SourcePreview) -> str:
     """The files, their first rows, the statement to paste, and notes as comments of SQL."""
-    files = f"{found.files:,} {'file' if found.files == 1 else 'files'}, {found.nbytes:,} bytes"
-    shown = _shorten_lines(text_table(found.rows.select([f.name for f in found.source.fields])))
-    hidden = hidden_names(OF_FILES, [f.name for f in found.source.fields])
+    files = f"{preview.files:,} {'file' if preview.files == 1 else 'files'}, {preview.nbytes:,} bytes"
+    shown = _shorten_lines(text_table(preview.rows.select([f.name for f in preview.source.fields])))
+    hidden = hidden_names(OF_FILES, [f.name for f in preview.source.fields])
     more = [f"Views can also select the file of a row: {', '.join(hidden)}."] if hidden else []
-    notes = "".join(f"-- {note}\n" for note in (*found.notes, *more))
-    return f"{files}\n\n{shown}\n\n{notes}{source_text(found.source)}"
+    notes = "".join(f"-- {note}\n" for note in (*preview.notes, *more))
+    return f"{files}\n\n{shown}\n\n{notes}{source_text(preview.source)}"
 
 
 def _shorten_lines(table: str) -> str:

@@ -9,18 +9,18 @@ from tussock.jobs.upkeep.rebalance import HOT_SHARE, MoveVerdict, Rebalance, Uni
 _SHOWN = 20  # moves listed one by one unless `full` is set
 
 
-def rebalance_text(found: Rebalance, hot: VnodeHotKey | None = None, full: bool = False) -> str:
+def rebalance_text(plan: Rebalance, hot: VnodeHotKey | None = None, full: bool = False) -> str:
     """The verdict, the moves, and each unit before and after.
 
     Args:
         hot: the hot key of the hottest vnode, if that vnode alone exceeds the target.
         full: list every move.
     """
-    digest = [f"digest {found.digest}"] if found.verdict is MoveVerdict.MOVE else []
-    moves = list(_move_lines(found))
+    digest = [f"digest {plan.digest}"] if plan.verdict is MoveVerdict.MOVE else []
+    moves = list(_move_lines(plan))
     if not full and len(moves) > _SHOWN:
         moves = [*moves[:_SHOWN], f"  and {len(moves) - _SHOWN} more ranges"]
-    return "\n".join([_verdict_text(found, hot), *moves, "", _units_table(found), _measure_text(found), *digest])
+    return "\n".join([_verdict_text(plan, hot), *moves, "", _units_table(plan), _measure_text(plan), *digest])
 
 
 def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = None) -> str:
@@ -41,8 +41,8 @@ def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = 
     return align_cells(rows, [True] * 5)
 
 
-def _units_table(found: Rebalance) -> str:
-    return units_text(found.before, found.after if found.verdict is MoveVerdict.MOVE else None)
+def _units_table(plan: Rebalance) -> str:
+    return units_text(plan.before, plan.after if plan.verdict is MoveVerdict.MOVE else None)
 
 
 def _share_cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str, str]:
@@ -52,25 +52,25 @@ def _share_cells(shares: Sequence[UnitShare], unit: int) -> tuple[str, str, str,
     return f"{share.vnodes:,}", f"{share.rows:,}", f"{share.bytes:,}", f"{share.load:.1%}"
 
 
-def _verdict_text(found: Rebalance, hot: VnodeHotKey | None) -> str:
-    busiest, units = max(share.load for share in found.before), len(found.before)
+def _verdict_text(plan: Rebalance, hot: VnodeHotKey | None) -> str:
+    busiest, units = max(share.load for share in plan.before), len(plan.before)
     times = f"the busiest of {units} units carries {busiest * units:.2f} times the mean"
-    if found.verdict is MoveVerdict.MOVE:
-        moved = f"{found.moved_vnodes} of {len(found.planned.units)} vnodes move, to {len(found.after)} units"
-        return f"{moved}; the busiest then carries {_load_factor(found.after):.2f} times the mean"
-    if found.verdict is MoveVerdict.EVEN:
+    if plan.verdict is MoveVerdict.MOVE:
+        moved = f"{plan.moved_vnodes} of {len(plan.planned.units)} vnodes move, to {len(plan.after)} units"
+        return f"{moved}; the busiest then carries {_load_factor(plan.after):.2f} times the mean"
+    if plan.verdict is MoveVerdict.EVEN:
         return "nothing moves: " + (
             "the vnodes are already distributed as requested"
-            if found.target is None
-            else f"{times}, the target is {found.target:g}"
+            if plan.target is None
+            else f"{times}, the target is {plan.target:g}"
         )
-    if found.verdict is MoveVerdict.STUCK:
-        return f"nothing moves: {times}, the target is {found.target}, and no move of a vnode would make it more even"
+    if plan.verdict is MoveVerdict.STUCK:
+        return f"nothing moves: {times}, the target is {plan.target}, and no move of a vnode would make it more even"
     alone = (
-        f"vnode {found.hottest} alone carries {found.hottest_load:.1%}, "
-        f"{found.hottest_load * units:.2f} times the mean of a unit"
+        f"vnode {plan.hottest} alone carries {plan.hottest_load:.1%}, "
+        f"{plan.hottest_load * units:.2f} times the mean of a unit"
     )
-    beyond = f"{alone} (target {found.target:g}), so any unit that holds it exceeds the target"
+    beyond = f"{alone} (target {plan.target:g}), so any unit that holds it exceeds the target"
     return f"nothing moves: {beyond}. {_cause_text(hot)}"
 
 
@@ -94,16 +94,16 @@ def _load_factor(shares: Sequence[UnitShare]) -> float:
     return max(share.load for share in shares) * len(shares)
 
 
-def _move_lines(found: Rebalance) -> Iterator[str]:
-    for move in found.moves:
+def _move_lines(plan: Rebalance) -> Iterator[str]:
+    for move in plan.moves:
         which = f"vnode {move.first}" if move.first == move.last else f"vnodes {move.first} to {move.last}"
         yield f"  {which}: unit {move.source} -> unit {move.target}"
 
 
-def _measure_text(found: Rebalance) -> str:
+def _measure_text(plan: Rebalance) -> str:
     what = (
-        f"written by the last {found.epochs} epochs"
-        if found.epochs
+        f"written by the last {plan.epochs} epochs"
+        if plan.epochs
         else "stored, because recent epochs have no counts of rows"
     )
     return f"load: rows {what}; rows and bytes are estimated from block indexes and include old versions"

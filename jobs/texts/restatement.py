@@ -14,11 +14,11 @@ def begun_lines(begun: Begun) -> Iterator[str]:
         yield from restatement_lines(begun.found)
 
 
-def restatement_lines(found: Restatement) -> Iterator[str]:
+def restatement_lines(restatement: Restatement) -> Iterator[str]:
     """The lines of a planned restatement, whether or not it has begun."""
-    if not found:
-        yield f"nothing to restate: source {found.source} has already read the current content of these files"
+    if not restatement:
+        yield f"nothing to restate: source {restatement.source} has already read the current content of these files"
         return
-    for verb, items in (("remove", found.goes), ("add", found.comes)):
+    for verb, items in (("remove", restatement.goes), ("add", restatement.comes)):
         yield from (f"rows to {verb}: {item.name} ({item.nbytes:,} bytes)" for item in items)
-    yield f"affected views: {', '.join(found.readers) or 'none'}"
+    yield f"affected views: {', '.join(restatement.readers) or 'none'}"

@@ -4,26 +4,26 @@ from tussock.jobs.facts.size import SizeFacts
 from tussock.jobs.texts.table import align_cells
 
 
-def size_text(found: SizeFacts, most: int) -> str:
+def size_text(size: SizeFacts, most: int) -> str:
     """The causes, then at most `most` state tables, those with the most bytes first."""
     causes = [
         ["bytes", "share", "objects", "cause"],
         *(
             [
                 f"{cause.bytes:,}",
-                f"{cause.bytes / found.bytes:.1%}",
+                f"{cause.bytes / size.bytes:.1%}",
                 "" if cause.objects is None else f"{cause.objects:,}",
                 cause.cause,
             ]
-            for cause in found.causes
+            for cause in size.causes
         ),
     ]
     lines = [align_cells(causes, [True, True, True, False])]
     lines.append(
-        f"version {found.version}: {found.bytes:,} bytes in {found.objects:,} objects; at least {found.old_bytes:,} "
-        f"are old versions and deletes of rows in the SSTs in use; vacuum would remove {found.removable_bytes:,} now"
+        f"version {size.version}: {size.bytes:,} bytes in {size.objects:,} objects; at least {size.old_bytes:,} "
+        f"are old versions and deletes of rows in the SSTs in use; vacuum would remove {size.removable_bytes:,} now"
     )
-    if found.tables:
+    if size.tables:
         names = ["bytes", "rows", "old rows", "keys", "epochs", "values", "heads", "filters", "index", "table"]
         rows = [
             [
@@ -36,9 +36,9 @@ def size_text(found: SizeFacts, most: int) -> str:
                 ),
                 f"{table.relation}.{table.role}#{table.table_id}",
             ]
-            for table in found.tables[:most]
+            for table in size.tables[:most]
         ]  # fmt: skip
         lines += ["", align_cells([names, *rows], [*[True] * 9, False])]
-        if (rest := found.tables[most:]) and rows:
+        if (rest := size.tables[most:]) and rows:
             lines.append(f"and {len(rest)} more tables with {sum(table.bytes for table in rest):,} bytes")
     return "\n".join(lines)

@@ -22,33 +22,33 @@ _BELOW = "       "  # as wide as the mark of a problem
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
-def status_text(found: Status, most: int) -> str:
+def status_text(status: Status, most: int) -> str:
     """The status as lines.
 
     Args:
         most: the maximum number of rows in each table of sources, views and units; those with problems come first.
     """
     parts = [
-        _head_line(found),
-        *_trouble_blocks(found.troubles, found.at),
-        _epochs_text(found),
-        *_run_lines(found),
-        *_open_barrier_lines(found),
-        *_work_lines(found),
-        _sources_text(found.sources, found.at, most),
+        _head_line(status),
+        *_trouble_blocks(status.troubles, status.at),
+        _epochs_text(status),
+        *_run_lines(status),
+        *_open_barrier_lines(status),
+        *_work_lines(status),
+        _sources_text(status.sources, status.at, most),
     ]
     parts += [
-        _views_text(found, most),
-        _units_text(found.units, len(found.epochs), most),
-        _zones_text(found),
-        _store_text(found),
+        _views_text(status, most),
+        _units_text(status.units, len(status.epochs), most),
+        _zones_text(status),
+        _store_text(status),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def health_text(name: str, found: Sequence[Trouble], now: datetime) -> str:
+def health_text(name: str, troubles: Sequence[Trouble], now: datetime) -> str:
     """The troubles of a pipeline without any other fact, because its definition or its store cannot be read."""
-    return "\n\n".join([f"pipeline {name}: {_counts_text(found)}", *_trouble_blocks(found, now)])
+    return "\n\n".join([f"pipeline {name}: {_counts_text(troubles)}", *_trouble_blocks(troubles, now)])
 
 
 def health_line(trouble: Trouble) -> str:
@@ -57,10 +57,10 @@ def health_line(trouble: Trouble) -> str:
     return f"{'WRONG' if trouble.wrong else 'note'}: {trouble.about} {trouble.what}\n  -> {trouble.do}"
 
 
-def overview_text(found: Sequence[tuple[str, Sequence[Trouble]]]) -> str:
+def overview_text(pipelines: Sequence[tuple[str, Sequence[Trouble]]]) -> str:
     """All pipelines, one line each: the verdict, and the first trouble."""
     rows = []
-    for name, troubles in found:
+    for name, troubles in pipelines:
         first = f"{troubles[0].about} {troubles[0].what}".splitlines()[0] if troubles else ""
         more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
         rows.append((name, str(health_verdict(troubles)), _shorten_text(first) + more))
@@ -76,41 +76,39 @@ def bytes_text(size: float) -> str:
     return next((f"{size / scale:.1f} {unit}" for unit, scale in _BYTES if size >= scale), f"{size:.0f} B")
 
 
-def _head_line(found: Status) -> str:
-    environment = f" ({found.environment})" if found.environment else ""
-    name = f"pipeline {found.pipeline}{environment}" if found.pipeline else "store"
-    return (
-        f"{name}: {_counts_text(found.troubles)}\n{found.store}, version {found.version}, at {_time_text(found.at)} UTC"
-    )
+def _head_line(status: Status) -> str:
+    environment = f" ({status.environment})" if status.environment else ""
+    name = f"pipeline {status.pipeline}{environment}" if status.pipeline else "store"
+    return f"{name}: {_counts_text(status.troubles)}\n{status.store}, version {status.version}, at {_time_text(status.at)} UTC"
 
 
-def _zones_text(found: Status) -> str:
+def _zones_text(status: Status) -> str:
     """The time zones with recorded rules, and the databases of this host."""
-    if not found.zones or (here := found.zone_databases) is None:
+    if not status.zones or (here := status.zone_databases) is None:
         return ""
-    rows = [(zone.name, zone.origin, f"other rules {zone.differs}" if zone.differs else "") for zone in found.zones]
+    rows = [(zone.name, zone.origin, f"other rules {zone.differs}" if zone.differs else "") for zone in status.zones]
     names = {"Java": here.java, "the system": here.system, "Python's tzdata": here.python, "DuckDB": here.duckdb}
     databases = ", ".join(f"{name} {version}" for name, version in names.items() if version)
     table = align_cells([("time zone", "rules of", "Java of this host"), *rows], [False, False, False])
     return f"{table}\ntime zones on this host: {databases}"
 
 
-def _counts_text(found: Sequence[Trouble]) -> str:
-    wrong, notes = sum(t.wrong for t in found), sum(not t.wrong for t in found)
+def _counts_text(troubles: Sequence[Trouble]) -> str:
+    wrong, notes = sum(t.wrong for t in troubles), sum(not t.wrong for t in troubles)
     counted = "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
     if not wrong:
-        counted = "all is well" if health_verdict(found) is HealthVerdict.HEALTHY else str(health_verdict(found))
+        counted = "all is well" if health_verdict(troubles) is HealthVerdict.HEALTHY else str(health_verdict(troubles))
     return counted + (f", notes: {notes}" if notes else "")
 
 
-def _run_lines(found: Status) -> Iterator[str]:
-    if (run := found.run) is not None:
+def _run_lines(status: Status) -> Iterator[str]:
+    if (run := status.run) is not None:
         span = "" if run.interval is None else f" of the interval from {run.interval[0]} to {run.interval[1]}"
         what = f"last run: {run.name} ({run.what}{span})"
-        at = f"{_time_text(run.at)}, {_ago_text(run.at, found.at)}"
+        at = f"{_time_text(run.at)}, {_ago_text(run.at, status.at)}"
         match run.state:
             case RunState.RUNNING:
-                yield f"{what} is at work since {_time_text(run.began)}; last sign {_ago_text(run.at, found.at)}"
+                yield f"{what} is at work since {_time_text(run.began)}; last sign {_ago_text(run.at, status.at)}"
             case RunState.COMMITTED:
                 yield f"{what} committed its input at {at}; its last task has not ended yet"
             case RunState.INCOMPLETE:
@@ -121,9 +119,9 @@ def _run_lines(found: Status) -> Iterator[str]:
                 yield f"{what} {run.state} at {at}"
 
 
-def _trouble_blocks(found: Sequence[Trouble], now: datetime) -> Iterator[str]:
+def _trouble_blocks(all_troubles: Sequence[Trouble], now: datetime) -> Iterator[str]:
     """One block per next step: its problems, each with its start, and the step. Equal problems are listed once."""
-    for _, same in groupby(found, key=lambda trouble: (trouble.wrong, trouble.do)):
+    for _, same in groupby(all_troubles, key=lambda trouble: (trouble.wrong, trouble.do)):
         equal: dict[str, list[Trouble]] = {}
         for trouble in same:
             equal.setdefault(trouble.what, []).append(trouble)
@@ -160,24 +158,24 @@ def _wrap_text(text: str, first: str, below: str) -> list[str]:
     )
 
 
-def _epochs_text(found: Status) -> str:
-    if not found.epochs:
-        verb = "waits" if found.statements == 1 else "wait"
-        waits = f"; {_count_text(found.statements, 'statement')} {verb} in the log" if found.statements else ""
+def _epochs_text(status: Status) -> str:
+    if not status.epochs:
+        verb = "waits" if status.statements == 1 else "wait"
+        waits = f"; {_count_text(status.statements, 'statement')} {verb} in the log" if status.statements else ""
         return f"no epoch is committed yet{waits}"
     published = (
         "nothing is published"
-        if found.published is None
-        else f"published {_time_text(found.published)}, {_ago_text(found.published, found.at)}"
+        if status.published is None
+        else f"published {_time_text(status.published)}, {_ago_text(status.published, status.at)}"
     )
     committed = (
         ""
-        if found.committed is None or found.committed == found.published
-        else f"; committed {_time_text(found.committed)}"
+        if status.committed is None or status.committed == status.published
+        else f"; committed {_time_text(status.committed)}"
     )
-    waits = f"; {_count_text(found.statements, 'statement')} in the log for the next" if found.statements else ""
+    waits = f"; {_count_text(status.statements, 'statement')} in the log for the next" if status.statements else ""
     names = ("epoch at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "requests", "")
-    rows = [_epoch_cells(epoch) for epoch in reversed(found.epochs)]
+    rows = [_epoch_cells(epoch) for epoch in reversed(status.epochs)]
     return f"epochs: {published}{committed}{waits}\n" + _indented_table(names, rows, right=range(1, 9))
 
 
@@ -190,21 +188,21 @@ def _epoch_cells(epoch: EpochFacts) -> tuple[str, ...]:
     return (_time_text(epoch.at), *rows, *seconds, f"{epoch.ssts:,}", bytes_text(epoch.bytes), requests, note)
 
 
-def _work_lines(found: Status) -> Iterator[str]:
-    for work in found.work:
+def _work_lines(status: Status) -> Iterator[str]:
+    for work in status.work:
         yield (
             f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time_text(work.began)}, "
-            f"{_ago_text(work.began, found.at)}"
+            f"{_ago_text(work.began, status.at)}"
         )
 
 
-def _open_barrier_lines(found: Status) -> Iterator[str]:
-    if (opened := found.open) is not None:
+def _open_barrier_lines(status: Status) -> Iterator[str]:
+    if (opened := status.open) is not None:
         size = sum(file.bytes for file in opened.files)
         files, statements = _count_text(len(opened.files), "file"), _count_text(len(opened.entries), "statement")
         takes = f"{files}, {bytes_text(size)}, {statements}"
         stands = "sealed, waits for its commit" if opened.sealed else "running or interrupted"
-        yield f"open epoch: since {_time_text(opened.at)} ({_ago_text(opened.at, found.at)}), takes {takes}; {stands}"
+        yield f"open epoch: since {_time_text(opened.at)} ({_ago_text(opened.at, status.at)}), takes {takes}; {stands}"
 
 
 def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
@@ -227,16 +225,16 @@ def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> s
     return _indented_table(names, rows, right=range(1, 5)) + _more_text(len(sources), most, "sources")
 
 
-def _views_text(found: Status, most: int) -> str:
-    if not found.views:
+def _views_text(status: Status, most: int) -> str:
+    if not status.views:
         return ""
     ordered = sorted(
-        found.views,
+        status.views,
         key=lambda v: (v.state is ViewState.READY, v.quality.verdict is not Quality.FAILED, v.kind != "view", v.view),
     )
     rows = [_view_cells(view) for view in ordered[:most]]
     names = ("view or table", "published (UTC)", "behind", "rows", "changed", "state", "quality", "")
-    return _indented_table(names, rows, right=(3, 4, 5)) + _more_text(len(found.views), most, "views and tables")
+    return _indented_table(names, rows, right=(3, 4, 5)) + _more_text(len(status.views), most, "views and tables")
 
 
 def _view_cells(view: ViewFacts) -> tuple[str, ...]:
@@ -292,8 +290,8 @@ def _units_text(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     )
 
 
-def _store_text(found: Status) -> str:
-    shape, cost = found.shape, found.cost
+def _store_text(status: Status) -> str:
+    shape, cost = status.shape, status.cost
     levels = (
         ", ".join(
             f"L{level.level} {_count_text(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels
@@ -319,9 +317,9 @@ def _store_text(found: Status) -> str:
         dollars = _dollars_text(cost.requests_dollars + cost.units_dollars)
         lines.append(f"cost of {_last_epochs_text(cost.epochs)}: {dollars}{per} ({requests})")
     lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars_text(cost.storage_dollars_per_month)} per month")
-    if found.vacuum is not None:
+    if status.vacuum is not None:
         lines.append(
-            f"vacuum would remove {_count_text(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}"
+            f"vacuum would remove {_count_text(status.vacuum.objects, 'object')}, {bytes_text(status.vacuum.bytes)}"
         )
     return "\n".join(lines)
 

@@ -20,17 +20,23 @@ def compacted_text(done: "Sequence[TaskDone]") -> str:
     return "\n".join(str(task) for task in done if task.outcome != "merged") if done else "nothing is due"
 
 
-def amplification_text(found: "Amplification") -> str:
+def amplification_text(amplification: "Amplification") -> str:
     """The levels and the read, space and write amplification."""
     lines = [f"{'level':>5}  {'ssts':>6}  {'rows':>15}  {'bytes':>16}  {'target bytes':>16}"]
-    for level in found.levels:
+    for level in amplification.levels:
         goal = f"{level.goal:,}" if level.goal is not None else ""
         lines.append(f"{level.level:>5}  {level.ssts:>6,}  {level.rows:>15,}  {level.bytes:>16,}  {goal:>16}".rstrip())
-    space = f"{found.space:.2f}x the largest level" if found.space is not None else "unknown (all rows are on L0)"
-    write = (
-        f"{found.write:.2f}x the bytes that epochs flushed" if found.write is not None else "unknown (no epoch flushed)"
+    space = (
+        f"{amplification.space:.2f}x the largest level"
+        if amplification.space is not None
+        else "unknown (all rows are on L0)"
     )
-    runs = f"{found.read} sorted run{'' if found.read == 1 else 's'}"
+    write = (
+        f"{amplification.write:.2f}x the bytes that epochs flushed"
+        if amplification.write is not None
+        else "unknown (no epoch flushed)"
+    )
+    runs = f"{amplification.read} sorted run{'' if amplification.read == 1 else 's'}"
     return "\n".join([*lines, f"a read searches at most {runs}; stored: {space}; written: {write}"])
 
 
@@ -38,12 +44,12 @@ def cleaning_text(done: "Cleaning", *, names: bool) -> str:
     """The result of a vacuum run. With `names`, one line per object."""
     report = done.vacuumed
     garbage = (*report.garbage, *done.copies)
-    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in garbage] if names else []
-    lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
+    lines = [f"{item.size:>12,}  {item.name}  {item.reason}" for item in garbage] if names else []
+    lines += [f"{item.size:>12,}  {item.name}  left by a killed process" for item in done.temporary] if names else []
     if done.closed_tasks:
         lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases had expired")
     lines += [f"left alone: {name}, a name that this store does not generate" for name in report.unknown]
-    sizes = [*(found.size for found in garbage), *(found.size for found in done.temporary)]
+    sizes = [*(item.size for item in garbage), *(item.size for item in done.temporary)]
     count, size = len(sizes), sum(sizes)
     pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
     lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")

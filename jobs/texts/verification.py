@@ -9,32 +9,32 @@ from tussock.jobs.texts.table import text_table
 from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
 
-def verification_text(found: Verification) -> str:
+def verification_text(verification: Verification) -> str:
     """A table of the views, then the differences of each view that is not equal, then the repair."""
-    if not found.views:
+    if not verification.views:
         return "the store has no views"
     columns = {
-        "view": [v.view for v in found.views],
-        "verdict": [str(v.verdict) for v in found.views],
-        "rows": [v.rows for v in found.views],
-        "missing": [v.missing for v in found.views],
-        "extra": [v.extra for v in found.views],
-        "read, s": [round(v.seconds, 2) for v in found.views],
-        "Spark, s": [round(v.spark_seconds, 2) for v in found.views],
+        "view": [v.view for v in verification.views],
+        "verdict": [str(v.verdict) for v in verification.views],
+        "rows": [v.rows for v in verification.views],
+        "missing": [v.missing for v in verification.views],
+        "extra": [v.extra for v in verification.views],
+        "read, s": [round(v.seconds, 2) for v in verification.views],
+        "Spark, s": [round(v.spark_seconds, 2) for v in verification.views],
     }
     lines = [text_table(pa.table(columns))]
-    lines += [line for view in found.views for line in _view_lines(view)]
-    lines.append(_summary_text(found))
-    if found.repair is not None:
+    lines += [line for view in verification.views for line in _view_lines(view)]
+    lines.append(_summary_text(verification))
+    if verification.repair is not None:
         lines.append(
-            f"the next epoch rebuilds {', '.join(found.repair.views)} (statement {found.repair.position} of the log). "
+            f"the next epoch rebuilds {', '.join(verification.repair.views)} (statement {verification.repair.position} of the log). "
             "Readers see the old rows until that epoch is published."
         )
     return "\n".join(lines)
 
 
-def _summary_text(found: Verification) -> str:
-    counts = {verdict: len(found.with_verdict(verdict)) for verdict in Verdict}
+def _summary_text(verification: Verification) -> str:
+    counts = {verdict: len(verification.with_verdict(verdict)) for verdict in Verdict}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 

@@ -7,9 +7,9 @@ from tussock.jobs.viewtests.pipeline_tests import Trials
 from tussock.jobs.viewtests.trial import Trial, TrialVerdict
 
 
-def trials_text(found: Trials) -> str:
+def trials_text(trials: Trials) -> str:
     """One line per test, the differences of failed ones, the views without a test, and a summary."""
-    return "\n".join(_trial_lines(found))
+    return "\n".join(_trial_lines(trials))
 
 
 def trial_text(trial: Trial) -> str:
@@ -17,24 +17,24 @@ def trial_text(trial: Trial) -> str:
     return f"{trial.test.path}:{trial.test.place.line}\n{_indent_text(trial.text)}"
 
 
-def junit_xml(found: Trials) -> bytes:
+def junit_xml(trials: Trials) -> bytes:
     """The outcome as JUnit XML: one test suite per pipeline, one test case per test."""
-    counts = {verdict: sum(t.verdict is verdict for t in found.trials) for verdict in TrialVerdict}
+    counts = {verdict: sum(t.verdict is verdict for t in trials.trials) for verdict in TrialVerdict}
     suite = ET.Element(
         "testsuite",
-        name=f"tussock.{found.pipeline}",
-        tests=str(len(found.trials)),
+        name=f"tussock.{trials.pipeline}",
+        tests=str(len(trials.trials)),
         failures=str(counts[TrialVerdict.FAILED]),
         errors=str(counts[TrialVerdict.ERROR]),
         skipped="0",
-        time=f"{sum(t.seconds for t in found.trials):.3f}",
+        time=f"{sum(t.seconds for t in trials.trials):.3f}",
     )
-    for trial in found.trials:
+    for trial in trials.trials:
         test = trial.test
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=f"{found.pipeline}.{test.view}",
+            classname=f"{trials.pipeline}.{test.view}",
             name=test.name,
             file=str(test.path),
             line=str(test.place.line),
@@ -50,22 +50,22 @@ def junit_xml(found: Trials) -> bytes:
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def _trial_lines(found: Trials) -> Iterator[str]:
-    width = max(len(t.test.view) for t in found.trials)
-    for trial in found.trials:
+def _trial_lines(trials: Trials) -> Iterator[str]:
+    width = max(len(t.test.view) for t in trials.trials)
+    for trial in trials.trials:
         yield f"{trial.verdict:<6}  {trial.test.view:<{width}}  {trial.test.name}  ({trial.seconds:.2f} s)"
-    for trial in found.trials:
+    for trial in trials.trials:
         if trial.verdict is not TrialVerdict.PASSED:
             yield f"\n{trial.verdict} {trial.test.view}: {trial.test.name}\n{trial_text(trial)}"
-    if any(t.verdict is not TrialVerdict.PASSED for t in found.trials):
+    if any(t.verdict is not TrialVerdict.PASSED for t in trials.trials):
         yield ""
-    for path in found.missing:
+    for path in trials.missing:
         yield f"not read, because it does not exist: {path}"
-    if found.untested:
-        yield f"views without a test: {', '.join(found.untested)}"
-    counts = {verdict: sum(t.verdict is verdict for t in found.trials) for verdict in TrialVerdict}
+    if trials.untested:
+        yield f"views without a test: {', '.join(trials.untested)}"
+    counts = {verdict: sum(t.verdict is verdict for t in trials.trials) for verdict in TrialVerdict}
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    yield f"{parts} in {sum(t.seconds for t in found.trials):.2f} s"
+    yield f"{parts} in {sum(t.seconds for t in trials.trials):.2f} s"
 
 
 def _indent_text(text: str) -> str:

@@ -71,12 +71,12 @@ def _narrow_to_item(
 
     if building and error_of_items(names[:1]) is not None and error_of_items(names[-1:]) is not None:
         return error
-    name, found = first_failing(names, error_of_items, error)
+    name, item_error = first_failing(names, error_of_items, error)
     if not name:
         return error
-    if getattr(found, "path", "") or not isinstance(found, SourceTroubleError):
-        return found
-    return SourceTroubleError(found.source, name, found.format, found.reason)
+    if getattr(item_error, "path", "") or not isinstance(item_error, SourceTroubleError):
+        return item_error
+    return SourceTroubleError(item_error.source, name, item_error.format, item_error.reason)
 
 
 def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tuple[str, TussockError]:
@@ -87,8 +87,8 @@ def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tu
     while len(names) > 1:
         middle = len(names) // 2
         for half in (names[:middle], names[middle:]):
-            if (found := fails(half)) is not None:
-                names, error = half, found
+            if (half_error := fails(half)) is not None:
+                names, error = half, half_error
                 break
         else:
             return "", error
@@ -97,10 +97,10 @@ def first_failing(names: Sequence[str], fails: Fails, error: TussockError) -> tu
 
 def _translate_error(read: SparkRead, error: Exception, document: msgspec.Raw) -> TussockError | None:
     """Return the source error for the file that a Spark error names."""
-    found = read.reader.translate(error, read.source, document)
-    if isinstance(found, SourceFileError):
-        found.source = read.source.name
-    return found
+    source_error = read.reader.translate(error, read.source, document)
+    if isinstance(source_error, SourceFileError):
+        source_error.source = read.source.name
+    return source_error
 
 
 def _failure_of_read(spark: SparkSession, read: SparkRead, document: msgspec.Raw) -> TussockError | None:

@@ -147,10 +147,10 @@ class Restating:
                 rest = divided.rest
         from tussock.jobs.spark.session import epoch_session
 
-        found = reader.frame(epoch_session(spark(), zones.of_store), statement, rest, ()).toArrow()
-        if failures := found["failure"].drop_null().to_pylist():
+        answer = reader.frame(epoch_session(spark(), zones.of_store), statement, rest, ()).toArrow()
+        if failures := answer["failure"].drop_null().to_pylist():
             raise first_failure(failures)
-        chunks = (decode_tables([chunk]) for chunk in found["chunk"].to_pylist())
+        chunks = (decode_tables([chunk]) for chunk in answer["chunk"].to_pylist())
         yield from (split_rejects(chunk).rows for chunk in chunks if chunk is not None)
 
     def begin_restating(self) -> Barrier | None:

@@ -50,8 +50,8 @@ def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: P
         case FailedRow():
             return _view_row_error(error, plan, catalog, place_of, ways_of)
         case ViewFailedError(relation=view, cause=cause, build=build):
-            found = next((r for r in catalog.stored_relations() if r.name == view), None)
-            return error if found is None else ViewFailedError(view, cause, build, str(ways_of(found, "")))
+            relation = next((r for r in catalog.stored_relations() if r.name == view), None)
+            return error if relation is None else ViewFailedError(view, cause, build, str(ways_of(relation, "")))
         case StatementRowError(table=table, statement=statement, key=key, reason=reason):
             names = [NamedColumn(c.name) for r in catalog.live_relations() if r.name == table for c in r.columns]
             return StatementRowError(table, statement, key, in_names(reason, names), error.entry)

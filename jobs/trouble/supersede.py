@@ -268,7 +268,7 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
     if barrier is None or barrier.epoch != failed.epoch:
         return False
     repin, gone = list[str](), dict[int, tuple[str, ...]]()
-    found = set[tuple[str, str]]()
+    corrected_files = set[tuple[str, str]]()
     for source in (barrier.catalog or version.catalog).live_relations():
         if source.kind is RelationKind.SOURCE and (document := barrier.splits.get(source.id)) is not None:
             try:
@@ -276,18 +276,20 @@ def take_corrected(meta: MetaStore, failed: Barrier, tried: set[tuple[str, str]]
             except (InputError, SourceAwayError):
                 return False
             new = {name for name in (*since.changed, *since.gone) if (source.name, name) not in tried}
-            found |= {(source.name, name) for name in new}
+            corrected_files |= {(source.name, name) for name in new}
             repin += [name for name in since.changed if name in new]
             gone[source.id] = tuple(name for name in since.gone if name in new)
-    if not found:
+    if not corrected_files:
         return False
     superseding = _Superseding(meta, version, barrier, Detour(repin_files=tuple(repin)), gone=gone)
     try:
         meta.supersede_barrier(barrier, superseding.plan_barrier)
     except (SourceFileError, SourceAwayError):  # a file changed again, which the next run decides
         return False
-    tried |= found
-    log.warning("barrier %d takes the present content of %s", barrier.epoch, ", ".join(name for _, name in found))
+    tried |= corrected_files
+    log.warning(
+        "barrier %d takes the present content of %s", barrier.epoch, ", ".join(name for _, name in corrected_files)
+    )
     return True
 
 
@@ -482,7 +484,7 @@ class _PinningSkipped(Pinning):
             for r in drop_relations(catalog, self.detour.drop, self.version.epoch + 1).live_relations()
             if r.kind is RelationKind.SOURCE
         ]
-        found = {
+        unread_files = {
             name
             for source in sources
             for name in names_of(source, self.pin_source(source, self.max_epoch_bytes, catalog).pins.unread)
@@ -494,7 +496,7 @@ class _PinningSkipped(Pinning):
                 f"no barrier is open, so {unheld[0]!r} is not pinned, and the next epoch takes its content at that "
                 "time; if an epoch has already taken it, --skip-file keeps its rows",
             )
-        if unknown := [path for path in self.detour.skip_files if path not in found]:
+        if unknown := [path for path in self.detour.skip_files if path not in unread_files]:
             if self.troubles:
                 raise self.troubles[0]
             raise NothingToAbandonError(

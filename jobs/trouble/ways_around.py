@@ -130,12 +130,12 @@ def ways_around(meta: MetaStore, plan: EpochPlan, view: Relation, item: str) -> 
 def _all_inputs(catalog: Catalog, view: Relation) -> list[Relation]:
     """The relations that a view reads, directly or not."""
     by_id = {r.id: r for r in catalog.stored_relations()}
-    found, pending = set[int](), [*view.depends_on]
+    ids, pending = set[int](), [*view.depends_on]
     while pending:
-        if (at := pending.pop()) not in found and at in by_id:
-            found.add(at)
+        if (at := pending.pop()) not in ids and at in by_id:
+            ids.add(at)
             pending += by_id[at].depends_on
-    return [by_id[i] for i in sorted(found)]
+    return [by_id[i] for i in sorted(ids)]
 
 
 def _taken_by(meta: MetaStore, plan: EpochPlan, below: list[Relation], item: str) -> str:
@@ -154,13 +154,13 @@ def _taken_by(meta: MetaStore, plan: EpochPlan, below: list[Relation], item: str
 
 def _entry_of(meta: MetaStore, start: int, end: int, view: str) -> int | None:
     """The last log entry that creates a view of this name; None if no entry does."""
-    found = None
+    position = None
     for entry in meta.read_log(start, end):
         statement = _statement.decode(entry.statement)
         parts = statement.statements if isinstance(statement, Transaction) else (statement,)
         if any(isinstance(part, CreateView) and part.name.lower() == view for part in parts):
-            found = entry.position
-    return found
+            position = entry.position
+    return position
 
 
 def _join_names(names: tuple[str, ...]) -> str:

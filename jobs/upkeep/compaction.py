@@ -337,11 +337,11 @@ def compact_store(
     done: list[TaskDone] = []
     while True:
         with follow_progress(meta.objects, "compaction", "compaction", far, progress):
-            found = compact_round(meta, options, run, full=full, tasks=tasks, pieces=pieces, progress=progress)
-        if not found:
+            finished_tasks = compact_round(meta, options, run, full=full, tasks=tasks, pieces=pieces, progress=progress)
+        if not finished_tasks:
             break
-        done += found
-        if full or all(task.outcome in ("lost", "failed") for task in found):
+        done += finished_tasks
+        if full or all(task.outcome in ("lost", "failed") for task in finished_tasks):
             break
     if (error := next((task.error for task in done if task.outcome == "failed"), None)) is not None:
         raise error

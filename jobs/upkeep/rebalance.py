@@ -208,17 +208,17 @@ def _measure_version(meta: MetaStore, version: HummockVersion, last: int) -> Vno
         ):
             continue
         try:
-            found = vnode_sizes(source, sealed.ssts, vnodes)
+            sizes_by_table = vnode_sizes(source, sealed.ssts, vnodes)
         except MissingSstError:  # compacted and removed
             continue
         epochs += 1
-        for table_id, sizes in found.items():
+        for table_id, sizes in sizes_by_table.items():
             written[table_id] = written[table_id] + sizes if table_id in written else sizes
     return VnodeLoads(version, _of_tables(stored, live), _of_tables(written, live), epochs)
 
 
 def _of_tables(sizes: Mapping[int, VnodeSizes], tables: set[int]) -> dict[int, VnodeSizes]:
-    return {table_id: found for table_id, found in sizes.items() if table_id in tables}
+    return {table_id: table_sizes for table_id, table_sizes in sizes.items() if table_id in tables}
 
 
 def plan_rebalance(
@@ -288,10 +288,10 @@ def verify_rebalance(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, 
     return _unit_shares(measured, measured.weights, mapping)
 
 
-def require_approved(found: Rebalance, approved: str) -> None:
+def require_approved(plan: Rebalance, approved: str) -> None:
     """Raises OtherMovesError if the moves have another digest."""
-    if found.digest != approved:
-        raise OtherMovesError(approved, found.digest)
+    if plan.digest != approved:
+        raise OtherMovesError(approved, plan.digest)
 
 
 def require_units_of_file(pipeline: Pipeline, units: int | None) -> None:
@@ -300,9 +300,9 @@ def require_units_of_file(pipeline: Pipeline, units: int | None) -> None:
         raise UnitsInFileError(str(pipeline.folder / FILE), pipeline.epoch.units, units)
 
 
-def cause_of(meta: MetaStore, measured: VnodeLoads, found: Rebalance) -> VnodeHotKey | None:
+def cause_of(meta: MetaStore, measured: VnodeLoads, plan: Rebalance) -> VnodeHotKey | None:
     """Return the key that makes a vnode hot, if that is why nothing moves. Raises, cost: as `hottest_key`."""
-    return hottest_key(meta, measured, found.hottest) if found.verdict is MoveVerdict.HOT else None
+    return hottest_key(meta, measured, plan.hottest) if plan.verdict is MoveVerdict.HOT else None
 
 
 def hottest_key(meta: MetaStore, measured: VnodeLoads, vnode: int) -> VnodeHotKey | None:

@@ -25,9 +25,9 @@ def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
 
 def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]:
     old = [
-        found
-        for found in meta.objects.list(SOURCES)
-        if (epoch := epoch_of_copy(found.name)) is not None and epoch < version.epoch
+        source_copy
+        for source_copy in meta.objects.list(SOURCES)
+        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < version.epoch
     ]
     if not old:
         return []
@@ -37,4 +37,4 @@ def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]
         if relation.kind is RelationKind.SOURCE and (taken := taken_table(meta, base, relation)) is not None:
             named.update(reader_of(statement_of(relation)).kept_objects(taken))
     reason = "a copy of a source file that no source refers to"
-    return [Garbage(found.name, found.size, reason) for found in old if found.name not in named]
+    return [Garbage(source_copy.name, source_copy.size, reason) for source_copy in old if source_copy.name not in named]

@@ -58,6 +58,6 @@ def sweep_store(
     report = vacuum_store(meta, dry_run=dry_run, progress=progress)
     copies = tuple(copies_of_no_use(meta))
     if not dry_run:
-        meta.objects.delete([found.name for found in copies])
+        meta.objects.delete([source_copy.name for source_copy in copies])
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
     return Cleaning(meta.read_latest().min_readable_epoch, closed, report, copies, temporary)

@@ -92,9 +92,9 @@ class Digests:
     ) -> list[tuple[int, Text]]:
         """(hash of the key, values as text) of the rows with these hashes. Cost: another evaluation of the frame."""
         hashed = self._frame.select("*", *_digest_columns(self._columns))
-        found = hashed.where(F.col("key").isin(list(keys)) & F.col("exact").isin(list(exact)))
+        matching_rows = hashed.where(F.col("key").isin(list(keys)) & F.col("exact").isin(list(exact)))
         values = [_value_text(F.col(f"c{i}"), kind).alias(f"t{i}") for i, kind in enumerate(self._columns.kinds)]
-        rows = found.select("key", "full", *values).orderBy("key", "full").limit(_FETCHED).collect()
+        rows = matching_rows.select("key", "full", *values).orderBy("key", "full").limit(_FETCHED).collect()
         known = [
             row for row in rows if row["full"] in full
         ] or rows  # the last digits of Spark's floats may differ this time
@@ -144,8 +144,8 @@ def _digest_columns(columns: Columns) -> list[Column]:
 
 
 def _total_copies(rows: DataFrame) -> int:
-    found = rows.agg(F.sum(F.abs("copies"))).first()
-    return 0 if found is None or found[0] is None else int(found[0])
+    total = rows.agg(F.sum(F.abs("copies"))).first()
+    return 0 if total is None or total[0] is None else int(total[0])
 
 
 def _rows_without_partner(unequal: DataFrame, largest: float) -> DataFrame:
@@ -181,14 +181,14 @@ def _choose_examples(left: DataFrame, ours: Digests, theirs: Digests, columns: C
         mine = [row for row in rows if row["copies"] * sign > 0]
         exact, full = {row["exact"] for row in mine}, {row["full"] for row in mine}
         sides.append(side.texts_of_rows({row["key"] for row in mine}, exact, full) if mine else [])
-    found: list[Example] = []
+    examples: list[Example] = []
     for key in keys:
         its, sparks = ([text for k, text in side if k == key] for side in sides)
         for i in range(max(len(its), len(sparks))):
             of_view, of_spark = (side[i] if i < len(side) else Text() for side in (its, sparks))
             named = {columns.names[c]: (of_view or of_spark)[columns.names[c]] for c in columns.key}
-            found.append(Example(named, of_view, of_spark))
-    return tuple(found[:EXAMPLES])
+            examples.append(Example(named, of_view, of_spark))
+    return tuple(examples[:EXAMPLES])
 
 
 def _value_text(value: Column, kind: DataType) -> Column:
@@ -219,11 +219,11 @@ def varying_columns(first: DataFrame, again: DataFrame, columns: Columns) -> tup
         frame.selectExpr(*(f"{text} AS h{i}" for i, text in enumerate(texts))).persist() for frame in (first, again)
     ]
     try:
-        found = tuple(i for i in range(len(texts)) if not _has_same_rows(sides, [f"h{i}"]))
-        rest = [f"h{i}" for i in range(len(texts)) if i not in found]
+        positions = tuple(i for i in range(len(texts)) if not _has_same_rows(sides, [f"h{i}"]))
+        rest = [f"h{i}" for i in range(len(texts)) if i not in positions]
         if rest and not _has_same_rows(sides, rest):
             return tuple(range(len(texts)))
-        return found
+        return positions
     finally:
         for side in sides:
             side.unpersist()

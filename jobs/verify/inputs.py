@@ -131,8 +131,8 @@ class Inputs:
 
         Cost: a scan of each relation.
         """
-        found = [n for i in self._read_by(view.depends_on) if (n := self._largest_of(i)) is not None]
-        return max(found, default=1.0)
+        largest_floats = [n for i in self._read_by(view.depends_on) if (n := self._largest_of(i)) is not None]
+        return max(largest_floats, default=1.0)
 
     def _named_in(self, sql: str) -> list[int]:
         """The relations whose name occurs in a text.
@@ -149,25 +149,25 @@ class Inputs:
             floats = None if columns is None else floats_of(columns.texts)
             if frame is None or columns is None or floats is None:
                 return None
-            found = (
+            maximum = (
                 columns.number_columns(frame)
                 .select(F.max(F.expr(f"array_max(transform({floats}, x -> abs(x)))")))
                 .first()
             )
-            self._largest[relation] = 0.0 if found is None or found[0] is None else float(found[0])
+            self._largest[relation] = 0.0 if maximum is None or maximum[0] is None else float(maximum[0])
         return self._largest[relation]
 
     def _read_by(self, relations: Iterable[int]) -> set[int]:
         """These relations, and the ones that plain views among them read."""
         by_name = {r.name: r.id for r in self._relations.values()}
-        found, pending = set[int](), list(relations)
+        ids, pending = set[int](), list(relations)
         while pending:
-            if (at := pending.pop()) in found or at not in self._relations:
+            if (at := pending.pop()) in ids or at not in self._relations:
                 continue
-            found.add(at)
+            ids.add(at)
             if (relation := self._relations[at]).kind is RelationKind.PLAIN_VIEW:
                 pending += [by_name[name] for name in plain_view_of(relation).uses if name in by_name]
-        return found
+        return ids
 
     def _require_relations(self, relations: Iterable[int]) -> None:
         """Register relations and the inputs of plain views in the session."""

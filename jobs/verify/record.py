@@ -142,17 +142,21 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
         return all(v.verdict is Verdict.EQUAL and not v.below for v in self.views)
 
 
-def write_last(objects: ObjectStore, found: Verification, live: Collection[str]) -> None:
+def write_last(objects: ObjectStore, verification: Verification, live: Collection[str]) -> None:
     """Store the newest result of each view.
 
     Args:
         live: names of the views that exist; results of others are dropped.
     """
-    new = {v.view for v in found.views}
+    new = {v.view for v in verification.views}
     before = read_last(objects)
     kept = () if before is None else tuple(v for v in before.views if v.view not in new and v.view in live)
-    repair = found.repair if found.repair is not None or before is None or found.different else before.repair
-    objects.put(LAST, msgspec.json.encode(Verification((*kept, *found.views), repair)))
+    repair = (
+        verification.repair
+        if verification.repair is not None or before is None or verification.different
+        else before.repair
+    )
+    objects.put(LAST, msgspec.json.encode(Verification((*kept, *verification.views), repair)))
 
 
 def read_last(objects: ObjectStore) -> Verification | None:

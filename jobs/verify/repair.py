@@ -53,10 +53,10 @@ def repair_views(
             return msgspec.structs.replace(verification, repair=made)
 
 
-def _still_different(verified: Catalog, catalog: Catalog, found: Verification) -> list[Relation]:
+def _still_different(verified: Catalog, catalog: Catalog, verification: Verification) -> list[Relation]:
     """The views that differ, unless another view has their name now or a later statement already rebuilds them."""
     live, damaged = {r.id: r for r in catalog.live_relations()}, []
-    for check in found.with_verdict(Verdict.DIFFERENT):
+    for check in verification.with_verdict(Verdict.DIFFERENT):
         same = [r.id for r in verified.relations_at(check.epoch) if r.name == check.view]
         damaged += [live[i] for i in same if i in live and find_planned(catalog, check.view) is None]
     return damaged

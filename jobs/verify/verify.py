@@ -117,13 +117,13 @@ def _wanted_views(version: HummockVersion, epoch: int, names: Sequence[str]) -> 
     views = [r for r in there.relations if r.kind is RelationKind.VIEW]
     if not names:
         return views
-    found, by_id = set[int](), {r.id: r for r in there.relations}
+    ids, by_id = set[int](), {r.id: r for r in there.relations}
     pending = [find_relation(seen, name, RelationKind.VIEW).id for name in names]
     while pending:
-        if (at := pending.pop()) not in found and at in by_id:
-            found.add(at)
+        if (at := pending.pop()) not in ids and at in by_id:
+            ids.add(at)
             pending += by_id[at].depends_on
-    return [r for r in views if r.id in found]
+    return [r for r in views if r.id in ids]
 
 
 def _read_twice(views: Sequence[Relation]) -> set[int]:
@@ -170,18 +170,18 @@ class _Verifying:
         if view.paused_at(self.epoch):
             return ViewCheck(view.name, Verdict.PAUSED, f"since epoch {view.paused}")
         below = self._unproven_inputs(view, before)
-        found = self._compare_view(view)
-        return msgspec.structs.replace(found, below=below) if below else found
+        check = self._compare_view(view)
+        return msgspec.structs.replace(check, below=below) if below else check
 
     def _unproven_inputs(self, view: Relation, before: Sequence[ViewCheck]) -> tuple[str, ...]:
         """The views that it reads, directly or not, that were not found equal."""
         by_id = {r.id: r for r in self.version.catalog.relations_at(self.epoch)}
-        found, pending = set[int](), list(view.depends_on)
+        ids, pending = set[int](), list(view.depends_on)
         while pending:
-            if (at := pending.pop()) not in found and at in by_id:
-                found.add(at)
+            if (at := pending.pop()) not in ids and at in by_id:
+                ids.add(at)
                 pending += by_id[at].depends_on
-        names = {by_id[i].name for i in found}
+        names = {by_id[i].name for i in ids}
         return tuple(c.view for c in before if c.view in names and c.verdict is not Verdict.EQUAL)
 
     def _compare_view(self, view: Relation) -> ViewCheck:
@@ -209,16 +209,16 @@ class _Verifying:
     def _judge_view(
         self, view: Relation, answer: DataFrame, columns: Columns, ours: Digests, spark: Digests
     ) -> ViewCheck:
-        found = compare_digests(ours, spark, columns, lambda: self._inputs.largest_float(view))
+        comparison = compare_digests(ours, spark, columns, lambda: self._inputs.largest_float(view))
         made = ViewCheck(
             view.name,
-            Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL,
+            Verdict.DIFFERENT if comparison.missing or comparison.extra else Verdict.EQUAL,
             rows=ours.rows,
             spark_rows=spark.rows,
-            missing=found.missing,
-            extra=found.extra,
-            examples=found.examples,
-            rounded=found.rounded,
+            missing=comparison.missing,
+            extra=comparison.extra,
+            examples=comparison.examples,
+            rounded=comparison.rounded,
             seconds=ours.seconds,
             spark_seconds=spark.seconds,
         )
@@ -254,13 +254,13 @@ class _Verifying:
         sides = [self._sample_rows(view, columns.number_columns(self._inputs.stored_rows_of(view))), up]
         ours, spark = (Digests(rest.number_columns(side.select(*kept)), rest) for side in sides)
         try:
-            found = compare_digests(ours, spark, rest, lambda: self._inputs.largest_float(view))
+            comparison = compare_digests(ours, spark, rest, lambda: self._inputs.largest_float(view))
         finally:
             ours.close()
             spark.close()
-        verdict = Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL
+        verdict = Verdict.DIFFERENT if comparison.missing or comparison.extra else Verdict.EQUAL
         return msgspec.structs.replace(
-            made, verdict=verdict, missing=found.missing, extra=found.extra, examples=found.examples
+            made, verdict=verdict, missing=comparison.missing, extra=comparison.extra, examples=comparison.examples
         )
 
     def _sample_rows(self, view: Relation, frame: DataFrame) -> DataFrame:
@@ -313,21 +313,21 @@ def _reason_of(error: Exception) -> str:
     Raises the error if the store is damaged or a server is unavailable.
     """
     carried = carried_failure(error) if isinstance(error, Exception) else None
-    found = carried if carried is not None else error
-    if isinstance(found, TussockError) and not isinstance(found, InputError):
-        raise found from error
-    if isinstance(found, DamagedError):
-        raise found from error
-    first = next(iter(str(found).strip().splitlines()), type(found).__name__)
-    return first if isinstance(found, TussockError) else f"Spark: {first}"
+    cause = carried if carried is not None else error
+    if isinstance(cause, TussockError) and not isinstance(cause, InputError):
+        raise cause from error
+    if isinstance(cause, DamagedError):
+        raise cause from error
+    first = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+    return first if isinstance(cause, TussockError) else f"Spark: {first}"
 
 
 @contextmanager
 def _pinned_epoch(meta: MetaStore, epoch: int | None) -> Iterator[tuple[int, HummockVersion]]:
     """The epoch to verify, and the version to read it on."""
     if epoch is None:
-        with meta.reading_published() as found:
-            yield found
+        with meta.reading_published() as epoch_and_version:
+            yield epoch_and_version
     else:
         with meta.open_for_reading(epoch) as version:
             yield epoch, version

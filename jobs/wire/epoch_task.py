@@ -54,8 +54,8 @@ class EpochTask:
 
         The unit seals for the others (tussock.jobs.task.sealing), so that it writes the same SSTs as they.
         """
-        found = cells_in([self.cells]).drop_columns(["slot"])
-        once = pa.TableGroupBy(found, CELL_SCHEMA.names[1:], use_threads=False).aggregate([])
+        cells = cells_in([self.cells]).drop_columns(["slot"])
+        once = pa.TableGroupBy(cells, CELL_SCHEMA.names[1:], use_threads=False).aggregate([])
         together = once.add_column(0, CELL_SCHEMA.field(0), pa.array(np.zeros(once.num_rows, np.int32)))
         batches = together.cast(CELL_SCHEMA).to_batches()
         return replace(self, units=(0,) * len(self.units), united=self.units, cells=cells_of(batches))

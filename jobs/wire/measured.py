@@ -33,9 +33,9 @@ class MeasurementSum:
     def __init__(self) -> None:
         self.sum, self.ran, self.undivided = NOTHING, "", False
 
-    def add_measurement(self, found: Measurement) -> None:
+    def add_measurement(self, measurement: Measurement) -> None:
         """Add the measurement of another task or job."""
-        self.sum = add_measurements(self.sum, found)
+        self.sum = add_measurements(self.sum, measurement)
 
 
 def not_measured(_: Measurement) -> None:

@@ -83,8 +83,8 @@ def steps_behind(schedule: Schedule, level: int) -> tuple[SparkStep, ...]:
     """The steps that Spark computes between a level and the next one."""
     if level < 0:
         return ()
-    found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.want.project)
-    return tuple(SparkStep(number, s, x) for number, (s, x) in enumerate(found))
+    steps = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.want.project)
+    return tuple(SparkStep(number, s, x) for number, (s, x) in enumerate(steps))
 
 
 def frame_schema(steps: Sequence[SparkStep]) -> pa.Schema:

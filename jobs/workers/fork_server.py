@@ -75,12 +75,12 @@ def _wait_for_news(lines: Iterable[Line | int], deadline: Deadline | None = None
 
 def _reap_ended(workers: dict[int, _Worker], ready: Iterable[object]) -> list[tuple[int, int]]:
     """Rank and exit code of each worker that has ended; the code is negative for a signal."""
-    found = []
+    exits = []
     for alive in workers.keys() & set(ready):
         rank, pid = workers.pop(alive)
         os.close(alive)
-        found.append((rank, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
-    return found
+        exits.append((rank, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    return exits
 
 
 def _become_worker(rank: int, own: int, count: int, others: set[int]) -> NoReturn:

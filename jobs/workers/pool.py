@@ -130,7 +130,7 @@ class WorkerPool:
         count = min(workers, task.unit_count)
         done, total = dict.fromkeys(range(count), 0), task.unit_count * len(task.schedule.levels)
         far.ask = lambda: (sum(done.values()), total)
-        found: dict[int, End | Failed] = {}
+        answer_by_rank: dict[int, End | Failed] = {}
         try:
             self._send_work(WorkerTask(task, count, dict(os.environ)))
             for rank, answer in self._collect_answers(count):
@@ -140,16 +140,16 @@ class WorkerPool:
                     case WorkerProgress():
                         done[rank] = answer.done
                     case End() | Failed():
-                        found[rank] = answer
+                        answer_by_rank[rank] = answer
                     case _:
                         report(answer)
         except BaseException:  # the others may be at work
             self.close(at_once=True)
             raise
         self._used = world.now_s()
-        if failed := [answer.text for answer in found.values() if isinstance(answer, Failed)]:
+        if failed := [answer.text for answer in answer_by_rank.values() if isinstance(answer, Failed)]:
             raise cause_of_failures(failed)
-        return cells_in(answer.cells for answer in found.values() if isinstance(answer, End))
+        return cells_in(answer.cells for answer in answer_by_rank.values() if isinstance(answer, End))
 
     def _send_work(self, work: WorkerTask) -> None:
         """Give workers their work, and to each pair a pair of sockets, within one deadline for all."""

@@ -40,10 +40,10 @@ def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Seque
 
 def _assign_slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
     """A slot of the same type for each column. Existing slots are used first, new ones are appended."""
-    found: list[int] = []
+    chosen_slots: list[int] = []
     for kind in types:
-        free = next((i for i, slot in enumerate(slots) if slot == kind and i not in found), len(slots))
+        free = next((i for i, slot in enumerate(slots) if slot == kind and i not in chosen_slots), len(slots))
         if free == len(slots):
             slots.append(kind)
-        found.append(free)
-    return tuple(found)
+        chosen_slots.append(free)
+    return tuple(chosen_slots)
