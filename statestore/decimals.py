@@ -36,12 +36,12 @@ def _rescale_decimals(values: pa.Array | pa.ChunkedArray, kind: pa.Decimal128Typ
     The digits before the point are compared first, at the given scale. After that, a product has at most the digits of
     the result, and a quotient always fits.
     """
-    found = values.type
-    if found.precision - found.scale + max(found.scale, kind.scale) <= MAX_DIGITS:
+    source_type = values.type
+    if source_type.precision - source_type.scale + max(source_type.scale, kind.scale) <= MAX_DIGITS:
         return values.cast(kind)
-    fitting = max(1, kind.precision - kind.scale + found.scale)
-    if fitting < found.precision:
-        values = values.cast(pa.decimal256(fitting, found.scale))
+    fitting = max(1, kind.precision - kind.scale + source_type.scale)
+    if fitting < source_type.precision:
+        values = values.cast(pa.decimal256(fitting, source_type.scale))
     return values.cast(pa.decimal256(MAX_WIDE_DIGITS, kind.scale)).cast(kind)
 
 

@@ -53,10 +53,10 @@ class MissingExtraError(InputError):
 def missing_extra(module: str) -> MissingExtraError | None:
     """Return the error of an optional module that is not installed; None if it is. Imports nothing."""
     try:
-        found = find_spec(module)
+        spec = find_spec(module)
     except ModuleNotFoundError:
-        found = None
-    return None if found is not None else MissingExtraError(module, EXTRAS[module])
+        spec = None
+    return None if spec is not None else MissingExtraError(module, EXTRAS[module])
 
 
 @contextmanager

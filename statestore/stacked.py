@@ -56,13 +56,13 @@ def group_stacks(kinds: Sequence[Hashable], rows: int, *columns: Sequence[pa.Arr
             of_kind[named] = [place]
         else:
             places.append(place)
-    found: list[list[int]] = []
+    stacks: list[list[int]] = []
     for places in of_kind.values():
         if len(places) == 1 or not any(_is_varying(stacked[places[0]].type) for stacked in columns):
-            found += (places[start : start + most] for start in range(0, len(places), most))
+            stacks += (places[start : start + most] for start in range(0, len(places), most))
         else:
-            found += _split_by_bytes(places, most, columns)
-    return found
+            stacks += _split_by_bytes(places, most, columns)
+    return stacks
 
 
 def _is_varying(kind: pa.DataType) -> bool:
@@ -71,16 +71,16 @@ def _is_varying(kind: pa.DataType) -> bool:
 
 
 def _split_by_bytes(places: Sequence[int], most: int, columns: Sequence[Sequence[pa.Array]]) -> list[list[int]]:
-    found: list[list[int]] = []
+    stacks: list[list[int]] = []
     size = 0
     for place in places:
         own = max((stacked[place].nbytes for stacked in columns), default=0)
-        if not found or len(found[-1]) == most or size + own > MOST_BYTES:
-            found.append([])
+        if not stacks or len(stacks[-1]) == most or size + own > MOST_BYTES:
+            stacks.append([])
             size = 0
-        found[-1].append(place)
+        stacks[-1].append(place)
         size += own
-    return found
+    return stacks
 
 
 def stack_columns(columns: Sequence[pa.Array]) -> pa.Array:
@@ -116,13 +116,13 @@ def take_from(columns: Sequence[pa.Array], places: npt.NDArray[np.int64] | pa.Ar
     """
     if not columns:
         return []
-    rows, found = len(columns[0]), [columns[0]] * len(columns)
+    rows, columns_at_places = len(columns[0]), [columns[0]] * len(columns)
     wanted = places if isinstance(places, pa.Array) else pa.array(places)
     for batch in group_stacks([c.type for c in columns], max(rows, len(wanted)), columns):
         taken = stack_columns([columns[i] for i in batch]).take(_repeat_places(wanted, len(batch), rows))
         for place, column in zip(batch, unstack_columns(taken, len(batch)), strict=True):
-            found[place] = column
-    return found
+            columns_at_places[place] = column
+    return columns_at_places
 
 
 def _repeat_places(places: pa.Array, count: int, rows: int) -> pa.Array:
@@ -147,12 +147,12 @@ def canonical_columns(columns: Sequence[pa.Array]) -> list[pa.Array]:
 
     Their memory layout depends on the values alone.
     """
-    found = list(columns)
+    zeroed_columns = list(columns)
     for batch in group_stacks([c.type for c in columns], len(columns[0]) if columns else 0, columns):
         same = zero_under_nulls(stack_columns([columns[i] for i in batch]))
         for place, column in zip(batch, unstack_columns(same, len(batch)), strict=True):
-            found[place] = column
-    return found
+            zeroed_columns[place] = column
+    return zeroed_columns
 
 
 def take_rows(rows: pa.Table, places: npt.NDArray[np.int64] | pa.Array) -> pa.Table:

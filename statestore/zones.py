@@ -129,13 +129,13 @@ class ZoneTable:
 
     def offsets_at(self, seconds: Seconds) -> Seconds:
         """(n,) the offset at each instant, in Unix seconds."""
-        found: Seconds = self.offsets[np.searchsorted(self.at, self._in_table(seconds), side="right")]
-        return found
+        offsets: Seconds = self.offsets[np.searchsorted(self.at, self._in_table(seconds), side="right")]
+        return offsets
 
     def offsets_of_local(self, seconds: Seconds) -> Seconds:
         """(n,) the offset of each local time, in seconds since the local 1970-01-01."""
-        found: Seconds = self.offsets[np.searchsorted(self._local, self._in_table(seconds), side="right")]
-        return found
+        offsets: Seconds = self.offsets[np.searchsorted(self._local, self._in_table(seconds), side="right")]
+        return offsets
 
     def offset_at(self, second: int) -> int:
         """The offset at one instant."""
@@ -308,8 +308,8 @@ def _expand_changes(rules: ZoneRules) -> list[tuple[int, int]]:
         return []
     last = rules.changes[-1][0] if rules.changes else None
     first = 1970 if last is None else (_EPOCH + timedelta(seconds=last)).year
-    found = ((y.instant_in_year(year), y.after) for year in range(first, _last_year(rules) + 1) for y in rules.yearly)
-    return sorted(change for change in found if last is None or change[0] > last)
+    changes = ((y.instant_in_year(year), y.after) for year in range(first, _last_year(rules) + 1) for y in rules.yearly)
+    return sorted(change for change in changes if last is None or change[0] > last)
 
 
 def _without_repeats(first: int, changes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

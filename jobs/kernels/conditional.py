@@ -54,10 +54,10 @@ def render_coalesce(call: Call, args: Sequence[str]) -> str:
 
 def _render_extreme(call: Call, function: str, args: Sequence[str]) -> str:
     """NULLs are skipped. DuckDB loses the sign of a zero; Spark returns the first argument that equals the result."""
-    found = f"{function}({', '.join(args)})"
+    extreme = f"{function}({', '.join(args)})"
     if call.type not in FLOATS:
-        return found
-    return f"coalesce({', '.join(f'CASE WHEN {arg} = {found} THEN {arg} END' for arg in args)})"
+        return extreme
+    return f"coalesce({', '.join(f'CASE WHEN {arg} = {extreme} THEN {arg} END' for arg in args)})"
 
 
 @renders("Greatest", [((t,), t) for t in TYPES], strict=False)

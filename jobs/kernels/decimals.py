@@ -89,14 +89,14 @@ def _to_39_digits(exact: pa.Array) -> pa.Array:
 
     The position depends on each value's length.
     """
-    scale, size, found = exact.type.scale, pc.abs(exact), exact
+    scale, size, rounded_value = exact.type.scale, pc.abs(exact), exact
     for digits in range(JAVA_DIGITS + 1, exact.type.precision + 1):
         longer = pc.greater_equal(size, pa.scalar(Decimal((0, (1, *[0] * (digits - 1)), -scale)), exact.type))
         if not pc.any(longer).as_py():
             break
         rounded = pc.round(exact, ndigits=scale - (digits - JAVA_DIGITS), round_mode="half_towards_infinity")
-        found = pc.if_else(longer, rounded, found)
-    return found
+        rounded_value = pc.if_else(longer, rounded, rounded_value)
+    return rounded_value
 
 
 _OPERATIONS: dict[str, Callable[..., pa.Array]] = {

@@ -258,13 +258,13 @@ class Kernel:
         ]
         sql = "VALUES " + ", ".join(f"({', '.join(row)}, {n})" for n, row in enumerate(rows))
         try:
-            found = self._run_query(sql)
+            answer = self._run_query(sql)
         except duckdb.Error as err:
             raise KernelError(sql, _reason_of(err)) from err
-        found = _put_in_order(found, len(rows), sql)
+        answer = _put_in_order(answer, len(rows), sql)
         named = [
             _from_duckdb_column(column, arrow_type(t), Literal(None, t))
-            for column, t in zip(found.columns, types, strict=True)
+            for column, t in zip(answer.columns, types, strict=True)
         ]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
@@ -308,21 +308,21 @@ class Kernel:
 
         The result has one row per input row, in their order; otherwise raises KernelError.
         """
-        found = None
+        answer = None
         with self._survive_errors():
             prepared = self._prepared_for(columns, rows.schema)
             if prepared.keeps_order or rows.num_rows < 2:
                 with prepared.source.hold_rows(rows):
-                    found = self._table_of(f"EXECUTE {prepared.name}")
+                    answer = self._table_of(f"EXECUTE {prepared.name}")
         sql = f"SELECT {columns} FROM rows"
-        if found is None:
+        if answer is None:
             numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
             return _put_in_order(
                 self._run_query(f"SELECT {columns}, {_NUMBER} FROM rows", rows=numbered), rows.num_rows, sql
             )
-        if found.num_rows != rows.num_rows:
-            raise _other_rows(sql, found.num_rows, rows.num_rows)
-        return found
+        if answer.num_rows != rows.num_rows:
+            raise _other_rows(sql, answer.num_rows, rows.num_rows)
+        return answer
 
     def _prepared_for(self, columns: str, schema: pa.Schema) -> "_Prepared":
         """The prepared query of a SELECT list over rows of these columns.
@@ -407,15 +407,15 @@ class Kernel:
     def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: Exception) -> Exception:
         """Find the expression that raised and its first such row: run each alone, then bisect. O(log n) queries."""
         for place, expr in zip(places, exprs, strict=True):
-            if (found := self._failure_reason(rows, expr)) is None:
+            if (cause := self._failure_reason(rows, expr)) is None:
                 continue
             low, high = 0, rows.num_rows  # rows[:low] passes, rows[:high] fails
             while high - low > 1:
                 middle = (low + high) // 2
                 failure = self._failure_reason(rows.slice(low, middle - low), expr)
-                low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
+                low, high, cause = (middle, high, cause) if failure is None else (low, middle, failure)
             reason = (
-                _NOT_UTF8 if _holds_bytes(rows, low, expr) else self._failure_reason(rows.slice(low, 1), expr) or found
+                _NOT_UTF8 if _holds_bytes(rows, low, expr) else self._failure_reason(rows.slice(low, 1), expr) or cause
             )
             return RowError(expression_text(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low, place)
         return KernelError(_columns_text(exprs), _reason_of(err))
@@ -487,20 +487,20 @@ def _operator_names(plan: list[Any]) -> set[str]:
     return {node["name"].strip() for node in plan}.union(*(_operator_names(node["children"]) for node in plan))
 
 
-def _put_in_order(found: pa.Table, count: int, sql: str) -> pa.Table:
+def _put_in_order(answer: pa.Table, count: int, sql: str) -> pa.Table:
     """Sort `found` by its last column, the rows' numbers, and drop that column.
 
     Raises KernelError if a number is missing.
     """
-    numbers = found.column(found.num_columns - 1)
+    numbers = answer.column(answer.num_columns - 1)
     order = pc.sort_indices(numbers)
-    if found.num_rows != count or not np.array_equal(numbers.take(order).to_numpy(), np.arange(count)):
-        raise _other_rows(sql, found.num_rows, count)
-    return found.remove_column(found.num_columns - 1).take(order)
+    if answer.num_rows != count or not np.array_equal(numbers.take(order).to_numpy(), np.arange(count)):
+        raise _other_rows(sql, answer.num_rows, count)
+    return answer.remove_column(answer.num_columns - 1).take(order)
 
 
-def _other_rows(sql: str, found: int, expected: int) -> KernelError:
-    return KernelError(sql, f"expected {expected} rows, each once, DuckDB returned {found}")
+def _other_rows(sql: str, row_count: int, expected: int) -> KernelError:
+    return KernelError(sql, f"expected {expected} rows, each once, DuckDB returned {row_count}")
 
 
 def _to_duckdb_rows(rows: pa.Table) -> pa.Table:

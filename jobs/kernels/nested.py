@@ -147,10 +147,10 @@ def element_at(call: Call, args: Sequence[str]) -> str:
 def element_at_or_default(call: Call, args: Sequence[str]) -> str:
     """Like element_at, but for a missing element the result is NULL, or the default of split_part."""
     array, index = args
-    found = f"{array}[{index}]"
+    element = f"{array}[{index}]"
     if dict(call.params).get("defaultValueOutOfBound") == "":
-        found = f"CASE WHEN abs(CAST({index} AS BIGINT)) > len({array}) THEN '' ELSE {found} END"
-    return _not_from_zero(array, index, found, call)
+        element = f"CASE WHEN abs(CAST({index} AS BIGINT)) > len({array}) THEN '' ELSE {element} END"
+    return _not_from_zero(array, index, element, call)
 
 
 def _not_from_zero(array: str, index: str, value: str, call: Call) -> str:

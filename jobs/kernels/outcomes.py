@@ -102,8 +102,10 @@ class ChunkValues:
             case Call(node="Or", args=(left, right)):
                 return _join_sides(self._outcomes_of(left), right, TRUE, FALSE, self._outcomes_of)
             case Call(node="Not", args=(arg,)):
-                found = self._outcomes_of(arg)
-                return (found & (NULL | RAISES)) | (FALSE if found & TRUE else 0) | (TRUE if found & FALSE else 0)
+                outcomes = self._outcomes_of(arg)
+                return (
+                    (outcomes & (NULL | RAISES)) | (FALSE if outcomes & TRUE else 0) | (TRUE if outcomes & FALSE else 0)
+                )
             case Literal(value=None):
                 return NULL
             case Literal(value=bool() as value):
@@ -124,9 +126,9 @@ class ChunkValues:
             ours = tuple(v for v in values if may_raise(v) is raising)
             for start in range(0, len(ours), _AT_ONCE):
                 some = ours[start : start + _AT_ONCE]
-                if (found := kernel.try_expressions(self._chunk, some)) is not None:
+                if (answer := kernel.try_expressions(self._chunk, some)) is not None:
                     self._summaries.update(
-                        (v, summary_of(column, v.type)) for v, column in zip(some, found.columns, strict=True)
+                        (v, summary_of(column, v.type)) for v, column in zip(some, answer.columns, strict=True)
                     )
 
 
@@ -134,16 +136,16 @@ def _join_sides(
     left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]
 ) -> Outcomes:
     """Combine the sides of AND or OR. At `ends` (FALSE for AND, TRUE for OR) the right side is not evaluated."""
-    found = left & (ends | RAISES)
+    outcomes = left & (ends | RAISES)
     if not left & (goes_on | NULL):
-        return found
+        return outcomes
     other = of(right)
-    found |= other & (ends | RAISES)
+    outcomes |= other & (ends | RAISES)
     if left & goes_on:
-        found |= other & (goes_on | NULL)
+        outcomes |= other & (goes_on | NULL)
     if left & NULL and other & (goes_on | NULL):
-        found |= NULL
-    return found
+        outcomes |= NULL
+    return outcomes
 
 
 def _computed_values(condition: Expr) -> Iterator[Expr]:
@@ -196,8 +198,8 @@ def _outcomes_among(summary: Summary, constants: frozenset[Any]) -> Outcomes | N
     """The outcomes of `value IN (constants)`."""
     if summary.values is None:
         return None
-    found = 0 if summary.values.isdisjoint(constants) else TRUE
-    return found | (0 if summary.values <= constants else FALSE) | (NULL if summary.nulls else 0)
+    outcomes = 0 if summary.values.isdisjoint(constants) else TRUE
+    return outcomes | (0 if summary.values <= constants else FALSE) | (NULL if summary.nulls else 0)
 
 
 def _compare_in(value: Expr, items: Sequence[Literal]) -> ComparedValue:
@@ -207,8 +209,8 @@ def _compare_in(value: Expr, items: Sequence[Literal]) -> ComparedValue:
     known, has_null = frozenset(constants), len(constants) < len(items)
 
     def outcomes_of_in(summary: Summary) -> Outcomes | None:
-        found = _outcomes_among(summary, known)
-        return found if found is None or not has_null or not found & FALSE else (found & ~FALSE) | NULL
+        outcomes = _outcomes_among(summary, known)
+        return outcomes if outcomes is None or not has_null or not outcomes & FALSE else (outcomes & ~FALSE) | NULL
 
     return ComparedValue(value, outcomes_of_in)
 
@@ -226,8 +228,8 @@ def _with_constant(value: Expr, node: str, constant: Literal) -> ComparedValue:
         if node == "EqualTo":
             return _outcomes_among(summary, only)
         if node == "EqualNullSafe":
-            found = _outcomes_among(summary, only)
-            return found if not found or not found & NULL else (found & ~NULL) | FALSE
+            outcomes = _outcomes_among(summary, only)
+            return outcomes if not outcomes or not outcomes & NULL else (outcomes & ~NULL) | FALSE
         return (NULL if summary.nulls else 0) | (_of_order(summary, node, known) if summary.values else 0)
 
     return ComparedValue(value, outcomes_of_constant)

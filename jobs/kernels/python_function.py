@@ -115,23 +115,23 @@ def load_function(function: CreateFunction) -> LoadedFunction:
     file = f"{FOLDER}/{function.module}.py"
     try:
         with _loading:
-            found = getattr(_Modules(function).load_module(function.module), function.function, None)
+            code = getattr(_Modules(function).load_module(function.module), function.function, None)
     except Exception as err:  # the user's module may raise any exception
         raise FunctionCodeError(function.name, file, f"it cannot be imported: {_describe_exception(err)}") from err
-    if not callable(found):
+    if not callable(code):
         there = (
-            "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"
+            "has no function of this name" if code is None else f"has {function.function!r}, which is not a function"
         )
         raise FunctionCodeError(function.name, file, f"the file {there} ({function.function!r})")
     try:
-        parameters = list(inspect.signature(found).parameters.values())
-        inspect.signature(found).bind(*function.fields)
+        parameters = list(inspect.signature(code).parameters.values())
+        inspect.signature(code).bind(*function.fields)
     except (TypeError, ValueError) as err:
         declared = ", ".join(f"{f.name} {f.type}" for f in function.fields)
         raise FunctionCodeError(
             function.name, file, f"{function.function!r} does not take the declared ({declared}): {err}"
         ) from err
-    return LoadedFunction(function, found, _input_kind(parameters[0].annotation))
+    return LoadedFunction(function, code, _input_kind(parameters[0].annotation))
 
 
 def _input_kind(annotation: Any) -> FunctionInput:
@@ -260,8 +260,8 @@ def _to_result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     kept = arrow_type(declared.returns)
     kind = given_type(kept)
 
-    def wrong_result(found: str, expected: str) -> FunctionResultError:
-        return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", found, expected)
+    def wrong_result(finding: str, expected: str) -> FunctionResultError:
+        return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", finding, expected)
 
     if isinstance(result, pa.ChunkedArray):
         result = result.combine_chunks()
@@ -301,7 +301,7 @@ def _to_result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     )
 
 
-def _keeps_meaning(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _keeps_meaning(result_type: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast between two types keeps the meaning of values. Values that do not fit raise.
 
     Parts of arrays, maps and structs follow the same rules. Arrow's cast matches struct fields by name.
@@ -313,39 +313,41 @@ def _keeps_meaning(found: pa.DataType, wanted: pa.DataType) -> bool:
         (pa.types.is_date,),
         (pa.types.is_timestamp,),
     )
-    if pa.types.is_null(found) or found == wanted:
+    if pa.types.is_null(result_type) or result_type == wanted:
         return True
     if pa.types.is_list(wanted):
-        return _is_any_list(found) and _keeps_meaning(found.value_type, wanted.value_type)
+        return _is_any_list(result_type) and _keeps_meaning(result_type.value_type, wanted.value_type)
     if pa.types.is_map(wanted):
-        same = pa.types.is_map(found)
+        same = pa.types.is_map(result_type)
         return (
             same
-            and _keeps_meaning(found.key_type, wanted.key_type)
-            and _keeps_meaning(found.item_type, wanted.item_type)
+            and _keeps_meaning(result_type.key_type, wanted.key_type)
+            and _keeps_meaning(result_type.item_type, wanted.item_type)
         )
     if pa.types.is_struct(wanted):
-        if not pa.types.is_struct(found) or sorted(found.names) != sorted(wanted.names):
+        if not pa.types.is_struct(result_type) or sorted(result_type.names) != sorted(wanted.names):
             return False
-        return all(_keeps_meaning(found.field(f.name).type, f.type) for f in wanted)
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
-        return (found.tz is None) == (wanted.tz is None)
-    return any(any(f(found) for f in family) and any(f(wanted) for f in family) for family in families)
+        return all(_keeps_meaning(result_type.field(f.name).type, f.type) for f in wanted)
+    if pa.types.is_timestamp(result_type) and pa.types.is_timestamp(wanted):
+        return (result_type.tz is None) == (wanted.tz is None)
+    return any(any(f(result_type) for f in family) and any(f(wanted) for f in family) for family in families)
 
 
 def _is_any_list(kind: pa.DataType) -> bool:
     return any(of(kind) for of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
-def _with_decimals(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+def _with_decimals(result_type: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     """The type found, with the decimals of the wanted type. Requires: `_keeps_meaning`."""
-    if _is_any_list(found):
-        return pa.list_(_with_decimals(found.value_type, wanted.value_type))
-    if pa.types.is_map(found):
-        return pa.map_(*(_with_decimals(getattr(found, p), getattr(wanted, p)) for p in ("key_type", "item_type")))
-    if pa.types.is_struct(found):
-        return pa.struct([f.with_type(_with_decimals(f.type, wanted.field(f.name).type)) for f in found])
-    return wanted if pa.types.is_decimal(found) and pa.types.is_decimal(wanted) else found
+    if _is_any_list(result_type):
+        return pa.list_(_with_decimals(result_type.value_type, wanted.value_type))
+    if pa.types.is_map(result_type):
+        return pa.map_(
+            *(_with_decimals(getattr(result_type, p), getattr(wanted, p)) for p in ("key_type", "item_type"))
+        )
+    if pa.types.is_struct(result_type):
+        return pa.struct([f.with_type(_with_decimals(f.type, wanted.field(f.name).type)) for f in result_type])
+    return wanted if pa.types.is_decimal(result_type) and pa.types.is_decimal(wanted) else result_type
 
 
 def _to_decimals(leaf: pa.Array, kind: pa.DataType) -> pa.Array:

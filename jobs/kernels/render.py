@@ -126,10 +126,10 @@ def _split_at_variable(name: str, body: str) -> list[str]:
     if name not in body:
         return [body]
     pieces, start = [], 0
-    for found in re.finditer(rf"'(?:[^']|'')*'|{name}", body):
-        if found[0] == name:
-            pieces.append(body[start : found.start()])
-            start = found.end()
+    for match in re.finditer(rf"'(?:[^']|'')*'|{name}", body):
+        if match[0] == name:
+            pieces.append(body[start : match.start()])
+            start = match.end()
     return [*pieces, body[start:]]
 
 

@@ -140,9 +140,9 @@ def render_locate(call: Call, args: Sequence[str]) -> str:
         )
     if start == 1:
         return strict_cast(f"strpos({args[1]}, {args[0]})", "int")
-    found = f"strpos(substring({args[1]}, {start}), {args[0]})"
+    place = f"strpos(substring({args[1]}, {start}), {args[0]})"
     empty = f"WHEN {args[1]} IS NULL THEN NULL WHEN {args[0]} = '' THEN 1"
-    return strict_cast(f"CASE {empty} WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
+    return strict_cast(f"CASE {empty} WHEN {place} = 0 THEN 0 ELSE {place} + {start - 1} END", "int")
 
 
 @renders("Ascii", [(("string",), "int")])

@@ -40,16 +40,18 @@ def assignments_of(
     return columns, values
 
 
-def check_value(walk: ExpressionWalk, value: JavaObject, found: JavaObject, table: CreateTable, column: int) -> None:
+def check_value(
+    walk: ExpressionWalk, value: JavaObject, value_type: JavaObject, table: CreateTable, column: int
+) -> None:
     """Raises SqlError unless a value of type `found` (JVM) may be stored in the column."""
-    if not (found.catalogString() == "string" and value.productPrefix() == "Literal"):
-        check_assignable(walk.sandbox, walk.source, begin_of(walk, value) or 0, found, table, column)
+    if not (value_type.catalogString() == "string" and value.productPrefix() == "Literal"):
+        check_assignable(walk.sandbox, walk.source, begin_of(walk, value) or 0, value_type, table, column)
 
 
-def require_boolean(walk: ExpressionWalk, condition: JavaObject, found: JavaObject) -> None:
+def require_boolean(walk: ExpressionWalk, condition: JavaObject, condition_type: JavaObject) -> None:
     """Raises SqlError unless the condition is boolean."""
-    if found.catalogString() != "boolean":
-        raise at_node(walk, condition, f"the condition is of type {found.catalogString()}; expected boolean")
+    if condition_type.catalogString() != "boolean":
+        raise at_node(walk, condition, f"the condition is of type {condition_type.catalogString()}; expected boolean")
 
 
 def has_subquery(sandbox: Sandbox, expr: JavaObject) -> bool:
@@ -79,13 +81,13 @@ def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str,
 
 
 def check_assignable(
-    sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int
+    sandbox: Sandbox, source: SourceText, offset: int, value_type: JavaObject, table: CreateTable, column: int
 ) -> None:
     """Raises SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
     spec = table.fields[column]
     wanted = sandbox.data_type(spec.type)
-    if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(found, wanted):
-        given = name_of_type(found)
+    if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(value_type, wanted):
+        given = name_of_type(value_type)
         raise sql_error(
             source,
             offset,

@@ -117,9 +117,9 @@ def bind_change(sandbox: Sandbox, source: SourceText, relation: Relation, parsed
             for action in candidates.actions:
                 columns, exprs = _given_values(walk, table, action, candidates)
                 types = [a.dataType() for a in items(frame.select(*exprs)._jdf.queryExecution().analyzed().output())]
-                for column, value, found in zip(columns, _written_values(action, columns), types, strict=True):
+                for column, value, value_type in zip(columns, _written_values(action, columns), types, strict=True):
                     if value is not None:
-                        check_value(walk, value, found, table, column)
+                        check_value(walk, value, value_type, table, column)
                 if action.condition is not None:
                     judged = frame.select(_classic_column(walk, action.condition))._jdf.queryExecution().analyzed()
                     require_boolean(walk, action.condition, next(items(judged.output())).dataType())
@@ -148,13 +148,13 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     with sandbox.active():
         parsed = sandbox.parse_statement(source)
     with translating_errors(source):
-        found = [
+        rows_by_candidates = [
             (c, collect_rows(_changed_rows(walk, table, c, hidden=not table.key)))
             for c in _candidate_frames(walk, session, target, table, parsed)
         ]
     schema = _stored_schema(table)
     gone, come = [schema.empty_table()], [schema.empty_table()]
-    for candidates, rows in found:
+    for candidates, rows in rows_by_candidates:
         if candidates.pairs:
             rows = _single_pairs(table, candidates.actions, rows)
         # An updated row is deleted and inserted, since its key may change. Without a key, its row id puts it in its
@@ -214,14 +214,14 @@ def _candidate_frames(
     matched = tuple(_merge_branch(walk, table, a) for a in items(parsed.matchedActions()))
     inserts = tuple(_merge_branch(walk, table, a) for a in items(parsed.notMatchedActions()))
     alone = tuple(_merge_branch(walk, table, a) for a in items(parsed.notMatchedBySourceActions()))
-    found = []
+    candidates = []
     if matched:
-        found.append(Candidates(rows.join(source, on, "inner"), matched, name, pairs=True))
+        candidates.append(Candidates(rows.join(source, on, "inner"), matched, name, pairs=True))
     if inserts:
-        found.append(Candidates(source.join(rows, on, "left_anti"), inserts, name))
+        candidates.append(Candidates(source.join(rows, on, "left_anti"), inserts, name))
     if alone:
-        found.append(Candidates(rows.join(source, on, "left_anti"), alone))
-    return found
+        candidates.append(Candidates(rows.join(source, on, "left_anti"), alone))
+    return candidates
 
 
 def _frame_under_name(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataFrame:

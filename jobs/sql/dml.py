@@ -102,9 +102,9 @@ def bind_rows(
     """
     analyzed = frame.queryExecution().analyzed()
     for i, (attribute, target) in enumerate(zip(items(analyzed.output()), targets, strict=True)):
-        found = attribute.dataType()
-        if not (found.catalogString() == "string" and gives_literals(query, i)):
-            check_assignable(sandbox, source, source.begin, found, table, target)
+        value_type = attribute.dataType()
+        if not (value_type.catalogString() == "string" and gives_literals(query, i)):
+            check_assignable(sandbox, source, source.begin, value_type, table, target)
     reads = sandbox.read_by(analyzed)
     relations = tuple(r.name for r in sandbox.relations_mentioned(source)) if reads else ()
     into = BoundInsertSelect(table, targets, source.text[source.begin : source.end], relations, reads)
@@ -139,7 +139,7 @@ def rows_to_insert(
     renamed = frame.toDF(*(f"c{i}" for i in range(len(into.targets))))
     try:
         casts = (f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, table.fields, strict=True)))
-        found = collect_rows(renamed.selectExpr(*casts))
+        selected_rows = collect_rows(renamed.selectExpr(*casts))
     except PySparkException as err:
         if (unfit := _unfit_value(renamed, into)) is None:
             raise
@@ -147,7 +147,7 @@ def rows_to_insert(
         offset = None if offset_of is None else offset_of(row, column)
         raise unfit_value(source or SourceText(into.select), table, into.targets[column], value, offset) from err
     schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in table.fields])
-    rows = conform_rows(found, schema)
+    rows = conform_rows(selected_rows, schema)
     require_values(table, rows)
     return fitted_texts(table, rows)
 
@@ -270,7 +270,7 @@ def _refuse_source(sandbox: Sandbox, cursor: Cursor) -> None:
         cursor.at += 1
     begin = cursor.at
     name = cursor.tokens[begin].value().lower() if begin < len(cursor.tokens) else ""
-    if (found := sandbox.relations.get(name)) is not None and found.kind is RelationKind.SOURCE:
+    if (relation := sandbox.relations.get(name)) is not None and relation.kind is RelationKind.SOURCE:
         raise cursor.complaint(
             f"MERGE cannot read source {name!r}, because a source stores no rows. Create a view over it (CREATE "
             f"MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}), run an epoch, and write USING {name}_rows. A "
@@ -305,13 +305,13 @@ def _bind_row_expressions(
     with translating_errors(source):
         raw = frame.select(seq_of(sandbox, [column_of(sandbox, e).alias(f"c{i}") for i, e in enumerate(exprs)]))
         output = list(items(raw.queryExecution().analyzed().output()))
-    found = [a.dataType() for a in output]
+    types = [a.dataType() for a in output]
     outputs: list[JavaObject] = []
     for i, column in enumerate(columns):
-        check_value(walk, values[i], found[i], table, column)
+        check_value(walk, values[i], types[i], table, column)
         outputs.append(raw.col(f"c{i}").cast(sandbox.data_type(table.fields[column].type)).alias(f"c{i}"))
     if condition is not None:
-        require_boolean(walk, condition, found[-1])
+        require_boolean(walk, condition, types[-1])
         outputs.append(raw.col(f"c{len(columns)}"))
     try:
         with translating_errors(source):

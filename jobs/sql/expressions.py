@@ -387,7 +387,7 @@ class ExpressionWalk:
         if known is None:
             known = self._params[name] = tuple(self._params_of(name, node))
         mode: str | None = None
-        found: list[tuple[str, str]] = []
+        params: list[tuple[str, str]] = []
         for param in known:
             value = node.productElement(param.index)
             if param.kind == "context":  # NumericEvalContext(ANSI,true) or the mode itself
@@ -396,34 +396,34 @@ class ExpressionWalk:
                 text = value.toString()
                 if text != "None":
                     text = text.removeprefix("Some(").removesuffix(")")
-                    found.append((param.name, self.sandbox.zone_by_jvm(text) if param.name == "timeZoneId" else text))
+                    params.append((param.name, self.sandbox.zone_by_jvm(text) if param.name == "timeZoneId" else text))
             elif value is not None:
-                found.append((param.name, str(value).lower() if isinstance(value, bool) else str(value)))
+                params.append((param.name, str(value).lower() if isinstance(value, bool) else str(value)))
         if name == "StaticInvoke":
-            found = [("class", node.staticObject().getName()), ("function", node.functionName())]
+            params = [("class", node.staticObject().getName()), ("function", node.functionName())]
         elif name == "Invoke":
-            found = [("function", node.functionName())]
-        return mode, tuple(found)
+            params = [("function", node.functionName())]
+        return mode, tuple(params)
 
     def _params_of(self, name: str, node: JavaObject) -> list[_Param]:
         """The plain constructor arguments of a class, determined from its first instance.
 
         Options are recognised by name.
         """
-        found: list[_Param] = []
+        params: list[_Param] = []
         for index in range(node.productArity()):
             label = node.productElementName(index)
             if label in _DROPPED_PARAMS:
                 continue
             if label in ("evalMode", "evalContext"):
-                found.append(_Param(index, label, "context"))
+                params.append(_Param(index, label, "context"))
                 continue
             value = node.productElement(index)
             if not isinstance(value, JavaObject):
-                found.append(_Param(index, label, "plain"))
+                params.append(_Param(index, label, "plain"))
             elif label in ("timeZoneId", "threshold") or (name, label) == ("ElementAt", "defaultValueOutOfBound"):
-                found.append(_Param(index, label, "option"))
-        return found
+                params.append(_Param(index, label, "option"))
+        return params
 
 
 def _calls_python(node: JavaObject) -> bool:

@@ -46,8 +46,8 @@ def _with_inputs(plan: Plan) -> Plan:
 
 def _passed_columns(expand: Expand) -> dict[int, int]:
     """The columns that all projections take from one column of the input, and this column."""
-    found = {}
+    column_by_place = {}
     for place, exprs in enumerate(zip(*expand.projections, strict=True)):
         if isinstance(exprs[0], Column) and all(e == exprs[0] for e in exprs):
-            found[place] = exprs[0].index
-    return found
+            column_by_place[place] = exprs[0].index
+    return column_by_place

@@ -55,9 +55,9 @@ class Cursor:
 
     def accept(self, *words: str) -> bool:
         """Move past these words (or symbols) if all of them come next."""
-        found = self.comes(*words)
-        self.at += len(words) if found else 0
-        return found
+        matches = self.comes(*words)
+        self.at += len(words) if matches else 0
+        return matches
 
     def expect(self, *words: str) -> None:
         """Move past these words. Raises SqlError if others come next."""
@@ -109,10 +109,10 @@ class Cursor:
 
         `expected`: keywords in upper case.
         """
-        found = self.tokens[self.at].text if self.at < len(self.tokens) else "the end of the statement"
-        near = similar_keywords(found.upper(), set(_KEYWORD.findall(expected)))
+        actual_token = self.tokens[self.at].text if self.at < len(self.tokens) else "the end of the statement"
+        near = similar_keywords(actual_token.upper(), set(_KEYWORD.findall(expected)))
         hint = f". Did you mean {near[0]}?" if near else ""
-        return sql_error(self.source, self.offset, f"{expected}, found {found}{hint}")
+        return sql_error(self.source, self.offset, f"{expected}, found {actual_token}{hint}")
 
 
 @dataclass(frozen=True, slots=True)

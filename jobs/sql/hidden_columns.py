@@ -98,12 +98,12 @@ class _Exposing:
     def plan(self, parsed: JavaObject) -> JavaObject:
         """Return the plan with its sources exposed."""
         self._queries = frozenset(_names_of_queries(parsed))
-        found: JavaObject = self._rebuilt(parsed)
-        return found
+        exposed_plan: JavaObject = self._rebuilt(parsed)
+        return exposed_plan
 
     def _class(self, name: str) -> JavaClass:
-        found: JavaClass = getattr(self._jvm, name)
-        return found
+        jvm_class: JavaClass = getattr(self._jvm, name)
+        return jvm_class
 
     def _rebuilt(self, value: object) -> object:
         """Return the value with each source in it exposed; the same object if there is none."""
@@ -127,13 +127,13 @@ class _Exposing:
         name = str(value.getClass().getName())
         if name not in self._shapes:
             kinds = self._class("py4j.reflection.TypeUtil")
-            found = (kind for kind in _SHAPES if kinds.isInstanceOf(kind, value))
-            self._shapes[name] = next(found, "").rpartition(".")[2]
+            matching_kinds = (kind for kind in _SHAPES if kinds.isInstanceOf(kind, value))
+            self._shapes[name] = next(matching_kinds, "").rpartition(".")[2]
         return self._shapes[name]
 
     def _seq(self, values: list[object]) -> JavaObject:
-        found: JavaObject = self._class("org.apache.spark.api.python.PythonUtils").toSeq(values)
-        return found
+        seq: JavaObject = self._class("org.apache.spark.api.python.PythonUtils").toSeq(values)
+        return seq
 
     def _several(self, value: JavaObject, within: JavaObject, made: Callable[[list[object]], object]) -> object:
         items = list(_items(within))
@@ -161,9 +161,9 @@ class _Exposing:
         parts = list(_items(relation.multipartIdentifier().iterator()))
         if len(parts) != 1 or str(parts[0]).lower() in self._queries:
             return None
-        if (found := self._rows(str(parts[0]))) is None or not found[1].named:
+        if (rows_and_columns := self._rows(str(parts[0]))) is None or not rows_and_columns[1].named:
             return None
-        rows, columns = found
+        rows, columns = rows_and_columns
         wide = rows.selectExpr(self._seq(list(columns.texts())))
         subquery, projection = (
             getattr(self._class(f"{_PLANS}.{name}$"), "MODULE$") for name in ("SubqueryAlias", "Project")
@@ -189,13 +189,13 @@ def _names_of_queries(parsed: JavaObject) -> Iterator[str]:
 
 
 def _plans_within(expression: JavaObject) -> list[JavaObject]:
-    found, pending = [], [expression]
+    plans, pending = [], [expression]
     while pending:
         node = pending.pop()
         if node.productPrefix() in ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"):
-            found.append(node.plan())
+            plans.append(node.plan())
         pending += _items(node.children().iterator())
-    return found
+    return plans
 
 
 def _items(iterator: JavaObject) -> Iterator[JavaObject]:

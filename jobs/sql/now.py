@@ -54,7 +54,7 @@ def at_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, micros
 
 
 def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, moment: str) -> SourceText:
-    found: dict[tuple[int, int], str] = {}
+    text_by_span: dict[tuple[int, int], str] = {}
     for node in _clock_nodes(sandbox, analyzed):
         origin = node.origin()
         start, stop = origin.startIndex().toString(), origin.stopIndex().toString()
@@ -66,8 +66,8 @@ def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, mom
             reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are supported"
             raise UnsupportedQueryError(word, reason, source.place_at(first), source.line_with_caret(first))
         text = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
-        found[first, last + 1] = text.format(moment=moment)
-    return edit_source(source, found) if found else source
+        text_by_span[first, last + 1] = text.format(moment=moment)
+    return edit_source(source, text_by_span) if text_by_span else source
 
 
 def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> tuple[SourceText, JavaObject]:

@@ -34,20 +34,20 @@ def refuse_unstable(
     if (
         clock_is_fixed and not rows_are_logged and has_pattern("PLAN_EXPRESSION")
     ):  # in views, the optimizer turns them into joins
-        found = _first_matching(
+        culprit = _first_matching(
             analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery")
         )
-        raise _make_refusal(walk, found, "a subquery", _SUBQUERY)
+        raise _make_refusal(walk, culprit, "a subquery", _SUBQUERY)
     if not clock_is_fixed and has_pattern(
         "CURRENT_LIKE"
     ):  # now() and dates mean the epoch's moment (tussock.jobs.sql.now)
-        if (found := _first_matching(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
-            raise _make_refusal(walk, found, None, _READER)
-        if (found := _first_matching(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
-            raise _make_refusal(walk, found, None, _CLOCK)
+        if (culprit := _first_matching(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
+            raise _make_refusal(walk, culprit, None, _READER)
+        if (culprit := _first_matching(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
+            raise _make_refusal(walk, culprit, None, _CLOCK)
     if not analyzed.deterministic():
-        found = _first_matching(analyzed, _is_chance)
-        raise _make_refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
+        culprit = _first_matching(analyzed, _is_chance)
+        raise _make_refusal(walk, culprit, None if culprit is not None else "a non-deterministic function", _CHANCE)
 
 
 _OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
@@ -77,6 +77,6 @@ def _first_matching(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> J
             return node
         pending = [*items(node.children()), *pending]
     for child in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: the definitions of WITH
-        if (found := _first_matching(child, wanted)) is not None:
-            return found
+        if (culprit := _first_matching(child, wanted)) is not None:
+            return culprit
     return None

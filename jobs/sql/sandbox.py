@@ -175,8 +175,8 @@ class Sandbox:
         A lookup by packages (`jvm.org.apache…`) would search every jar for each package. It would take a millisecond
         or more per class, and a statement needs dozens of classes.
         """
-        found: JavaClass = getattr(self.jvm, name)
-        return found
+        jvm_class: JavaClass = getattr(self.jvm, name)
+        return jvm_class
 
     def data_type(self, text: str) -> JavaObject:
         """A type (JVM) from its text."""
@@ -338,8 +338,8 @@ class Sandbox:
         except SqlError as err:
             if isinstance(err.__cause__, ParseException):
                 failed = syntax_error_at(err.__cause__, source)
-                if failed is not None and (found := self._find_misspelling(source, failed, parse)) is not None:
-                    raise found.to_error(source) from err
+                if failed is not None and (misspelling := self._find_misspelling(source, failed, parse)) is not None:
+                    raise misspelling.to_error(source) from err
             raise
 
     def _find_misspelling(

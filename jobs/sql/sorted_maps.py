@@ -62,9 +62,9 @@ def _of_struct(node: JavaObject) -> JavaObject | None:
     taken, sorts = [], False
     for part in list(items(node.children()))[1::2]:
         if part.productPrefix() != "GetStructField":
-            if (found := sorted_value(part)) is None or found.productPrefix() != "GetStructField":
+            if (value := sorted_value(part)) is None or value.productPrefix() != "GetStructField":
                 return None
-            part, sorts = found, True
+            part, sorts = value, True
         taken.append(part)
     if not sorts or [part.ordinal() for part in taken] != list(range(taken[0].child().dataType().size())):
         return None

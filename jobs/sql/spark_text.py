@@ -152,7 +152,7 @@ def fill_columns(call: Call, columns: Sequence[str]) -> str:
 
 def filled_text(text: str, columns: Sequence[str]) -> str:
     """A text with `columns[i]` for column `a{i}`."""
-    return _COLUMN.sub(lambda found: columns[int(found[1])], text)
+    return _COLUMN.sub(lambda match: columns[int(match[1])], text)
 
 
 class _Writer:
@@ -170,15 +170,15 @@ class _Writer:
         The test uses the names of functions too, so it may include the store's zone unnecessarily.
         """
         sandbox = self._texts.sandbox
-        found = list[str]()
+        zones = list[str]()
         aware = sandbox.tree_pattern("TIME_ZONE_AWARE_EXPRESSION")
         if not is_utc(sandbox.time_zone) and (_OF_A_ZONE.search(text) or node.containsPattern(aware)):
-            found.append(sandbox.time_zone)
+            zones.append(sandbox.time_zone)
         for name in dict.fromkeys(_ZONE_NAME.findall(text)):
             with suppress(UnknownZoneError):  # another text with a slash
-                found.append(sandbox.zone_by_jvm(name))
-        if found:
-            yield ZONES, " ".join(found)
+                zones.append(sandbox.zone_by_jvm(name))
+        if zones:
+            yield ZONES, " ".join(zones)
 
     def node_text(self, node: JavaObject) -> str:
         """The node as SQL, in parentheses if a neighbour could change its meaning. Raises NoTextError."""
@@ -191,8 +191,8 @@ class _Writer:
             return self.node_text(node.child())
         for original in self._texts.originals:
             comparison = TreeComparison(self._texts.sandbox, holes=parameters_of(self._texts.sandbox, original))
-            if (found := comparison.match_holes(original, node)) is not None:
-                return write_node(self._texts.sandbox, original, [self.node_text(n) for n in found])
+            if (holes := comparison.match_holes(original, node)) is not None:
+                return write_node(self._texts.sandbox, original, [self.node_text(n) for n in holes])
         match name:
             case "Literal":
                 return literal_text(node)

@@ -110,8 +110,8 @@ class _Reader:
             self._read_column(cursor.next("a column").value())
         if cursor.at == len(cursor.tokens):
             return None  # Spark's parser reports the missing bracket
-        found = cursor.next("a comma")
-        return found.start if found.text == "," else None
+        separator = cursor.next("a comma")
+        return separator.start if separator.text == "," else None
 
     def _read_column(self, name: str) -> None:
         """Read the rest of a column, up to the comma or bracket behind it."""

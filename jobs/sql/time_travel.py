@@ -94,12 +94,12 @@ def at_their_epochs(
     Cost: none if no word of the text hints at an epoch. Otherwise another parse, one to four round trips to the JVM
         per node of the plan, and a small Spark query per moment.
     """
-    found = _find_references(sandbox, source)
-    if epochs is None and found:
-        raise _make_refusal(source, found[0], "this statement")
+    references = _find_references(sandbox, source)
+    if epochs is None and references:
+        raise _make_refusal(source, references[0], "this statement")
     parts: dict[tuple[int, int], str] = {}
     relations: dict[str, RelationAt] = {}
-    for named in found:
+    for named in references:
         assert epochs is not None
         there = (_changes_at if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _relation_at)(
             sandbox, source, named, epochs
@@ -113,8 +113,8 @@ def at_their_epochs(
 
 def refuse_epochs(sandbox: Sandbox, source: SourceText, within: str) -> None:
     """Raises UnsupportedQueryError if the query of a view names an epoch."""
-    if found := _find_references(sandbox, source):
-        raise _make_refusal(source, found[0], within)
+    if references := _find_references(sandbox, source):
+        raise _make_refusal(source, references[0], within)
 
 
 def _make_refusal(source: SourceText, named: _Named, within: str) -> UnsupportedQueryError:
@@ -131,11 +131,11 @@ def _find_references(sandbox: Sandbox, source: SourceText) -> list[_Named]:
     words = [t.value().lower() for t in tokens]
     if CHANGES not in words and not any(pair == ("as", "of") for pair in itertools.pairwise(words)):
         return []
-    found = [
+    references = [
         _reference_of(source, tokens, node)
         for node in _epoch_nodes(source, sandbox.parse_statement(source), frozenset())
     ]
-    return sorted({(n.begin, n.end): n for n in found}.values(), key=lambda n: n.begin)
+    return sorted({(n.begin, n.end): n for n in references}.values(), key=lambda n: n.begin)
 
 
 def _epoch_nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Iterator[JavaObject]:

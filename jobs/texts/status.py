@@ -79,7 +79,8 @@ def bytes_text(size: float) -> str:
 def _head_line(status: Status) -> str:
     environment = f" ({status.environment})" if status.environment else ""
     name = f"pipeline {status.pipeline}{environment}" if status.pipeline else "store"
-    return f"{name}: {_counts_text(status.troubles)}\n{status.store}, version {status.version}, at {_time_text(status.at)} UTC"
+    counts, at = _counts_text(status.troubles), _time_text(status.at)
+    return f"{name}: {counts}\n{status.store}, version {status.version}, at {at} UTC"
 
 
 def _zones_text(status: Status) -> str:

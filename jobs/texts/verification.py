@@ -25,9 +25,9 @@ def verification_text(verification: Verification) -> str:
     lines = [text_table(pa.table(columns))]
     lines += [line for view in verification.views for line in _view_lines(view)]
     lines.append(_summary_text(verification))
-    if verification.repair is not None:
+    if (repair := verification.repair) is not None:
         lines.append(
-            f"the next epoch rebuilds {', '.join(verification.repair.views)} (statement {verification.repair.position} of the log). "
+            f"the next epoch rebuilds {', '.join(repair.views)} (statement {repair.position} of the log). "
             "Readers see the old rows until that epoch is published."
         )
     return "\n".join(lines)

@@ -30,20 +30,20 @@ class BarrierLog:
 
     def in_force(self, prev_epoch: int) -> Barrier | None:
         """The highest attempt after `prev_epoch`, or None. Attempts are few, so they are read one by one."""
-        found: Barrier | None = None
+        barrier: Barrier | None = None
         while (
             following := read_document(
-                self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier
+                self._objects, barrier_name(prev_epoch, barrier.attempt + 1 if barrier else 0), Barrier
             )
         ) is not None:
-            found = following
-        return found
+            barrier = following
+        return barrier
 
     def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.inject_barrier."""
         version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
-        if (found := self.in_force(prev_epoch)) is not None:
-            return found
+        if (barrier := self.in_force(prev_epoch)) is not None:
+            return barrier
         return self._put_first_attempt(self._make_barrier(version, plan, above=prev_epoch, attempt=0))
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
@@ -56,10 +56,12 @@ class BarrierLog:
         """See MetaStore.put_in_force."""
         what = f"the drafted barrier {barrier.epoch}"
         self._base_of(barrier.prev_epoch, what)
-        found = self._put_first_attempt(barrier)
-        if found != barrier:
+        barrier_in_force = self._put_first_attempt(barrier)
+        if barrier_in_force != barrier:
             raise LostRaceError(
-                what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}"
+                what,
+                f"writer {barrier_in_force.writer!r} put barrier {barrier_in_force.epoch} in force after epoch "
+                f"{barrier.prev_epoch}",
             )
 
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
@@ -71,8 +73,11 @@ class BarrierLog:
         name = barrier_name(barrier.prev_epoch, attempt)
         if self._objects.put_if_absent(name, encode_document(following)):
             return following
-        found = require_document(self._objects, name, Barrier)
-        raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
+        barrier_in_place = require_document(self._objects, name, Barrier)
+        raise LostRaceError(
+            what,
+            f"writer {barrier_in_place.writer!r} put barrier {barrier_in_place.epoch} (attempt {attempt}) in its place",
+        )
 
     def _put_first_attempt(self, barrier: Barrier) -> Barrier:
         """Write a first attempt. Returns the barrier that is stored afterwards, ours or another writer's."""

@@ -67,9 +67,9 @@ _INTERNAL_NAME = re.compile(rf"{INTERNAL}(.+)_([a-z]+)_[0-9a-f]{{32}}")
 
 def shown_name(name: str) -> str:
     """Return the name of a relation for people. That of an internal view is `assertion paid`, or `numbers of daily`."""
-    if (found := _INTERNAL_NAME.fullmatch(name)) is None:
+    if (match := _INTERNAL_NAME.fullmatch(name)) is None:
         return name
-    subject, kind = found.groups()
+    subject, kind = match.groups()
     return f"{kind} {subject}" if kind == "assertion" else f"{kind} of {subject}"
 
 

@@ -180,8 +180,10 @@ def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
                 mapping.id > version.mapping.id,
                 f"it sets mapping {mapping.id}, but mapping {version.mapping.id} is in force",
             )
-            wanted, found = len(version.mapping.units), len(mapping.units)
-            _require_valid(delta, wanted == found, f"its mapping has {found} vnodes, but the store has {wanted}")
+            wanted, vnode_count = len(version.mapping.units), len(mapping.units)
+            _require_valid(
+                delta, wanted == vnode_count, f"its mapping has {vnode_count} vnodes, but the store has {wanted}"
+            )
             return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
         case CompactionOpened(task):
             return _apply_opened(version, delta, task)
@@ -276,9 +278,9 @@ def _apply_compaction(
 
 def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -> HummockVersion:
     _require_free(version, delta, move_objection(version, move.inputs, move.target, move.ranges), move)
-    found = inputs_of(version, move.inputs, move.ranges)
-    assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    return msgspec.structs.replace(_replace_inputs(version, move, found), id=delta.id)
+    ssts = inputs_of(version, move.inputs, move.ranges)
+    assert not isinstance(ssts, str), "merge_objection has resolved the inputs"
+    return msgspec.structs.replace(_replace_inputs(version, move, ssts), id=delta.id)
 
 
 def _require_free(

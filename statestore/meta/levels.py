@@ -60,15 +60,15 @@ def inputs_of(
     version: HummockVersion, inputs: Sequence[LevelInput], ranges: Sequence[KeyRange] = ()
 ) -> list[SstInfo] | str:
     """The named SSTs, newest first, or an error text if one is not on its level."""
-    found: list[SstInfo] = []
+    ssts: list[SstInfo] = []
     for place, taken in enumerate(inputs):
         there = _taken_from(version.levels, taken, ranges[place] if len(ranges) == len(inputs) else None)
         if len(there) < len(names := set(taken.ssts)):
             missing = names - {sst.name for sst in there}
             name = next(name for name in taken.ssts if name in missing)
             return f"its input {name!r} is not on level {taken.level}"
-        found += there
-    return found
+        ssts += there
+    return ssts
 
 
 def _taken_from(levels: Levels, taken: LevelInput, keys: KeyRange | None) -> list[SstInfo]:
@@ -76,16 +76,16 @@ def _taken_from(levels: Levels, taken: LevelInput, keys: KeyRange | None) -> lis
     names = set(taken.ssts)
     level = levels[taken.level] if taken.level < len(levels) else ()
     if keys is not None and taken.level > 0:
-        found = [sst for sst in ssts_between(level, keys.first, keys.last) if sst.name in names]
-        if len(found) == len(names):
-            return found
+        ssts = [sst for sst in ssts_between(level, keys.first, keys.last) if sst.name in names]
+        if len(ssts) == len(names):
+            return ssts
     return [sst for sst in level if sst.name in names]
 
 
 def ranges_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> tuple[KeyRange, ...]:
     """The keys of each input. Requires: the SSTs are there."""
-    found = (_taken_from(version.levels, taken, None) for taken in inputs)
-    return tuple(hull_of(ssts) if ssts else KeyRange(b"", b"") for ssts in found)
+    ssts_of_inputs = (_taken_from(version.levels, taken, None) for taken in inputs)
+    return tuple(hull_of(ssts) if ssts else KeyRange(b"", b"") for ssts in ssts_of_inputs)
 
 
 def merge_objection(
@@ -101,13 +101,13 @@ def merge_objection(
         return "it has no input, lists one twice, or lists levels out of order"
     if not levels[-1] <= target < MAX_LEVELS:
         return f"it moves from level {levels[-1]} to level {target}; levels go down, from 0 to {MAX_LEVELS - 1}"
-    found = inputs_of(version, inputs, ranges)
-    if isinstance(found, str):
-        return found
+    ssts = inputs_of(version, inputs, ranges)
+    if isinstance(ssts, str):
+        return ssts
     if target == 0:
         places = [place for place, sst in enumerate(version.levels[0]) if sst.name in names]
         return None if places[-1] - places[0] + 1 == len(places) else "it merges L0 runs that are not adjacent"
-    hull = hull_of(found)
+    hull = hull_of(ssts)
     if (left := _left_above(version, names, hull, target)) is not None:
         return left
     if target < len(version.levels):
@@ -125,9 +125,9 @@ def move_objection(
         return reason
     if inputs[-1].level == target:
         return f"it moves from level {target} to level {target}"
-    found = inputs_of(version, inputs, ranges)
-    assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    return _order_objection_near(levels_after(version.levels, inputs, target, found, ranges)[target], found)
+    ssts = inputs_of(version, inputs, ranges)
+    assert not isinstance(ssts, str), "merge_objection has resolved the inputs"
+    return _order_objection_near(levels_after(version.levels, inputs, target, ssts, ranges)[target], ssts)
 
 
 def conflict_of(
@@ -137,9 +137,9 @@ def conflict_of(
     if not version.tasks:
         return None
     names = {name for taken in inputs for name in taken.ssts}
-    found = inputs_of(version, inputs, ranges)
-    assert not isinstance(found, str)
-    hull = hull_of(found)
+    ssts = inputs_of(version, inputs, ranges)
+    assert not isinstance(ssts, str)
+    hull = hull_of(ssts)
     for task in version.tasks:
         theirs = inputs_of(version, task.inputs, task.ranges)
         assert not isinstance(theirs, str), "the inputs of an open task stay until it is closed"
@@ -184,16 +184,16 @@ def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Se
     """The reason why these outputs must not replace the inputs of an open task, or None."""
     if (reason := merge_objection(version, task.inputs, task.target, task.ranges)) is not None:
         return reason
-    found = inputs_of(version, task.inputs, task.ranges)
-    assert not isinstance(found, str), "merge_objection has resolved the inputs"
-    inputs = {sst.name: sst for sst in found}
+    ssts = inputs_of(version, task.inputs, task.ranges)
+    assert not isinstance(ssts, str), "merge_objection has resolved the inputs"
+    inputs = {sst.name: sst for sst in ssts}
     for sst in outputs:
         if not sst.sections:
             return f"its output {sst.name!r} is empty"
         if not sst.name.startswith(task_prefix(task.id)) and inputs.get(sst.name) != sst:
             return f"its output {sst.name!r} is not below {task_prefix(task.id)}, so vacuum could remove it"
     if outputs:
-        put, held = hull_of(outputs), hull_of(found)
+        put, held = hull_of(outputs), hull_of(ssts)
         if put.first < held.first or held.last < put.last:
             return "its outputs hold keys outside the range of its inputs"
     if task.target == 0:

@@ -132,10 +132,10 @@ def _replay_versions(
     log = version_packs(objects)
     last = max([*ids, *snapshots, *roots, log.find_end() - 1], default=0)
     pages = _Pages(objects, report)
-    found = _read_logged(report, log, last + 1, _UNREPLAYABLE)
+    documents = _read_logged(report, log, last + 1, _UNREPLAYABLE)
     # The first version that cannot be reconstructed until the next snapshot; 0: none.
     hole = 0 if version is not None else 1
-    for i, (name, data) in enumerate(found, 1):
+    for i, (name, data) in enumerate(documents, 1):
         if i % 10_000 == 0:
             progress(f"version {i:,} of {last:,}")
         after = _next_version(report, version, name, data)
@@ -324,10 +324,10 @@ def _intact_documents(
 
 
 def _decode_documents(
-    report: MetaReport, found: Iterable[tuple[str, Read | None]], kind: type[Document], cost: str
+    report: MetaReport, documents: Iterable[tuple[str, Read | None]], kind: type[Document], cost: str
 ) -> Iterator[tuple[str, Document]]:
     """The intact documents. Records damage of the others; None: it is already reported."""
-    for name, data in found:
+    for name, data in documents:
         if data is None:
             continue
         try:
@@ -365,4 +365,4 @@ def _count_read(report: MetaReport, data: Read) -> Read:
 
 
 def _list_names(objects: ObjectStore, prefix: str) -> list[str]:
-    return [found.name for found in objects.list(prefix)]
+    return [info.name for info in objects.list(prefix)]

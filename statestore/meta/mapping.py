@@ -109,8 +109,8 @@ def validate_mapping(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
 
 
 def _units_without_vnodes(units: Sequence[int]) -> list[int]:
-    found: list[int] = np.setdiff1d(np.arange(max(units) + 1), units).tolist()
-    return found
+    empty_units: list[int] = np.setdiff1d(np.arange(max(units) + 1), units).tolist()
+    return empty_units
 
 
 def _check_counts(vnode_count: int, units: int) -> None:

@@ -78,8 +78,8 @@ class PageOrigin:
 
 def page_origin(name: str) -> PageOrigin | None:
     """The facts in a page's name, or None for other names."""
-    found = _PAGE.fullmatch(name)
-    return None if found is None else PageOrigin(int(found[1]), found[2])
+    match = _PAGE.fullmatch(name)
+    return None if match is None else PageOrigin(int(match[1]), match[2])
 
 
 def barrier_name(prev_epoch: int, attempt: int) -> str:
@@ -88,7 +88,7 @@ def barrier_name(prev_epoch: int, attempt: int) -> str:
 
 def epoch_of_barrier(name: str) -> int | None:
     """The previous epoch in a barrier's name, or None for other names."""
-    return int(found[1]) if (found := _BARRIER.fullmatch(name)) is not None else None
+    return int(match[1]) if (match := _BARRIER.fullmatch(name)) is not None else None
 
 
 def manifest_name(epoch: int) -> str:
@@ -136,8 +136,8 @@ def source_copy_name(epoch: int, what: str, leaf: str) -> str:
 
 def epoch_of_copy(name: str) -> int | None:
     """The epoch in a copy's name, or None for other names."""
-    found = _COPY.fullmatch(name)
-    return None if found is None else int(found[1], 16)
+    match = _COPY.fullmatch(name)
+    return None if match is None else int(match[1], 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ class SstOwner:
 
 def origin_of(name: str) -> SstOwner | None:
     """The owner of an object by its name, or None if this release does not know the name."""
-    found = _OBJECT.fullmatch(name)
-    if found is None:
+    match = _OBJECT.fullmatch(name)
+    if match is None:
         return None
-    return SstOwner("task" if found["task"] else "epoch", int(found["number"], 16))
+    return SstOwner("task" if match["task"] else "epoch", int(match["number"], 16))
 
 
 def number_in(name: str) -> int | None:

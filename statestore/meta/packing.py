@@ -33,22 +33,22 @@ def pack_logs(objects: ObjectStore, version: HummockVersion, *, dry_run: bool) -
     Cost: a LIST of the objects, and a GET for each that is packed now, or for the pack of objects that a killed vacuum
     left. Raises errors of the object store. Damage ends it with a warning; scrub reports it.
     """
-    for found, until, marks, what in (
+    for packed_log, until, marks, what in (
         (version_packs(objects), version.id + 1, _epoch_of, "version"),
         (statement_packs(objects), version.log_end, _no_mark, "statement"),
     ):
         try:
-            end = _pack_blocks(found, until - UNPACKED, marks, dry_run=dry_run)
-            yield from _find_leftovers(found, end, what, dry_run=dry_run)
+            end = _pack_blocks(packed_log, until - UNPACKED, marks, dry_run=dry_run)
+            yield from _find_leftovers(packed_log, end, what, dry_run=dry_run)
         except DamagedError as err:
-            log.warning("old objects below %s are not packed, because %s", found.singles, err)
+            log.warning("old objects below %s are not packed, because %s", packed_log.singles, err)
 
 
 def packed_epoch(objects: ObjectStore) -> int | None:
     """The last epoch up to which the deltas of all epochs are packed; None without a pack. Some HEADs, and one GET."""
-    found = version_packs(objects)
-    end = found.find_end()
-    return found.mark_of(end - packs.PACK_SIZE) if end > found.origin else None
+    packed_log = version_packs(objects)
+    end = packed_log.find_end()
+    return packed_log.mark_of(end - packs.PACK_SIZE) if end > packed_log.origin else None
 
 
 def _epoch_of(name: str, data: bytes) -> int | None:
@@ -60,35 +60,35 @@ def _no_mark(name: str, data: bytes) -> None:
     decode_document(name, data, LogEntry)
 
 
-def _pack_blocks(found: PackedLog, until: int, marks: Marks, *, dry_run: bool) -> int:
+def _pack_blocks(packed_log: PackedLog, until: int, marks: Marks, *, dry_run: bool) -> int:
     """Pack all whole blocks below `until`. Returns the first number that is not packed."""
-    first = found.find_end()
+    first = packed_log.find_end()
     while first + packs.PACK_SIZE <= until:
         if not dry_run:
-            _write_pack(found, first, marks)
+            _write_pack(packed_log, first, marks)
         first += packs.PACK_SIZE
     return first
 
 
-def _write_pack(found: PackedLog, first: int, marks: Marks) -> None:
+def _write_pack(packed_log: PackedLog, first: int, marks: Marks) -> None:
     """Write one pack. Another vacuum may have written it, and removed the objects, meanwhile."""
-    name = found.pack_name(first)
-    documents = tuple(data for _, data in found.read_documents(first, first + packs.PACK_SIZE))
-    mark = found.mark_of(first - packs.PACK_SIZE) if first > found.origin else 0
+    name = packed_log.pack_name(first)
+    documents = tuple(data for _, data in packed_log.read_documents(first, first + packs.PACK_SIZE))
+    mark = packed_log.mark_of(first - packs.PACK_SIZE) if first > packed_log.origin else 0
     for number, data in enumerate(documents, first):
-        if (epoch := marks(found.name_of_single(number), data)) is not None:
+        if (epoch := marks(packed_log.name_of_single(number), data)) is not None:
             mark = epoch
-    found.objects.put_if_absent(name, encode_pack(Pack(first, mark, documents)))
+    packed_log.objects.put_if_absent(name, encode_pack(Pack(first, mark, documents)))
 
 
-def _find_leftovers(found: PackedLog, end: int, what: str, *, dry_run: bool) -> Iterator[tuple[ObjectInfo, str]]:
+def _find_leftovers(packed_log: PackedLog, end: int, what: str, *, dry_run: bool) -> Iterator[tuple[ObjectInfo, str]]:
     """The objects with numbers below `end`, whose packs exist and are whole."""
     checked = None
-    for one in found.objects.list(found.singles):
+    for one in packed_log.objects.list(packed_log.singles):
         if (number := number_in(one.name)) is None or number >= end:
             return
-        first = found.first_of(number)
-        if first != checked and not dry_run and found.read_pack(number) is None:
-            raise DamagedDocumentError(found.pack_name(number), "it is missing, but later packs exist")
+        first = packed_log.first_of(number)
+        if first != checked and not dry_run and packed_log.read_pack(number) is None:
+            raise DamagedDocumentError(packed_log.pack_name(number), "it is missing, but later packs exist")
         checked = first
         yield one, f"{what} {number}, packed with {packs.PACK_SIZE - 1} others"

@@ -173,23 +173,25 @@ class PackedLog:
 
     def _read_block(self, start: int, end: int) -> Iterator[bytes]:
         """As `read_documents`, within one pack."""
-        found = self._read_singles(range(start, end))
+        documents = self._read_singles(range(start, end))
         # Look the pack up after the objects: none of them is removed before it exists.
-        if (pack := self.read_pack(start) if len(found) < end - start or self.is_packed(start) else None) is not None:
+        if (
+            pack := self.read_pack(start) if len(documents) < end - start or self.is_packed(start) else None
+        ) is not None:
             yield from pack.documents[start - pack.first : end - pack.first]
             return
-        yield from found
-        if len(found) < end - start:
+        yield from documents
+        if len(documents) < end - start:
             raise DamagedDocumentError(
-                self.name_of_single(start + len(found)), "it is missing, but later objects depend on it"
+                self.name_of_single(start + len(documents)), "it is missing, but later objects depend on it"
             )
 
     def _read_singles(self, numbers: Sequence[int]) -> list[bytes]:
         """The objects with these numbers up to the first one that is absent."""
-        found: list[bytes] = []
+        documents: list[bytes] = []
         if len(numbers) <= self.few or (first := self._get_single(numbers[0])) is None:
             answers: Iterator[bytes | None] = map(self._get_single, numbers)
-            return _until_absent(answers, found)
+            return _until_absent(answers, documents)
         with ThreadPoolExecutor(_THREADS) as threads:
             return _until_absent(threads.map(self._get_single, numbers[1:]), [first])
 
@@ -214,9 +216,9 @@ def _format_pack_name(prefix: str, first: int) -> str:
     return f"{prefix}{first:020}.pack"
 
 
-def _until_absent(answers: Iterator[bytes | None], found: list[bytes]) -> list[bytes]:
+def _until_absent(answers: Iterator[bytes | None], documents: list[bytes]) -> list[bytes]:
     for data in answers:
         if data is None:
             break
-        found.append(data)
-    return found
+        documents.append(data)
+    return documents

@@ -88,9 +88,9 @@ def list_pins(objects: ObjectStore, epoch: int | None = None) -> tuple[Pin, ...]
     Cost: a LIST and one GET per pin. For compaction and vacuum, not for commits.
     """
     pins = []
-    for found in objects.list(PINS if epoch is None else pins_on(epoch)):
+    for info in objects.list(PINS if epoch is None else pins_on(epoch)):
         try:
-            pins.append(decode_document(found.name, objects.get(found.name), Pin))
+            pins.append(decode_document(info.name, objects.get(info.name), Pin))
         except ObjectNotFoundError:
             continue  # deleted since the listing
     return tuple(pins)

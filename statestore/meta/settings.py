@@ -58,8 +58,8 @@ def create_store(objects: ObjectStore, settings: StoreSettings) -> StoreSettings
     """
     even_mapping(settings.vnode_count, settings.units)
     _check_time_zone(settings.time_zone)
-    if (found := _readable_settings(objects)) is not None:
-        raise AlreadyInitialisedError(objects.uri, found)
+    if (settings_there := _readable_settings(objects)) is not None:
+        raise AlreadyInitialisedError(objects.uri, settings_there)
     # Keep the probe: if it were deleted, a concurrent `init` could win its second put on a server without conditions.
     objects.put(PROBE, b"first")
     if objects.put_if_absent(PROBE, b"second"):

@@ -67,11 +67,11 @@ def held_back(version: HummockVersion, epoch: int, refused: Collection[int] | No
         refused: relations whose rows at `epoch` must stay hidden; None: no check ran, and current holds stay.
     """
     before, there, held = published_sight(version), version.catalog.relations_at(epoch), []
-    found = {r.id for r in there if r.name in before.held} if refused is None else set(refused)
+    held_ids = {r.id for r in there if r.name in before.held} if refused is None else set(refused)
     visible = {r.name for r in version.catalog.relations_at(before.epoch)}
     for relation in there:  # Relations follow their inputs.
-        if relation.id in found or found & set(relation.depends_on):
-            found.add(relation.id)
+        if relation.id in held_ids or held_ids & set(relation.depends_on):
+            held_ids.add(relation.id)
             stays = before.epoch_of(relation.name) if relation.name in visible else 0
             if relation.kind in (RelationKind.VIEW, RelationKind.TABLE) and stays < epoch:
                 held.append(HeldBack(relation.id, stays))

@@ -253,8 +253,8 @@ class _PagesOfRoot:
         try:
             return decode_page(info, self._objects.get(info.name))
         except ObjectNotFoundError:
-            if self._replayed is None and (found := self._read_renamed(page, info)) is not None:
-                return found
+            if self._replayed is None and (renamed_page := self._read_renamed(page, info)) is not None:
+                return renamed_page
             if not self._warned and self._is_there():
                 self._warn_once(info, "it is missing")
         except DamagedDocumentError as err:

@@ -200,13 +200,14 @@ class MetaStore:
         name = manifest_name(manifest.epoch)
         if self.objects.put_if_absent(name, encode_document(manifest)):
             return manifest
-        found = require_document(self.objects, name, SealedManifest)
-        if (found.prev_epoch, found.attempt) != (manifest.prev_epoch, manifest.attempt):
-            other = f"writer {found.writer!r} sealed it for attempt {found.attempt} after epoch {found.prev_epoch}"
+        first_manifest = require_document(self.objects, name, SealedManifest)
+        if (first_manifest.prev_epoch, first_manifest.attempt) != (manifest.prev_epoch, manifest.attempt):
+            attempt = f"attempt {first_manifest.attempt} after epoch {first_manifest.prev_epoch}"
+            other = f"writer {first_manifest.writer!r} sealed it for {attempt}"
             raise LostRaceError(
                 f"sealing epoch {manifest.epoch} (attempt {manifest.attempt} after epoch {manifest.prev_epoch})", other
             )
-        return found
+        return first_manifest
 
     def read_manifest(self, epoch: int) -> SealedManifest | None:
         """The sealed manifest of an epoch, or None if it is not sealed yet."""

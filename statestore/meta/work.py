@@ -57,14 +57,15 @@ def follow_progress(
 
     def report_until_done() -> None:
         while not ended.wait(EVERY_S if every_s is None else every_s):
-            if (found := far.ask()) is None:
+            if (done_and_total := far.ask()) is None:
                 continue
             now = time.time()
-            progress(f"{what}: {found[0]:,} of {found[1]:,} tasks done after {now - began:.0f} s")
+            progress(f"{what}: {done_and_total[0]:,} of {done_and_total[1]:,} tasks done after {now - began:.0f} s")
             said.set()
             with suppress(TussockError):
                 objects.put(
-                    f"{_PREFIX}{kind}.json", msgspec.json.encode(Work(what, int(began * 1000), int(now * 1000), *found))
+                    f"{_PREFIX}{kind}.json",
+                    msgspec.json.encode(Work(what, int(began * 1000), int(now * 1000), *done_and_total)),
                 )
 
     follower = Thread(target=report_until_done, name=f"tussock-{kind}-follower", daemon=True)
@@ -81,8 +82,8 @@ def follow_progress(
 
 def work_under_way(objects: ObjectStore, now_ms: int, within_s: float = 6 * EVERY_S) -> tuple[Work, ...]:
     """Operations that were reported within the last `within_s` seconds. Cost: a LIST, and one GET each."""
-    found = []
+    operations = []
     for listed in objects.list(_PREFIX):
         with suppress(TussockError, msgspec.DecodeError):  # It may have ended since the listing.
-            found.append(decode_json(objects.get(listed.name), Work))
-    return tuple(work for work in found if now_ms - work.at <= within_s * 1000)
+            operations.append(decode_json(objects.get(listed.name), Work))
+    return tuple(work for work in operations if now_ms - work.at <= within_s * 1000)

@@ -83,7 +83,7 @@ class LocalObjectStore:
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         path = self._path_of(name)
-        found = [b""] * len(ranges)
+        parts = [b""] * len(ranges)
         with self._translate_errors("get_ranges", name), path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             reads = plan_reads(ranges)
@@ -97,12 +97,12 @@ class LocalObjectStore:
                     count, nbytes = count + 1, nbytes + len(data)
                     for i in read.parts:
                         offset, length = ranges[i]
-                        found[i] = slice_of(read, data, offset, length)
-                        if len(found[i]) < length:
-                            raise ShortReadError(self.uri, name, offset, length, len(found[i]))
+                        parts[i] = slice_of(read, data, offset, length)
+                        if len(parts[i]) < length:
+                            raise ShortReadError(self.uri, name, offset, length, len(parts[i]))
             finally:
                 self.requests.count_gets(nbytes, count)  # once, since a read may have a thousand ranges
-        return found
+        return parts
 
     def head(self, name: str) -> ObjectInfo:
         path = self._path_of(name)
@@ -143,9 +143,9 @@ class LocalObjectStore:
                     path.hardlink_to(temporary)
             except FileExistsError:
                 # The object is ours if an earlier call wrote it and was killed before it returned.
-                found = path.read_bytes() if path.is_file() else b""
-                self.requests.count_gets(len(found))
-                won = found == data
+                content = path.read_bytes() if path.is_file() else b""
+                self.requests.count_gets(len(content))
+                won = content == data
             except OSError as err:
                 if err.errno in _NO_LINKS and self._root.is_dir() and os.access(self._root, os.W_OK):
                     reason = (
@@ -168,10 +168,10 @@ class LocalObjectStore:
         self.requests.count_listing()
         count = 0
         with self._translate_errors("list", prefix):
-            for found in self._walk_objects(folder + "/" if folder else "", prefix, start_after):
-                for _ in range(count // NAMES_A_REQUEST, (count := count + len(found)) // NAMES_A_REQUEST):
+            for listed_objects in self._walk_objects(folder + "/" if folder else "", prefix, start_after):
+                for _ in range(count // NAMES_A_REQUEST, (count := count + len(listed_objects)) // NAMES_A_REQUEST):
                     self.requests.count_listing()
-                yield from found
+                yield from listed_objects
 
     def delete(self, names: Iterable[str]) -> None:
         for count, name in enumerate(names):

@@ -153,14 +153,14 @@ class S3ObjectStore:
                 bodies = list(_fetch_threads().map(lambda read: self._read_range(key, read), reads))
             else:
                 bodies = [self._read_range(key, read) for read in reads]
-        found = [b""] * len(ranges)
+        parts = [b""] * len(ranges)
         for read, data in zip(reads, bodies, strict=True):
             for i in read.parts:
                 offset, length = ranges[i]
-                found[i] = slice_of(read, data, offset, length)
-                if len(found[i]) < length:
-                    raise ShortReadError(self.uri, name, offset, length, len(found[i]))
-        return found
+                parts[i] = slice_of(read, data, offset, length)
+                if len(parts[i]) < length:
+                    raise ShortReadError(self.uri, name, offset, length, len(parts[i]))
+        return parts
 
     def head(self, name: str) -> ObjectInfo:
         key = self._full_key(name)
@@ -262,11 +262,11 @@ class S3ObjectStore:
             )
             for page in pages:
                 self.requests.count_listing()
-                for found in page.get("Contents", ()):
-                    name = found["Key"][len(self._prefix) :]
+                for entry in page.get("Contents", ()):
+                    name = entry["Key"][len(self._prefix) :]
                     if not name.endswith("/"):
                         with suppress(ObjectNotFoundError):  # deleted since the answer
-                            yield self._object_info(name, found, found.get("Size"), _date_of(page))
+                            yield self._object_info(name, entry, entry.get("Size"), _date_of(page))
 
     def delete(self, names: Iterable[str]) -> None:
         keys = (self._full_key(name) for name in names)

@@ -143,9 +143,9 @@ class _AggregateResult:
         return self._walk.bind_call(node, tuple(self.expression(child) for child in children))
 
     def _of_pivot(self, node: JavaObject) -> Column | None:
-        if (found := element_of_pivot(node)) is None:
+        if (pivot_and_place := element_of_pivot(node)) is None:
             return None
-        pivot, place = found
+        pivot, place = pivot_and_place
         return self.number_call(pivot_calls(self._walk, pivot, self._scope)[place])
 
     def number_call(self, call: AggCall) -> Column:

@@ -62,11 +62,11 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
         conditions = [
             c for whole in asked for c in split_conjuncts(walk.expressions.bind_condition(whole, scope, joins=True))
         ]
-    found = join_plans(left, right, kind, conditions, walk.expressions.place_of(node))
-    found = with_moment_compared(walk, found, temporal)
+    joined_plan = join_plans(left, right, kind, conditions, walk.expressions.place_of(node))
+    joined_plan = with_moment_compared(walk, joined_plan, temporal)
     if kind is JoinKind.EXISTENCE:
-        found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))
-    return without_subqueries(found, own, left)
+        joined_plan = Bound(joined_plan.plan, (*joined_plan.ids, node.joinType().exists().exprId().id()))
+    return without_subqueries(joined_plan, own, left)
 
 
 def join_plans(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:

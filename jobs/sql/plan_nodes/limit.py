@@ -97,7 +97,7 @@ def _offset_and_limit(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int,
 
 
 def _constant_of(walk: PlanWalk, node: JavaObject, expr: JavaObject) -> int:
-    found = walk.expressions.expression(expr, {})
-    if isinstance(found, Literal) and isinstance(found.value, int):
-        return found.value
+    constant = walk.expressions.expression(expr, {})
+    if isinstance(constant, Literal) and isinstance(constant.value, int):
+        return constant.value
     raise walk.refusal_of(node, "a LIMIT or OFFSET that is not constant", "write a number")

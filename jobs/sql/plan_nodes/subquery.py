@@ -39,11 +39,11 @@ def with_subqueries(walk: PlanWalk, below: Bound, expressions: Iterable[JavaObje
     return Bound(Join(below.plan, row.plan, JoinKind.INNER, (), (), ()), below.ids + row.ids)
 
 
-def without_subqueries(found: Bound, own: Bound, below: Bound) -> Bound:
+def without_subqueries(bound: Bound, own: Bound, below: Bound) -> Bound:
     """A plan over `below` without the columns that `with_subqueries` added to `own`."""
     if own is below:
-        return found
-    return found.with_columns([i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)])
+        return bound
+    return bound.with_columns([i for i in range(len(bound.ids)) if not len(own.ids) <= i < len(below.ids)])
 
 
 def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
@@ -51,11 +51,11 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
 
     Nodes of class `outside` are skipped with everything inside them.
     """
-    found: dict[int, JavaObject] = {}
+    node_by_id: dict[int, JavaObject] = {}
     for expression in with_scalars(walk, expressions):
-        found |= {node.exprId().id(): node for node in _scalar_subqueries(walk, expression, outside)}
+        node_by_id |= {node.exprId().id(): node for node in _scalar_subqueries(walk, expression, outside)}
     row: Bound | None = None
-    for number, node in found.items():
+    for number, node in node_by_id.items():
         one = Bound(_one_row(walk, node.plan()), (number,))
         row = one if row is None else Bound(Join(row.plan, one.plan, JoinKind.INNER, (), (), ()), row.ids + one.ids)
     return row

@@ -103,15 +103,17 @@ def _of_difference(
     walk: PlanWalk, below: Bound, condition: JavaObject, node: JavaObject, other: JavaObject, comparison: Comparison
 ) -> _Part:
     """`node comparison other`, if `node` is a difference between the moment and the row, and `other` has no moment."""
-    found, zone = difference_of(node), walk.expressions.sandbox.time_zone
+    difference, zone = difference_of(node), walk.expressions.sandbox.time_zone
     refusal = walk.refusal_of(condition, None, f"{_NO_ORDER}{_ALONE}")
-    if found is None:
+    if difference is None:
         raise refusal
-    of_moment = [bool(_moment_subqueries(walk, end)) for end in (found.minuend, found.subtrahend)]
-    moment, end = (found.minuend, found.subtrahend) if of_moment[0] else (found.subtrahend, found.minuend)
+    of_moment = [bool(_moment_subqueries(walk, end)) for end in (difference.minuend, difference.subtrahend)]
+    moment, end = (
+        (difference.minuend, difference.subtrahend) if of_moment[0] else (difference.subtrahend, difference.minuend)
+    )
     if all(of_moment) or not moment.references().isEmpty():
         raise refusal
-    length = length_of(walk.expressions.expression(other, below.scope()), comparison, found.unit)
+    length = length_of(walk.expressions.expression(other, below.scope()), comparison, difference.unit)
     if length is None:
         raise refusal
     comparison, by = length
@@ -136,7 +138,7 @@ def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_P
     others = [walk.expressions.expression(d, scope) for d in disjuncts if not _moment_subqueries(walk, d)]
     plain, compared = split_by_moment(walk, temporal[0])
     own = [walk.expressions.expression(c, scope) for c in plain]
-    found: list[_Part] = []
+    parts: list[_Part] = []
     for value, comparison, bound in (part for c in compared for part in _comparisons_of(walk, below, c)):
         if value.type not in _ENDS:
             raise walk.refusal_of(
@@ -149,10 +151,10 @@ def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_P
             raise walk.refusal_of(
                 condition, None, "it has no kernel; compute the part that depends only on the row in a subquery"
             )
-        found.append((chosen, comparison, bound))
-    if not found:
+        parts.append((chosen, comparison, bound))
+    if not parts:
         raise walk.refusal_of(condition, None, ELSEWHERE)
-    return found
+    return parts
 
 
 def _split_disjuncts(condition: JavaObject) -> list[JavaObject]:
@@ -184,7 +186,7 @@ def _moment_subqueries(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
         return []
     if sandbox.is_moment(node):
         return [node]
-    return [found for child in items(node.children()) for found in _moment_subqueries(walk, child)]
+    return [subquery for child in items(node.children()) for subquery in _moment_subqueries(walk, child)]
 
 
 def _is_known(bound: Expr) -> bool:

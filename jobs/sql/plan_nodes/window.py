@@ -75,8 +75,8 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def _sort_keys(walk: PlanWalk, keys: JavaObject, scope: dict[int, Expr]) -> list[SortKey]:
-    found = (walk.expressions.sort_key(key, scope) for key in items(keys))
-    return [key for key in found if not isinstance(key.expr, Literal)]
+    sort_keys = (walk.expressions.sort_key(key, scope) for key in items(keys))
+    return [key for key in sort_keys if not isinstance(key.expr, Literal)]
 
 
 def _sort_below(node: JavaObject) -> list[JavaObject]:
