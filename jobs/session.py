@@ -381,11 +381,11 @@ class Session:
         with self._at_work(), self._statement_runner.require_no_transaction("restate"):
             restating = Restating(self.meta, source, restated)
             if restating.begin_restating() is None:
-                return restating.found
+                return restating.restatement
             settings = EpochSettings(on_error=self._on_error)
             epochs = partial(epochs_of_call, self._runner, self.meta, ALL, settings, progress)
             self._published(lambda: islice(epochs(), 1))  # the restatement's: new input waits
-            return restating.found
+            return restating.restatement
 
     def verify(
         self,

@@ -57,13 +57,13 @@ def airflow_home() -> Path:
 class Definitions:
     """The pipelines of the folder in name order. `errors` also contains the folder's."""
 
-    found: tuple[FolderEntry, ...]
+    entries: tuple[FolderEntry, ...]
     errors: tuple[InputError, ...]
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
         """The readable ones."""
-        return tuple(one.pipeline for one in self.found if one.pipeline is not None)
+        return tuple(one.pipeline for one in self.entries if one.pipeline is not None)
 
 
 class BrokenPipelinesError(InputError):

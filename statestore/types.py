@@ -70,10 +70,10 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 class UnsupportedTypeError(InputError):
     """A column has a type that state tables cannot store."""
 
-    found: str
+    kind: str
 
     def __str__(self) -> str:
-        return f"type {self.found} is not supported. Supported types: {_SHOWN}. Cast the column to one of them."
+        return f"type {self.kind} is not supported. Supported types: {_SHOWN}. Cast the column to one of them."
 
 
 @lru_cache(maxsize=4096)

@@ -54,11 +54,11 @@ _UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memor
 class VnodeCountError(InputError):
     """A vnode count is not a power of two from 1 to 32768."""
 
-    found: int
+    count: int
 
     def __str__(self) -> str:
         return (
-            f"vnode count {self.found}: must be a power of two from 1 to {MAX_VNODE_COUNT}; "
+            f"vnode count {self.count}: must be a power of two from 1 to {MAX_VNODE_COUNT}; "
             "it cannot change after the store is created"
         )
 

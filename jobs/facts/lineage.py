@@ -188,7 +188,7 @@ def _file_data_set(source: DataSet, name: str) -> DataSet:
 def _files_read(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
     """Return (file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
     files_by_source: dict[int, list[tuple[str, int]]] = {}
-    for taken in reversed(read_intakes(meta, catalog, since, epoch).found):
+    for taken in reversed(read_intakes(meta, catalog, since, epoch).entries):
         files_by_source.setdefault(taken.source, []).extend(
             (item.name, item.nbytes) for item in taken.items if not item.goes
         )

@@ -13,12 +13,12 @@ from tussock.statestore.meta.version import HummockVersion, SstInfo
 class NoSuchTableError(InputError):
     """No state table has this number, and no relation this name."""
 
-    found: str
+    name: str
     known: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"no state table {self.found!r}; use a number or a relation's name: "
+            f"no state table {self.name!r}; use a number or a relation's name: "
             f"{', '.join(self.known) or 'the store has none yet'}"
         )
 

@@ -61,12 +61,12 @@ class FunctionResultError(InputError):
 
     function: str
     file: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"function {self.function!r} ({self.file}) gave {self.found}, expected {self.expected}. "
+            f"function {self.function!r} ({self.file}) gave {self.finding}, expected {self.expected}. "
             "Pause the views that call it, correct it, and run CREATE OR REPLACE FUNCTION, which rebuilds the views."
         )
 

@@ -80,7 +80,7 @@ def _of_run(meta: MetaStore, version: HummockVersion, run: Mapping[str, str]) ->
     """Return the sources from which the run took something in, even if another run has reported it."""
     return frozenset(
         taken.source
-        for taken in read_intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).found
+        for taken in read_intakes(meta, version.catalog, 0, version.epoch, _LAST_EPOCHS).entries
         if taken.run == run
     )
 
@@ -119,7 +119,7 @@ class _SourceIntakes:
         )
 
     def _intakes_of(self, source: Relation) -> tuple[SourceIntake, ...]:
-        return tuple(taken for taken in self.intakes.found if taken.source == source.id)
+        return tuple(taken for taken in self.intakes.entries if taken.source == source.id)
 
 
 def view_news(at: PipelineStore, last_told: Asked) -> Publication:

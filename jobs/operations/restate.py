@@ -24,7 +24,7 @@ class Begun:
     `resumed`: this run's earlier epoch.
     """
 
-    found: Restatement | None
+    restatement: Restatement | None
     resumed: int | None = None
 
 
@@ -42,7 +42,7 @@ def count_rows(at: PipelineStore, restating: Restating) -> tuple[int, int]:
 def restate_source(at: PipelineStore, restating: Restating, progress: Progress = no_progress) -> Advanced:
     """Run a restatement as one epoch. Raises LostRaceError if another barrier came first; as `next_epoch`."""
     whole = msgspec.structs.replace(at.pipeline.epoch, max_bytes=None, units=None)
-    what = f"restate {restating.found.source}"
+    what = f"restate {restating.restatement.source}"
     with recorded_run(at.meta, what), runner_of(at, Where.AS_SET, "restate", progress) as runner:
         restating.begin_restating()
         done = next_epoch(runner, at.meta, wish_of(at, None), whole, progress)
@@ -60,4 +60,4 @@ def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: M
         raise CannotRestateError(source, "neither a file nor an interval is given")
     restating = preview_restatement(at, source, restated, run)
     restating.begin_restating()
-    return Begun(restating.found)
+    return Begun(restating.restatement)

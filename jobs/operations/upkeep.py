@@ -15,10 +15,10 @@ from tussock.statestore.progress import Progress, no_progress
 class NoSuchPinError(InputError):
     """No pin has this holder."""
 
-    found: str
+    holder: str
 
     def __str__(self) -> str:
-        return f"no pin is held by {self.found!r}; `tussock pin list` lists all pins"
+        return f"no pin is held by {self.holder!r}; `tussock pin list` lists all pins"
 
 
 def raise_floor(at: PipelineStore) -> HummockVersion:

@@ -212,7 +212,7 @@ def judge_arrivals(
         return []
     by_source: dict[int, list[SourceIntake]] = defaultdict(list)
     searched = read_intakes(meta, catalog, since, epoch)
-    for intake in searched.found:
+    for intake in searched.entries:
         if intake.source in judged:
             by_source[intake.source].append(intake)
     judgements = []

@@ -59,11 +59,11 @@ class QualitySuiteError(InputError):
     """A suite file cannot be used."""
 
     file: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.file}: found {self.found}, expected {self.expected}."
+        return f"{self.file}: found {self.finding}, expected {self.expected}."
 
 
 GATES = frozenset({"error", "critical"})

@@ -35,7 +35,7 @@ class Intakes(NamedTuple):
         whole: all epochs were searched; False: only the newest.
     """
 
-    found: tuple[SourceIntake, ...]
+    entries: tuple[SourceIntake, ...]
     whole: bool
 
 

@@ -63,12 +63,12 @@ class EpochMovedError(RetryableError):
     """Another process committed an epoch while a statement read rows of the epoch before."""
 
     epoch: int
-    found: int
+    newer_epoch: int
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.found} was committed while this statement read the rows of epoch {self.epoch}. Nothing was "
-            "changed. Run the statement again."
+            f"epoch {self.newer_epoch} was committed while this statement read the rows of epoch {self.epoch}. Nothing "
+            "was changed. Run the statement again."
         )
 
 

@@ -60,13 +60,13 @@ class CopiedStoreError(InputError):
 
     uri: str
     recorded: str
-    found: str
+    place: str
 
     def __str__(self) -> str:
         store = shlex.quote(self.uri)
         return (
             f"{self.uri} was copied or moved: it records that it belongs at {self.recorded}, and it was opened at "
-            f"{self.found}. Nothing was written outside of the store, because the store at the recorded place may "
+            f"{self.place}. Nothing was written outside of the store, because the store at the recorded place may "
             f"still write there. If this store replaces that one, run `tussock store moved --store {store}`. If both "
             f"stay in use, run `tussock store clone --store {store}`, and give the copy's pipeline its own name and "
             "its own `[publish] to`."

@@ -29,10 +29,10 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s%(work)s: %(message)s"
 class BadLogLevelError(InputError):
     """TUSSOCK_LOG is not a log level."""
 
-    found: str
+    level: str
 
     def __str__(self) -> str:
-        return f"{VARIABLE} is {self.found!r}; expected one of {', '.join(LEVELS)}, or the variable unset"
+        return f"{VARIABLE} is {self.level!r}; expected one of {', '.join(LEVELS)}, or the variable unset"
 
 
 class _Work(threading.local):

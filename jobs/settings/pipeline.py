@@ -474,7 +474,7 @@ def _placed_in(environment: str, values: Mapping[str, Any]) -> Iterator[None]:
             has_key(values, err.key) and not has_key(values["env"][environment], err.key)
         ):
             raise
-        raise PipelineError(err.file, f"env.{environment}.{err.key}", err.found, err.expected) from None
+        raise PipelineError(err.file, f"env.{environment}.{err.key}", err.finding, err.expected) from None
 
 
 def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipeline:

@@ -11,10 +11,10 @@ UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 class BadDurationError(InputError):
     """A time span is invalid."""
 
-    found: str
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.found!r} is not a time span; expected a number and a unit, as in 90s, 15m, 36h or 7d"
+        return f"{self.text!r} is not a time span; expected a number and a unit, as in 90s, 15m, 36h or 7d"
 
 
 @dataclass(frozen=True, slots=True)

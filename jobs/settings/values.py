@@ -35,11 +35,11 @@ class PipelineError(InputError):
 
     file: str
     key: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.key}: found {self.found}, expected {self.expected}."
+        return f"{self.file}: {self.key}: found {self.finding}, expected {self.expected}."
 
 
 def whole_number(least: int, most: int) -> Meta:

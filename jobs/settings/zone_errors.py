@@ -26,7 +26,7 @@ class ZoneRulesDifferError(InputError):
     """A library has other rules of a time zone than the store."""
 
     zone: str
-    found: str  # the database of the library
+    database: str  # the database of the library
     recorded: str  # the database of the store
     spans: str  # the times at which the rules differ
 
@@ -37,7 +37,7 @@ class ZoneRulesDifferError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"the rules of time zone {self.zone} in {self.found} differ from those that the store has recorded from "
+            f"the rules of time zone {self.zone} in {self.database} differ from those that the store has recorded from "
             f"{self.recorded}: {self.spans}. Nothing was changed. Use a Java with the recorded rules, or move the "
             "store to the rules of this Java: `tussock plan PIPELINE --zone-rules` shows the views that change, and "
             "`tussock apply PIPELINE --zone-rules` rebuilds them."

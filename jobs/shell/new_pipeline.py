@@ -25,13 +25,13 @@ _COMMENTED = re.compile(r"^([^#\n]*[^#\s]) {2,}(# .*)$", re.MULTILINE)
 class BadPipelineNameError(InputError):
     """The name is not a valid pipeline name."""
 
-    found: str
+    name: str
 
     def __str__(self) -> str:
-        words = re.sub(r"[^a-z0-9_]+", "_", self.found.lower()).strip("_")
+        words = re.sub(r"[^a-z0-9_]+", "_", self.name.lower()).strip("_")
         hint = f", such as {words}" if NAME.fullmatch(words) else ""
         return (
-            f"pipeline name {self.found!r}: expected a lower-case letter, then lower-case letters, digits and _{hint}. "
+            f"pipeline name {self.name!r}: expected a lower-case letter, then lower-case letters, digits and _{hint}. "
             "Nothing was created."
         )
 

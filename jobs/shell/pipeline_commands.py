@@ -337,9 +337,9 @@ def _run_restate(chosen: argparse.Namespace) -> None:
         Restated(item, by, chosen.gone, interval, chosen.options),
         {"command": " ".join(asked)},
     )
-    for line in restatement_lines(restating.found):
+    for line in restatement_lines(restating.restatement):
         print(line)
-    if not restating.found:
+    if not restating.restatement:
         return
     if chosen.plan:
         goes, comes = restate.count_rows(at, restating)

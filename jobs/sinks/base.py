@@ -129,11 +129,11 @@ class ForeignTableError(InputError):
     """The place for a published relation contains a table of another store or program."""
 
     place: str
-    found: str
+    finding: str
 
     def __str__(self) -> str:
         return (
-            f"{self.place}: {self.found}. It was not changed. Set `[publish] to` in pipeline.toml to a folder that "
+            f"{self.place}: {self.finding}. It was not changed. Set `[publish] to` in pipeline.toml to a folder that "
             "only this pipeline writes, or remove that table if it is no longer needed."
         )
 

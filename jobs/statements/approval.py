@@ -66,11 +66,11 @@ class PlanItem(msgspec.Struct, frozen=True):
 class NoApprovalError(InputError):
     """The given text is not an approved plan."""
 
-    found: str
+    text: str
 
     def __str__(self) -> str:
         return (
-            f"{self.found[:80]!r} is neither the digest of a plan nor a saved plan. `tussock plan PIPELINE` prints "
+            f"{self.text[:80]!r} is neither the digest of a plan nor a saved plan. `tussock plan PIPELINE` prints "
             "the digest, 64 characters of 0-9 and a-f; `tussock plan PIPELINE --save FILE` writes the whole plan. "
             "Nothing was changed."
         )

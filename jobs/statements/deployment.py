@@ -456,8 +456,10 @@ class Deploying:
         moves = tuple(moves_of_jvm(self.catalog, self.meta.settings.time_zone, self.maker))
         for move in moves:
             self._draft.add_statement(move.statement)
-            bound = f"{move.recorded.digest} to {move.found.digest}"
-            self._add_step(Step(StepAction.CHANGE, f"time zone {move.found.name}", "", (move.difference,), bound=bound))
+            bound = f"{move.recorded.digest} to {move.current.digest}"
+            self._add_step(
+                Step(StepAction.CHANGE, f"time zone {move.current.name}", "", (move.difference,), bound=bound)
+            )
         return moves
 
     def _rebind_views(self, views: Sequence[Relation]) -> None:

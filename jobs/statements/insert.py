@@ -24,12 +24,12 @@ class UnfitRowsError(InputError):
 
     table: str
     column: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"rows for table {self.table!r}, column {self.column!r}: found {self.found}, expected {self.expected}. "
+            f"rows for table {self.table!r}, column {self.column!r}: found {self.finding}, expected {self.expected}. "
             "Nothing was inserted."
         )
 

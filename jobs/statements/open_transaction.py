@@ -20,11 +20,11 @@ from tussock.statestore.meta.store import MetaStore
 class TransactionError(InputError):
     """A statement does not fit the state of the session's transaction."""
 
-    found: str
+    finding: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.found}. Nothing was changed. {self.remedy}."
+        return f"{self.finding}. Nothing was changed. {self.remedy}."
 
 
 def ended_within_transaction(statements: int) -> TransactionError:

@@ -23,19 +23,19 @@ class ZoneMove:
     """A zone whose rules in this Java differ from the recorded ones. `views`: the views that would be rebuilt."""
 
     recorded: ZoneRules
-    found: ZoneRules
+    current: ZoneRules
     views: tuple[Relation, ...]
 
     @property
     def statement(self) -> RecordZone:
         """The statement that records the new rules."""
-        return RecordZone(self.found, self.recorded.digest)
+        return RecordZone(self.current, self.recorded.digest)
 
     @property
     def difference(self) -> str:
         """The change, for the user."""
-        times = spans_text(self.recorded, self.found)
-        return f"rules of {self.found.origin} instead of {self.recorded.origin}'s: other times {times}"
+        times = spans_text(self.recorded, self.current)
+        return f"rules of {self.current.origin} instead of {self.recorded.origin}'s: other times {times}"
 
     @property
     def note(self) -> str:
@@ -43,7 +43,7 @@ class ZoneMove:
         names = [view.name for view in self.views]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         rebuilt = f"rebuilds {', '.join(names[:_SHOWN])}{more}" if names else "changes no view"
-        return f"this Java has other rules ({spans_text(self.recorded, self.found)}); --zone-rules {rebuilt}"
+        return f"this Java has other rules ({spans_text(self.recorded, self.current)}); --zone-rules {rebuilt}"
 
 
 def known_moves(catalog: Catalog, time_zone: str) -> Iterator[ZoneMove]:

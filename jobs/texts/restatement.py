@@ -8,10 +8,10 @@ from tussock.jobs.trouble.restate import Restatement
 
 def begun_lines(begun: Begun) -> Iterator[str]:
     """One line per file, then the affected views. If a barrier was resumed, one line that names it."""
-    if begun.found is None:
+    if begun.restatement is None:
         yield f"continues with barrier {begun.resumed}, which this run has put in force"
     else:
-        yield from restatement_lines(begun.found)
+        yield from restatement_lines(begun.restatement)
 
 
 def restatement_lines(restatement: Restatement) -> Iterator[str]:

@@ -107,7 +107,7 @@ class Restating:
         items = reader_of(statement_of(relation)).items(self._pins.read)
         catalog = replay_log(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
         goes, comes = (tuple(item for item in items if item.goes is which) for which in (True, False))
-        self.found = Restatement(relation.name, goes, comes, _readers_of(catalog, relation.id))
+        self.restatement = Restatement(relation.name, goes, comes, _readers_of(catalog, relation.id))
 
     @property
     def _pins(self) -> Pins:
@@ -160,7 +160,7 @@ class Restating:
         """
         return (
             self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan_barrier)
-            if self.found
+            if self.restatement
             else None
         )
 

@@ -73,11 +73,11 @@ class OtherMappingError(InputError):
     """The mapping in force is not the planned one."""
 
     planned: int
-    found: int
+    current: int
 
     def __str__(self) -> str:
         return (
-            f"mapping {self.planned} was planned, but mapping {self.found} is in force: another process has moved "
+            f"mapping {self.planned} was planned, but mapping {self.current} is in force: another process has moved "
             "vnodes. Rows are correct under any mapping. `tussock rebalance --plan` shows the current mapping; plan "
             "again to change it."
         )
@@ -87,11 +87,11 @@ class OtherMovesError(InputError):
     """The approved moves differ from the current plan."""
 
     approved: str
-    found: str
+    current: str
 
     def __str__(self) -> str:
         return (
-            f"the moves with digest {self.approved} were approved, but the current plan has digest {self.found}, "
+            f"the moves with digest {self.approved} were approved, but the current plan has digest {self.current}, "
             "because the mapping or the loads have changed. Nothing was changed. Review the moves again (`tussock "
             "rebalance --plan`), and approve those."
         )

@@ -25,7 +25,7 @@ class RowDifference:
     """
 
     expected: Row | None
-    found: Row | None
+    actual: Row | None
     line: int = 0
 
 
@@ -75,7 +75,7 @@ def net_changes(before: Sequence[Row], after: Sequence[Row]) -> tuple[list[Row],
     gone = row_differences([(row, 0) for row in before], after)
     return (
         [d.expected for d in gone if d.expected is not None],
-        [d.found for d in gone if d.found is not None],
+        [d.actual for d in gone if d.actual is not None],
     )
 
 
@@ -110,7 +110,7 @@ def _difference_lines(rows_differ: RowsDiffer, time_zone: str) -> Iterator[str]:
 
     for difference in differences:
         at = f"line {difference.line}"
-        match difference.expected, difference.found:
+        match difference.expected, difference.actual:
             case tuple() as expected, tuple() as row:
                 add_line("-", expected, f"expected, {at}")
                 add_line("+", row, "found")

@@ -59,12 +59,12 @@ class ViewTestError(InputError):
     """A file of tests is invalid at a place."""
 
     place: FilePlace
-    found: str
+    finding: str
     expected: str
     hint: str = ""  # the end of the message, such as the nearest known name
 
     def __str__(self) -> str:
-        return f"{self.place}: found {self.found}, expected {self.expected}.{self.hint}"
+        return f"{self.place}: found {self.finding}, expected {self.expected}.{self.hint}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,11 +211,11 @@ class SparkTypeError(DamagedError):
     """Spark returned a column of another type than the bound one."""
 
     text: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"Spark returned {self.found} for {self.text}, expected {self.expected}. "
+            f"Spark returned {self.finding} for {self.text}, expected {self.expected}. "
             "Nothing of this epoch was committed."
         )

@@ -46,11 +46,11 @@ class SettingError(InputError):
     """A setting of the store, or an argument of a meta operation, is invalid."""
 
     setting: str
-    found: str
+    value: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.setting} is {self.found}, expected {self.expected}"
+        return f"{self.setting} is {self.value}, expected {self.expected}"
 
 
 class NotInitialisedError(InputError):
@@ -66,11 +66,11 @@ class AlreadyInitialisedError(InputError):
     """`init` found an existing store."""
 
     uri: str
-    found: str
+    settings: str
 
     def __str__(self) -> str:
         return (
-            f"{self.uri} already contains a store ({self.found}). Nothing was changed. "
+            f"{self.uri} already contains a store ({self.settings}). Nothing was changed. "
             "Use this store, or choose an empty place."
         )
 

@@ -50,11 +50,11 @@ class LogMovedError(RetryableError):
     """Another writer's entry has taken the position that a statement requires."""
 
     expected: int
-    found: int
+    entries: int
 
     def __str__(self) -> str:
         return (
-            f"the log was expected to end at {self.expected}, but has {self.found} entries. Nothing was appended. "
+            f"the log was expected to end at {self.expected}, but has {self.entries} entries. Nothing was appended. "
             "Read the log, then repeat the statement."
         )
 

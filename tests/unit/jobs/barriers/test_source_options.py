@@ -144,11 +144,11 @@ def test_restating_reads_earlier_files_with_the_present_options(meta: MetaStore,
     change(meta, timeZone="Asia/Tokyo")
     run(meta)
     restating = Restating(meta, "s", Restated(options=True))
-    assert [i.name for i in restating.found.goes] == [str(files / "a.parquet"), str(files / "b.parquet")]
+    assert [i.name for i in restating.restatement.goes] == [str(files / "a.parquet"), str(files / "b.parquet")]
     restating.begin_restating()
     next_epoch(LocalRunner(), meta)
     require(meta, [(1, 10), (3, 30), (4, 40)])
-    assert not Restating(meta, "s", Restated(options=True)).found, "once is enough"
+    assert not Restating(meta, "s", Restated(options=True)).restatement, "once is enough"
 
 
 def test_a_file_after_a_removed_one_is_read_with_the_present_options(meta: MetaStore, files: Path) -> None:

@@ -115,8 +115,12 @@ def test_a_corrected_file_replaces_its_old_rows_in_every_view(meta: MetaStore, d
     append(meta, CreateView(internal, "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
     write(day(days, 2), 2, 99)
     restating = Restating(meta, "s", Restated(str(day(days, 2))))
-    assert [i.name for i in restating.found.goes] == [i.name for i in restating.found.comes] == [str(day(days, 2))]
-    assert restating.found.readers == ("of_s", "over")
+    assert (
+        [i.name for i in restating.restatement.goes]
+        == [i.name for i in restating.restatement.comes]
+        == [str(day(days, 2))]
+    )
+    assert restating.restatement.readers == ("of_s", "over")
     assert restating.count_rows(lambda: pytest.fail("Parquet needs no Spark")) == (2, 2)
     assert rows(meta, "of_s") == of(1, 11, 12, 13, 2, 3), "so far it was looked at"
     assert restate(meta, Restated(str(day(days, 2))))
