@@ -243,10 +243,10 @@ def with_scheduler(
 ) -> tuple[Trouble, ...]:
     """Add what only the scheduler knows of its newest run: that it failed, or that the store existed.
 
-    A failed run is added if `found` and `last` do not show why. An incomplete run is not: the troubles show it.
+    A failed run is added if `troubles` and `last` do not show why. An incomplete run is not: the troubles show it.
 
     Args:
-        found: the result of `find_troubles` or `trouble_of_unopened`.
+        troubles: the result of `find_troubles` or `trouble_of_unopened`.
         run, state, since: the run's name, its state in Airflow, and its end.
         last: the last run in the store; None: there is none, or the store cannot be read.
     """

@@ -488,7 +488,7 @@ def _operator_names(plan: list[Any]) -> set[str]:
 
 
 def _put_in_order(answer: pa.Table, count: int, sql: str) -> pa.Table:
-    """Sort `found` by its last column, the rows' numbers, and drop that column.
+    """Sort `answer` by its last column, the rows' numbers, and drop that column.
 
     Raises KernelError if a number is missing.
     """

@@ -338,7 +338,7 @@ def _is_any_list(kind: pa.DataType) -> bool:
 
 
 def _with_decimals(result_type: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type found, with the decimals of the wanted type. Requires: `_keeps_meaning`."""
+    """The type of a result, with the decimals of the wanted type. Requires: `_keeps_meaning`."""
     if _is_any_list(result_type):
         return pa.list_(_with_decimals(result_type.value_type, wanted.value_type))
     if pa.types.is_map(result_type):

@@ -43,7 +43,7 @@ def assignments_of(
 def check_value(
     walk: ExpressionWalk, value: JavaObject, value_type: JavaObject, table: CreateTable, column: int
 ) -> None:
-    """Raises SqlError unless a value of type `found` (JVM) may be stored in the column."""
+    """Raises SqlError unless a value of type `value_type` (JVM) may be stored in the column."""
     if not (value_type.catalogString() == "string" and value.productPrefix() == "Literal"):
         check_assignable(walk.sandbox, walk.source, begin_of(walk, value) or 0, value_type, table, column)
 

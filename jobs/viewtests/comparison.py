@@ -50,7 +50,7 @@ class RowsDiffer:
 
 
 def row_differences(expected: Sequence[tuple[Row, int]], actual_rows: Sequence[Row]) -> tuple[RowDifference, ...]:
-    """The differences between expected rows, each with its line, and the found ones.
+    """The differences between expected rows, each with its line, and the actual ones.
 
     Rows that differ in few columns are paired. Cost: the product of both numbers of unequal rows.
     """
