@@ -401,7 +401,9 @@ class Deploying:
         differences = list_differences(created_by(before), created_by(after))
         action = StepAction.FOLLOW if follows and not differences else StepAction.CHANGE
         bound = f"{fingerprint_relation(before)} to {fingerprint_relation(after)}"
-        return Step(action, _describe_relation(after), place, differences, rebuilt, rows, size, note, costs, bound=bound)
+        return Step(
+            action, _describe_relation(after), place, differences, rebuilt, rows, size, note, costs, bound=bound
+        )
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 
