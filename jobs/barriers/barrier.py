@@ -177,7 +177,7 @@ class Pinning:
     )  # sources that failed an epoch of this run repeatedly: the next run tries them again
     pinned: dict[tuple[int, int | None], "Pinned"] = field(
         default_factory=dict
-    )  # by relation and byte limit; each is needed twice
+    )  # by relation and byte limit; `plan_barrier` runs twice, and lists no source again
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch of the plan
 
     @property
@@ -190,7 +190,10 @@ class Pinning:
         return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
 
     def has_input(self) -> bool:
-        """Return whether there is input."""
+        """Return whether there is input.
+
+        The barrier that is written decides the epoch's number. This plan is only a test, with a provisional number.
+        """
         if self.meta.log_end() > self.version.log_end or self.moves_rows():
             return True
         plan = self.plan_barrier(self.version.epoch + 1)

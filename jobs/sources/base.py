@@ -2,6 +2,7 @@
 
     SourceDescriber            at CREATE SOURCE: check the statement, infer the columns and the identity of rows
     SourcePinner               at the barrier: pin the epoch's input, as a document of the reader's own type
+    InputReader                locate pinned input, read it by Spark alone (`verify`), name the origin of a row
     EngineReader, SourceReader  in the epoch: actors, or Spark, turn pinned input into rows with weights
     SourceHistory              afterwards: record the taken input in a state table of the source
 

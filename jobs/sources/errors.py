@@ -1,6 +1,6 @@
 """Errors in the files of a source.
 
-No row of a faulty file is processed; `driver/source_holds.py` decides how the run continues.
+No row of a faulty file is processed; `barriers/source_holds.py` decides how the run continues.
 """
 
 import re

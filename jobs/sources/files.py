@@ -118,7 +118,7 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
 
 
 def takes_back(document: msgspec.Raw) -> bool:
-    """Return whether a document pins files whose rows are taken back. It may be of any source; only files are."""
+    """Return whether a document pins files whose rows are taken back. False for sources without files."""
     return b'"weight":-1' in bytes(document) and any(f.weight < 0 for f in files_of(document))
 
 

@@ -408,9 +408,11 @@ class Deploying:
     # --- relations that no file names ---------------------------------------------------------------------------------
 
     def _without_files(self, prune: bool, own: bool) -> None:
-        """Views of the catalog that the files do not name.
+        """Add a step for each view of the catalog that the files do not name.
 
-        `own`: drop the project's own views that are no longer used.
+        Args:
+            prune: drop the user's views among them. Otherwise the step only reports that the files lack the view.
+            own: also handle the views that the project derives from suites; those are always dropped.
         """
         views = [
             r for r in self._draft.catalog.live_relations() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)

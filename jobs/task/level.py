@@ -1,7 +1,8 @@
 """One level of an epoch on one parallel unit: cells in, this unit's actors, cells out.
 
-All input of the level has arrived before an actor starts, so an exchange aligns barriers. A failure reaches every unit
-before the next level. No unit then computes, seals or uploads anything for an epoch that cannot be committed.
+All input of the level has arrived before an actor starts, so an exchange aligns barriers. A failure of one unit reaches
+every unit before the next level. A unit that receives a failure starts no actor of that level, so it seals and uploads
+nothing for an epoch that cannot be committed.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -29,7 +29,7 @@ class EpochTask:
     functions: tuple[CreateFunction, ...] = ()  # the user's live functions, with their code
     moment: int = 0  # value of now() in views, Unix microseconds; `version` has the previous epoch's moment
     zones: tuple[ZoneRules, ...] = ()  # the recorded rules of time zones
-    united: tuple[int, ...] = ()  # of an undivided task: vnode -> parallel unit for which the only unit works
+    united: tuple[int, ...] = ()  # of an undivided task: vnode -> the unit under which the only unit seals its rows
     cells: bytes = b""  # the driver's cells, encoded by `cells_of`: leaf inputs, and MemTables of epochs in flight
 
     @property

@@ -237,7 +237,7 @@ class MetaStore:
         return self._is_committed(self.read_latest(), epoch)
 
     def commit_epoch(self, manifest: SealedManifest) -> Appended:
-        """Make a sealed epoch durable, and visible to readers that name it.
+        """Make a sealed epoch durable, and readable by its number.
 
         Returns a version that contains it, and whether this call committed it. Does nothing if any process has
         committed it. Rebases on every change except another epoch.
@@ -260,7 +260,7 @@ class MetaStore:
         return self._versions.append_change(decide)
 
     def publish(self, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
-        """Show a committed epoch to every reader. Never goes back: does nothing if this or a later epoch is published.
+        """Show a committed epoch to readers by default. Does nothing if this or a later epoch is published.
 
         Args:
             refused: ids of relations whose rows in this epoch must stay hidden. They and the relations that read them

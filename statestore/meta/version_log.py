@@ -7,9 +7,11 @@ save reads: without the hint, opening needs more probes; without a snapshot, it 
 Vacuum packs old deltas and removes them (packs.py). So a process that slept looks up whether the pack of the delta that
 it read first exists: then it begins again at the end of the packs.
 
-A glance omits that look if it finds nothing after the newest version that the process knows. The answer may be old. It
-is one that a process would also have if it had slept after a look, so it harms nothing. The operation proves at its end
-that it was not old (`Glances`). A glance that finds a delta looks as usual, since the delta may be a leftover.
+A *glance* reads the next delta only, and omits that look if the delta is absent. The process may have slept, and the
+delta may have been packed: then the answer is stale. A stale answer equals the answer of a process that paused here for
+as long, and such a process fails safely at its commit. So a glance cannot damage the store. An operation that commits
+nothing proves at its end that its glances were right (`Glances`). A glance that finds a delta looks as usual, because
+the delta may be a leftover.
 """
 
 import logging
