@@ -6,6 +6,11 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def duck_name(name: str) -> str:
+    """A name as DuckDB and DataFusion read it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def string_text(text: str) -> str:
     """A string constant. Backquotes are escaped, so that a backquote in a text for Spark always belongs to a name."""
     plain = {"'": "\\'", "\\": "\\\\", "`": "\\u0060", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}

@@ -68,11 +68,6 @@ class ScannedRows:
             raise
 
 
-def duck_name(name: str) -> str:
-    """A name as DuckDB reads it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 @contextmanager
 def duck_rows(
     objects: ObjectStore, stored: StoredRows, sql: str, time_zone: str, epoch: int | Sight | None = None

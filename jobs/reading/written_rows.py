@@ -13,6 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.jobs.logical.quoting import duck_name
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import TemporaryFolder
 from tussock.statestore.months import holds_months, interval_texts
@@ -93,7 +94,7 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     from tussock.jobs.kernels.kernel import thread_kernel
 
     for batch in rows:
-        fields = ", ".join(f"{_quote_name(name)} := {_quote_name(name)}" for name in batch.schema.names)
+        fields = ", ".join(f"{duck_name(name)} := {duck_name(name)}" for name in batch.schema.names)
         lines = thread_kernel().compute_columns(
             f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch])
         )["line"]
@@ -156,7 +157,3 @@ def _whole_file(path: Path) -> Iterator[Path]:
         hidden.replace(path)
     finally:
         hidden.unlink(missing_ok=True)
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

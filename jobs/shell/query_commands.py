@@ -177,8 +177,7 @@ def _run_read(chosen: argparse.Namespace) -> None:
 
 def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[str] | None") -> None:
     """Write the rows of a relation that satisfy a condition of the chosen dialect."""
-    from tussock.jobs.logical.quoting import quote_name
-    from tussock.jobs.reading.duck_query import duck_name
+    from tussock.jobs.logical.quoting import duck_name, quote_name
     from tussock.jobs.reading.moment import moment_of
 
     name = duck_name if chosen.duckdb else quote_name

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tussock.jobs.delta.location import Location, folder_name
+from tussock.jobs.logical.quoting import duck_name
 from tussock.jobs.settings.tables import TableEngine
 from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
@@ -91,8 +92,8 @@ class DeltaRsSink:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
 
     def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
-        same = " AND ".join(f"(t.{_quote_name(name)} IS NOT DISTINCT FROM s.{_quote_name(name)})" for name in self.key)
-        values = {_quote_name(column.name): f"s.{_quote_name(column.name)}" for column in self._outline.columns}
+        same = " AND ".join(f"(t.{duck_name(name)} IS NOT DISTINCT FROM s.{duck_name(name)})" for name in self.key)
+        values = {duck_name(column.name): f"s.{duck_name(column.name)}" for column in self._outline.columns}
         merge = table.merge(
             merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit
         )
@@ -116,7 +117,3 @@ def _commit_properties(app: str, epoch: int) -> CommitProperties:
     return CommitProperties(
         app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)}
     )
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,6 +1,6 @@
 """Select the sinks for a pipeline's settings."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tussock.jobs.delta.location import Location
 from tussock.jobs.settings.tables import PublishSettings, TableEngine, TableKind
@@ -22,14 +22,18 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
     """Return a factory of sinks that need no Spark."""
 
     def sink_of(location: Location, outline: Outline) -> Sink:
-        if settings.kind is TableKind.PARQUET:
-            from tussock.jobs.sinks.parquet import ParquetSink
+        match settings.kind:
+            case TableKind.PARQUET:
+                from tussock.jobs.sinks.parquet import ParquetSink
 
-            return ParquetSink(location, outline)
-        with extras_named():
-            from tussock.jobs.sinks.delta_rs import DeltaRsSink
+                return ParquetSink(location, outline)
+            case TableKind.DELTA:
+                with extras_named():
+                    from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
-        return DeltaRsSink(location, outline)
+                return DeltaRsSink(location, outline)
+            case _:
+                assert_never(settings.kind)
 
     return sink_of
 

@@ -1,4 +1,4 @@
-"""FileRecords the records of files before an epoch takes them: their number, and their bytes when they are decoded.
+"""Measure the records of files before an epoch takes them: their number, and their bytes when they are decoded.
 
 A footer has the number of rows and the bytes of values of fixed width. The bytes of texts that share a dictionary, and
 the lines of compressed text, are known only after a read, which keeps nothing in memory. A damaged file is measured as

@@ -1,5 +1,6 @@
 """The outcome of tests of views: as text, and as JUnit XML for CI systems."""
 
+import textwrap
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
@@ -14,7 +15,7 @@ def trials_text(trials: Trials) -> str:
 
 def trial_text(trial: Trial) -> str:
     """A test that did not pass: its place, and the reason."""
-    return f"{trial.test.path}:{trial.test.place.line}\n{_indent_text(trial.text)}"
+    return f"{trial.test.path}:{trial.test.place.line}\n{textwrap.indent(trial.text, '  ')}"
 
 
 def junit_xml(trials: Trials) -> bytes:
@@ -66,7 +67,3 @@ def _trial_lines(trials: Trials) -> Iterator[str]:
     counts = {verdict: sum(t.verdict is verdict for t in trials.trials) for verdict in TrialVerdict}
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     yield f"{parts} in {sum(t.seconds for t in trials.trials):.2f} s"
-
-
-def _indent_text(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -6,6 +6,7 @@ source is. A source with `files` stays a source that reads them. A view with row
 """
 
 import shutil
+import textwrap
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -153,7 +154,7 @@ class _Running:
         """The differences of all steps up to the first step with a difference."""
         for number, step, before, after in self.run_steps():
             differences = [
-                f"{_step_name(number, step)}, {differ.what}:\n{_indent_text(differ.to_text(self.time_zone))}"
+                f"{_step_name(number, step)}, {differ.what}:\n{textwrap.indent(differ.to_text(self.time_zone), '  ')}"
                 for differ in self._find_differences(step, before, after)
             ]
             if differences:
@@ -430,7 +431,3 @@ def _errors_at(place: FilePlace) -> Iterator[None]:
 
 def _step_name(number: int, step: ViewStep) -> str:
     return f"at the start (line {step.place.line})" if number == 0 else f"after step {number} (line {step.place.line})"
-
-
-def _indent_text(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

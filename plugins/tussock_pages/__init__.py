@@ -5,9 +5,12 @@ request.
 
     app.py       the FastAPI app and its routes                  guard.py    access control
     stores.py    stores, opened once, with cached answers        dag_runs.py DAGs and runs from Airflow's database
-    overview.py, dag.py, epochs.py, quality.py, actions.py       one page each: facts to template variables
-    graph.py, spark.py                                           layout of drawings
-    templates/, static/
+    overview.py  all pipelines                                    health.py   problems of a pipeline
+    dag.py       a pipeline: its views, its graph, one view       rows.py     rows of a view
+    epochs.py    epochs and runs                                  quality.py  results of suites and assertions
+    verified.py  comparisons with Spark                           actions.py  forms that trigger runs
+    page.py      renders a template of templates/                 remembered.py  answers that pages share
+    spark.py     sparklines                                       static/     style and scripts
 """
 
 from typing import Any

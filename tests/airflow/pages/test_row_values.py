@@ -6,16 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.airflow.pages.test_rights import HERE, ROUTES, asked
+from tests.support.pages.row_values import CARD, tell_card
 from tests.support.pages.serving import PATIENCE_S, ROLES, ROOT, Shop, Visitor
 from tests.support.waiting import eventually
-from tussock.jobs.driver.run_record import record_failure
-from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality, write_record
-from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.tables import RowsFor
-from tussock.jobs.verify.record import Example, Verdict, Verification, ViewCheck, write_last
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
-CARD = "4929-1234-5678"
 OVERVIEW = "/tussock/pipelines"
 SEEN_BY = {RowsFor.READERS: ROLES, RowsFor.EDITORS: ("user", "op", "admin"), RowsFor.NOBODY: ()}
 
@@ -23,21 +19,7 @@ SEEN_BY = {RowsFor.READERS: ROLES, RowsFor.EDITORS: ("user", "op", "admin"), Row
 @pytest.fixture(scope="module")
 def told(shop: Shop, visitors: dict[str, Visitor]) -> Shop:
     """The shop, with this value of a row in everything that its store tells and its pages show."""
-    failure = Failure("expect_x(column='g')", f"1 of 2 rows, e.g. {CARD}", ({"g": CARD},))
-    least = Failure("expect_column_min_to_be_between(column='g')", CARD)
-    epoch = shop.epochs[2]
-    write_record(
-        shop.meta.objects, QualityRecord(epoch, (ViewQuality("per_g", 2, 2, (failure, least), warnings=(least,)),))
-    )
-    example = Example({"g": CARD}, {"g": CARD, "n": "1"}, {"g": CARD, "n": "2"})
-    reason = f"[CAST_INVALID_INPUT] The value '{CARD}' cannot be cast"
-    checks = (
-        ViewCheck("per_g", Verdict.DIFFERENT, epoch=epoch, rows=2, missing=1, examples=(example,)),
-        ViewCheck("other", Verdict.UNVERIFIABLE, reason, epoch=epoch),
-    )
-    write_last(shop.meta.objects, Verification(checks), {"per_g", "other"})
-    (shop.folder / "docs/index.html").write_text(f"<h1>Data quality</h1>{CARD}")
-    record_failure(shop.meta, "epoch", {"run": "r"}, clock_ms(), f"failed: {reason}")
+    tell_card(shop)
     # Pages use a status for some seconds (FRESH_S), also one that an earlier module requested.
     eventually("the pages show the failure", lambda: CARD in visitors["admin"].get(OVERVIEW).text, PATIENCE_S)
     return shop

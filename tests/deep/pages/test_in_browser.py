@@ -9,7 +9,8 @@ from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from scripts.browser import Browser, browser, chromium
 from scripts.pages_pictures import log_in
 from tests.support.dags.waiting import PATIENCE_S
-from tests.support.pages.serving import Shop
+from tests.support.pages.row_values import CARD, tell_card
+from tests.support.pages.serving import ROLES, Shop
 
 DAG = "epoch_shop"
 INSIDE = "document.querySelector('iframe')?.contentDocument"
@@ -29,17 +30,17 @@ def see(page: Browser, address: str) -> str:
 
 
 def test_a_viewer_reads_a_user_acts_and_no_request_goes_to_another_host(tmp_path: Path) -> None:
-    Shop(tmp_path)
+    tell_card(Shop(tmp_path))
     env = airflow_environment(tmp_path) | {
         "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,viewer:viewer,user:user",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
     }
     home = AirflowHome(tmp_path, ROOT, env)
     base = env["AIRFLOW__API__BASE_URL"]
     tab, act = f"{base}/dags/{DAG}/plugin/tussock-dag", f"{base}/plugin/tussock/tussock/dags/{DAG}/actions/pause"
     with home.up(DAG, PATIENCE_S):
         passwords = json.loads((tmp_path / ".airflow/passwords.json").read_text())
-        for user in ("viewer", "user"):
+        for user in ROLES:
             with browser() as page:
                 page.size(1280, 900)
                 log_in(page, base, passwords[user], user)
@@ -53,6 +54,9 @@ def test_a_viewer_reads_a_user_acts_and_no_request_goes_to_another_host(tmp_path
                 assert [text for text in page.complaints if "Content Security Policy" in text] == []
                 text = see(page, act)
                 assert ("Not allowed" in text) == (user == "viewer")
+                text = see(page, f"{base}/plugin/tussock/tussock/dags/{DAG}/verified")
+                assert "per_g" in text
+                assert (CARD in text) == (user != "viewer")
         with browser() as page:
             page.size(1280, 900)
             log_in(page, base, passwords["user"], "user")

@@ -144,10 +144,18 @@ class Case:
     steps: tuple[tuple[tuple[str, ...], str, int], ...]  # input, output, and the epoch's moment (Unix microseconds)
 
 
+CASES = Path(__file__).parent / "cases"
+
+
+def case_files() -> list[str]:
+    """The names of all files below `cases/`."""
+    return sorted(file.name for file in CASES.glob("*.yaml"))
+
+
 def load_cases(file: str) -> list[Case]:
     """Cases of a file below `cases/`. `node` has the catalog's stored form."""
     cases = []
-    for entry in yaml.safe_load((Path(__file__).parent / "cases" / file).read_text()):
+    for entry in yaml.safe_load((CASES / file).read_text()):
         node = msgspec.convert(entry["node"], Node)
         inputs = tuple(tuple(t) for t in entry["inputs"])
         steps = tuple(

@@ -10,6 +10,7 @@ from tests.support.jobs.executors.harness import (
     Bench,
     Case,
     Row,
+    case_files,
     chunk_of,
     integrate,
     load_cases,
@@ -19,23 +20,7 @@ from tests.support.jobs.executors.harness import (
 )
 from tussock.statestore.objectstore.base import ObjectStore
 
-FILES = (
-    "project_filter.yaml",
-    "temporal_filter.yaml",
-    "hash_agg.yaml",
-    "aggregates.yaml",
-    "hash_join.yaml",
-    "outer_join.yaml",
-    "union_all.yaml",
-    "top_n.yaml",
-    "group_top_n.yaml",
-    "over_window.yaml",
-    "materialize.yaml",
-    "expand.yaml",
-    "generate.yaml",
-    "number_copies.yaml",
-)
-CASES = [case for file in FILES for case in load_cases(file)]
+CASES = [case for file in case_files() for case in load_cases(file)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
