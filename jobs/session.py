@@ -371,8 +371,9 @@ class Session:
         """Correct the data of a source in its own epoch, and publish it: replace taken rows with the current ones.
 
         Args:
-            restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; or an
-                interval, `Restated(interval=Interval(start, end))`.
+            restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; a
+                folder or a glob, `Restated("/data/2026-01-*.csv")`; several of these, `Restated("/data/a.csv",
+                more=("/data/b.csv",))`; or an interval, `Restated(interval=Interval(start, end))`.
 
         Returns: the files whose rows were removed and added, and the affected views; empty if no file has changed.
         Warns: as `flush`. An unreadable file leaves everything unchanged.

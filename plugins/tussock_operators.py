@@ -106,8 +106,10 @@ PARAMS: Mapping[str, Param] = {
     "file": Param(
         None,
         type=["null", "string"],
-        title="File to restate",
-        description="Path of the file, as recorded when it was taken. If empty, the interval applies.",
+        format="multiline",
+        title="Files to restate",
+        description="Paths of files, as recorded when they were taken, one per line. A folder or a glob stands for all "
+        "its files. One epoch restates all of them. If empty, the interval applies.",
     ),
 }
 """The fields of the trigger form."""
@@ -283,7 +285,6 @@ class InjectBarrier(PipelineTask):
     def _begin(self, context: Any, interval: tuple[datetime, datetime] | None) -> None:
         """Apply the other params of this run: pause and restate."""
         from tussock.jobs.operations import epochs, restate
-        from tussock.jobs.sources.base import Restated
         from tussock.jobs.texts.restatement import begun_lines
 
         params, run = context["params"], run_of(context)
@@ -292,8 +293,9 @@ class InjectBarrier(PipelineTask):
                 epochs.pause_views(self.opened(), views, run)
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
-                at, file = self.opened(), params.get("file")
-                asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
+                at = self.opened()
+                span = epochs.interval_between(at, interval)
+                asked = restate.restated_of_form(params.get("file") or "", span)
                 for line in begun_lines(restate.begin_restatement(at, source, asked, run)):
                     self.log.info("%s", line)
 

@@ -13,6 +13,7 @@ from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.progress import Progress, no_progress
 
@@ -49,6 +50,17 @@ def restate_source(at: PipelineStore, restating: Restating, progress: Progress =
     return Advanced(() if done is None else (done,), at.meta.read_latest().epoch)
 
 
+def restated_of_form(files: str, interval: Interval | None) -> Restated:
+    """Return the restatement that a form describes.
+
+    Args:
+        files: names of files, folders or globs, one per line.
+        interval: of the run; it applies if no file is named.
+    """
+    first, *more = [line.strip() for line in files.splitlines() if line.strip()] or [""]
+    return Restated(first, interval=None if first else interval, more=tuple(more))
+
+
 def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: Mapping[str, str]) -> Begun:
     """Put the barrier of a restatement in force, for the epoch job. No effect if this run's barrier is already open.
 
@@ -56,7 +68,7 @@ def begin_restatement(at: PipelineStore, source: str, restated: Restated, run: M
     """
     if (barrier := at.meta.open_barrier()) is not None and barrier.run == run:
         return Begun(None, barrier.epoch)
-    if not restated.item and restated.interval is None:
+    if not restated.items and restated.interval is None:
         raise CannotRestateError(source, "neither a file nor an interval is given")
     restating = preview_restatement(at, source, restated, run)
     restating.begin_restating()

@@ -323,18 +323,15 @@ def _run_restate(chosen: argparse.Namespace) -> None:
         raise CannotRestateError(
             chosen.source, "--with and --gone require --file: they describe how to replace that file"
         )
-    item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
-    asked = [
-        "tussock",
-        "restate",
-        chosen.source,
-        *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value),
-    ]
+    items = [absolute_path(path, Path.cwd()) for path in chosen.file or ()]
+    by = "" if chosen.with_ is None else absolute_path(chosen.with_, Path.cwd())
+    asked = ["tussock", "restate", chosen.source, *(f"file={item}" for item in items)]
+    asked += [f"with={by}"] if by else []
     asked += ["--options"] if chosen.options else []
     restating = restate.preview_restatement(
         at,
         chosen.source,
-        Restated(item, by, chosen.gone, interval, chosen.options),
+        Restated("".join(items[:1]), by, chosen.gone, interval, chosen.options, tuple(items[1:])),
         {"command": " ".join(asked)},
     )
     for line in restatement_lines(restating.restatement):
@@ -354,14 +351,18 @@ def _run_restate(chosen: argparse.Namespace) -> None:
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="name of the source")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--file", metavar="OLD", help="replace the rows of this processed file with its current rows")
+    file = (
+        "replace the rows of these processed files with their current rows, in one epoch; a folder or a glob stands "
+        "for all its files that changed, disappeared or came late"
+    )
+    what.add_argument("--file", metavar="OLD", nargs="+", action="extend", help=file)
     interval = "replace the rows of all files of this data interval (ISO 8601) that changed, disappeared or came late"
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
     options = "read the recorded bytes of files that were read before the source's options changed again"
     what.add_argument("--options", action="store_true", help=options)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: take the rows of this file instead")
-    instead.add_argument("--gone", action="store_true", help="with --file: remove its rows and add none")
+    instead.add_argument("--gone", action="store_true", help="with --file: remove the rows and add none")
     parser.add_argument(
         "--plan",
         action="store_true",
@@ -484,14 +485,16 @@ COMMANDS = (
     Command(
         "restate",
         "correct data that a source has already processed",
-        "Replaces the rows that were read from a file with its current rows, with the rows of another file, or with "
-        "none. This is one ordinary epoch: its cost is the affected rows, every view that reads the source follows, "
+        "Replaces the rows that were read from files with their current rows, with the rows of another file, or with "
+        "none. This is one ordinary epoch: it costs the rows that differ, every view that reads the source follows, "
         "and readers see all of it or nothing. The source must keep the bytes of its files, which is the default "
         "(OPTIONS (…, retain 'files')). If no file has changed, the command does nothing. A run of a data interval "
         "restates its changed files automatically.",
         (
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --plan",
             "tussock restate orders --pipeline shop --file data/2024-01-02.csv --with data/2024-01-02-corrected.csv",
+            "tussock restate orders --pipeline shop --file data/2024-01-02.csv data/2024-01-05.csv",
+            "tussock restate orders --pipeline shop --file 'data/2024-02-*.csv'",
             "tussock restate trips --pipeline taxi --interval 2024-01-02 2024-01-03",
         ),
         _run_restate,

@@ -37,12 +37,14 @@ class Restated:
     """Input to restate: take back the rows that were taken, and read the current ones.
 
     Args:
-        item: its name, as in `Item`; empty: all items of the interval, changed, removed and new ones included.
+        item: its name, as in `Item`, or a glob or a folder of names: then all items that they name, changed, removed
+            and new ones included. Empty: all items of the interval, in the same way.
         by: the item that replaces it; empty: the item itself.
         gone: nothing replaces it.
         interval: the interval to restate if no item is named.
         options: restate the files that were read with other options than the present ones. Their taken bytes are read
             again.
+        more: further names like `item`, for the same epoch.
     """
 
     item: str = ""
@@ -50,6 +52,12 @@ class Restated:
     gone: bool = False
     interval: Interval | None = None
     options: bool = False
+    more: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """All names, each once."""
+        return tuple(dict.fromkeys(name for name in (self.item, *self.more) if name))
 
 
 @dataclass(frozen=True, slots=True)

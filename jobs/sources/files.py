@@ -350,9 +350,12 @@ class FileSource:
         self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper
     ) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
-        listed = () if restated.item or restated.options else self._list_wanted(source, Asked(restated.interval))
+
+        def list_files() -> Sequence[ListedFile]:
+            return self._list_wanted(source, Asked(restated.interval))
+
         goes, comes = restated_files(
-            source, taken, restated, listed, retained=retains_files(source), by_name=self.reads_names(source)
+            source, taken, restated, list_files, retained=retains_files(source), by_name=self.reads_names(source)
         )
         kept = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
         return _pins_of([*goes, *kept], [])

@@ -13,7 +13,6 @@ from tussock.jobs.operations.runners import Where
 from tussock.jobs.quality.record import GateVerdict, QualityRecord
 from tussock.jobs.settings.tables import Runner
 from tussock.jobs.sinks.manifest import TableState
-from tussock.jobs.sources.base import Restated
 from tussock.jobs.texts.restatement import begun_lines
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.version import HummockVersion
@@ -70,7 +69,7 @@ def begin_restating(
     name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Run
 ) -> tuple[str, ...]:
     at = open_pipeline_store(name)
-    asked = Restated(file) if file else Restated(interval=epochs.interval_between(at, interval))
+    asked = restate.restated_of_form(file, epochs.interval_between(at, interval))
     return tuple(begun_lines(restate.begin_restatement(at, source, asked, run)))
 
 

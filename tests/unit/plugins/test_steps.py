@@ -357,7 +357,10 @@ def test_a_run_restates_the_files_of_its_form_and_a_retry_continues(meta: MetaSt
         f"rows to add: {file} ({file.stat().st_size:,} bytes)",
         "affected views: ids",
     )
-    assert steps.begin_restating("shop", "kept", str(file), None, run) == lines
+    absent = f"{tmp_path}/data/2013-01-03.parquet"
+    with pytest.raises(CannotRestateError, match="no epoch has read a file"):
+        steps.begin_restating("shop", "kept", f"{file}\n\n{absent}\n", None, run)
+    assert steps.begin_restating("shop", "kept", f" {file}\n{file.parent}/*\n", None, run) == lines
     assert "continues with barrier" in steps.begin_restating("shop", "kept", str(file), None, run)[0]
     with pytest.raises(EpochUnderWayError):
         steps.begin_restating("shop", "kept", str(file), None, {"run": "another"})

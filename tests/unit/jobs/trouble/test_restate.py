@@ -215,6 +215,46 @@ def test_a_view_that_is_created_in_the_epoch_of_a_restatement_has_the_current_ro
     assert rows(meta, "at_once") == sorted(of(1, 11, 2, 99, 3, 13), key=repr)
 
 
+def test_several_files_are_restated_in_one_epoch(meta: MetaStore, days: Path) -> None:
+    for n in (1, 2, 3):
+        write(day(days, n), n, 90 + n)
+    before = meta.read_latest().id
+    assert restate(meta, Restated(str(day(days, 1)), more=(str(day(days, 3)), str(day(days, 1)))))
+    assert meta.read_latest().id == before + 1, "one commit"
+    require(meta, of(1, 91, 2, 12, 3, 93))
+
+
+@pytest.mark.parametrize("named", ["2026-01-0[23]", "2026-01-0[23]/*.parquet", "2026-01-0?/a.*"])
+def test_a_glob_names_all_its_files(meta: MetaStore, days: Path, named: str) -> None:
+    for n in (2, 3):
+        write(day(days, n), n, 90 + n)
+    assert restate(meta, Restated(str(days / named)))
+    require(meta, of(1, 11, 2, 92, 3, 93))
+
+
+def test_a_folder_that_was_written_again_under_other_names_is_restated_by_its_rows(meta: MetaStore, days: Path) -> None:
+    day(days, 2).unlink()
+    write(day(days, 2, "b"), 2)
+    write(day(days, 2, "c"), 99)
+    Restating(meta, "s", Restated(str(days / "2026-01-02"), more=(str(day(days, 1)),))).begin_restating()
+    summary = next_epoch(LocalRunner(), meta)
+    assert summary is not None
+    assert summary.rows["s"].rows_out == 2, "row 12 went, row 99 came, and row 2 moved to another file"
+    require(meta, of(1, 11, 2, 99, 3, 13))
+    assert restate(meta, Restated(str(days), gone=True))
+    require(meta, [])
+
+
+def test_a_restatement_names_files_that_it_can_restate(meta: MetaStore, days: Path) -> None:
+    for asked in (
+        Restated(str(days / "2026-02-*")),
+        Restated(str(days / "2026-01-0*"), by=str(day(days, 1))),
+        Restated(str(day(days, 1)), by=str(day(days, 2)), more=(str(day(days, 3)),)),
+    ):
+        with pytest.raises(CannotRestateError, match=r"no epoch has read a file|can replace one file only"):
+            Restating(meta, "s", asked)
+
+
 def test_its_epoch_reads_only_that_file(meta: MetaStore, days: Path) -> None:
     write(day(days, 2), 2, 99)
     Restating(meta, "s", Restated(str(day(days, 2)))).begin_restating()
