@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,15 @@ class Side:
             shown = ", ".join(f"{k} {v:,.3g}" for k, v in one.items() if isinstance(v, int | float))
             print(f"{self.name}: {rows:,} rows: {views.name}: {change}: {shown}", file=sys.stderr, flush=True)
 
+    def figures(self) -> Iterator[Figure]:
+        """All measurements, with the values of each run."""
+        for (name, change, rows), found in self.found.items():
+            facts = {
+                of: [one.get(of) for one in found] for of in ("cpu_s", "peak_mb", "rows", "blocks", "bytes", "changed")
+            }
+            cpu = statistics.median(one["cpu_s"] for one in found)
+            yield Figure(f"{self.name}: {name}, {change}, {rows:,} rows", cpu, "CPU s", facts=facts)
+
     def median(self, views: Views, change: str, rows: int, of: str = "cpu_s") -> float | None:
         """The median of a figure. None: not measured."""
         found = self.found.get((views.name, change, rows), [])
@@ -347,6 +356,7 @@ def main(arguments: list[str]) -> int:
         for change in (*options.changes, "long-lived")
         if (growth := growth_of(view, change, sides[-1], histories)) is not None
     ]
+    figures += [figure for side in (*sides, *peers) for figure in side.figures()]
     out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
     settings = {k: v for k, v in vars(options).items() if k not in ("scratch", "out", "beside")}
     write_json(out, [], settings, figures)
