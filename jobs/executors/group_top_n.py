@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.chunks.chunk import WEIGHT, chunk_of_difference, empty_chunk, rows_of
 from tussock.jobs.executors.base import (
     Positions,
     WithStored,
@@ -18,6 +19,7 @@ from tussock.jobs.executors.base import (
     no_columns,
     state_table,
     take_rows,
+    weights_of,
     write_changes,
 )
 from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
@@ -108,7 +110,7 @@ class GroupTopNExecutor:
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ChangeError if a row is inserted or deleted twice.
 
-        Cost: two scans of each touched group's first rows, up to the limit and its ties.
+        Cost: a scan of each touched group's first rows, up to the limit and its ties, and another if it loses a row.
         """
         changes = net_chunk(chunks[0])
         if changes.num_rows == 0:
@@ -116,10 +118,27 @@ class GroupTopNExecutor:
         if self._node.append_only:
             return self._among_first(rows_of(changes))
         prefixes = self._group_prefixes(changes)
-        groups = _distinct_prefixes(take_keys(prefixes, probe_order(prefixes)))
-        before = self._first_rows(groups)
+        before = self._first_rows(_sorted_prefixes(prefixes))
         write_changes(changes, self._table, self._key)
-        return net_chunk(chunk_of_difference(before, self._first_rows(groups)))
+        return net_chunk(chunk_of_difference(before, self._rows_after(changes, prefixes, before)))
+
+    def _rows_after(self, changes: pa.Table, prefixes: pa.BinaryArray, before: pa.Table) -> pa.Table:
+        """The first rows of the changed groups after the changes, which the state has already.
+
+        Only groups that lose a row are read: in the others, no row moves up.
+
+        Args:
+            prefixes: of the changes' groups.
+            before: the first rows before the changes.
+        """
+        goes = weights_of(changes) < 0
+        read = _sorted_prefixes(prefixes.filter(pa.array(goes)))
+        stays = pc.invert(pc.is_in(self._group_prefixes(before), value_set=read))
+        comes = pc.and_(pc.invert(pc.is_in(prefixes, value_set=read)), pa.array(~goes))
+        columns = range(before.num_columns - 1)
+        first, coming = before.filter(stays).select(columns), rows_of(changes).filter(comes)
+        both = self._number_rows(WithStored.from_rows(self._table, self._key, first, coming).rows)
+        return pa.concat_tables([both.filter(pa.array(self._is_within_limit(both))), self._first_rows(read)])
 
     def _among_first(self, coming: pa.Table) -> pa.Table:
         """Process insert-only changes.
@@ -165,7 +184,12 @@ class GroupTopNExecutor:
                 more = np.bincount(group[within], minlength=len(groups)) == asked
             found.append(take_rows(rows, np.flatnonzero(within & ~more[group])))
             groups, ends, asked = groups.filter(pa.array(more)), ends.filter(pa.array(more)), asked * _FURTHER
-        return pa.concat_tables(found)
+        return pa.concat_tables(found) if found else empty_chunk(self._node.types).drop_columns([WEIGHT])
+
+
+def _sorted_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:
+    """The distinct prefixes, ascending."""
+    return _distinct_prefixes(take_keys(prefixes, probe_order(prefixes))) if len(prefixes) else prefixes
 
 
 def _distinct_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:

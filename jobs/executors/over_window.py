@@ -50,6 +50,7 @@ PIECE_ROWS = 256 * 1024  # rows read and computed at once, in all partitions tog
 _MANY_ROWS = 1024 * 1024
 _FIRST_PIECE = 4096  # rows of the first piece: a change may end near its beginning
 _LEAST = 1024  # rows per partition
+_NEAR = 16  # the same, if only the neighbours of a changed row see it
 _FURTHER = 4  # factor by which a piece grows if a frame is longer
 _PLACES = ("bigint", "bigint", "bigint")  # of a mark: number of earlier rows, rank, dense rank
 
@@ -79,6 +80,13 @@ class OverWindow(PlainNode, frozen=True):
     def can_settle(self) -> bool:
         """Whether later results are unchanged once the calls carry their old values again: no call counts rows."""
         return not any(call.function.numbers_rows or call.function is WindowFunction.NTH for call in self.calls)
+
+    @property
+    def least_piece(self) -> int:
+        """Rows to read at least of each partition from its first row that may differ."""
+        if not self.can_settle or any(call.is_running for call in self.calls):
+            return _LEAST
+        return _NEAR + 2 * max(call.rows_before + call.rows_after for call in self.calls)
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -194,13 +202,14 @@ class OverWindowExecutor(MakesPieces):
         """
         carried = self._read_carried(start)
         piece = PartitionPiece(start.prefixes, start.firsts, start.firsts, carried, carried)
-        out, most = [], _FIRST_PIECE
+        out, most, least = [], _FIRST_PIECE, self._node.least_piece
         while len(piece.firsts):
-            merged = among.merge_rows(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), _LEAST))
+            merged = among.merge_rows(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), least))
             old, new = (
                 self._evaluate_rows(merged, merged.was, piece.old),
                 self._evaluate_rows(merged, merged.now, piece.new),
             )
+            least = min(least * _FURTHER, max(least, _LEAST))
             if (cut := Cut.find_cut(merged, (old, new), self._node.calls)) is None:
                 most *= _FURTHER
                 continue

@@ -138,8 +138,10 @@ class BlockSource:
             for request, units in zip(requests, self.read_units(requests, 0), strict=True)
         ]
 
-    def read_units(self, requests: Sequence[BlockRequest], until: int) -> list[list[Unit]]:
+    def read_units(self, requests: Sequence[BlockRequest], until: int, alone: bool = False) -> list[list[Unit]]:
         """Like `read_blocks`, but single blocks without a row after the epoch `until` may be packed.
+
+        `alone`: read no partition whole if its blocks can be packed.
 
         Cost: a fifth of `read_blocks` for each block that is read and packed.
         """
@@ -147,7 +149,8 @@ class BlockSource:
         missing: list[_Span] = []
         keys = [self._section_key(request.section) for request in requests]
         for number, (request, answer, section) in enumerate(zip(requests, answers, keys, strict=True)):
-            spans = list(_spans_of(number, request, partial(self._is_span_cached, section)))
+            each = alone and request.section.reader.can_pack
+            spans = list(_spans_of(number, request, partial(self._is_span_cached, section), each))
             units = self.cache.get_each([(*section, first, end) for _, first, end, _, _ in spans], _UNIT)
             latest = request.section.reader.max_epochs
             for span, unit in zip(spans, units, strict=True):
@@ -293,8 +296,12 @@ class BlockSource:
         return self.objects.uri, section.reader.name, section.reader.table_id, "" if shape is None else shape.digest
 
 
-def _spans_of(number: int, request: BlockRequest, is_cached: Callable[[int, int], bool]) -> Iterable[_Span]:
+def _spans_of(
+    number: int, request: BlockRequest, is_cached: Callable[[int, int], bool], alone: bool
+) -> Iterable[_Span]:
     """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks.
+
+    `alone`: single blocks even if they are largely needed.
 
     Cost: some microseconds, since small epochs request one block of many sections.
     """
@@ -302,7 +309,7 @@ def _spans_of(number: int, request: BlockRequest, is_cached: Callable[[int, int]
     if not len(blocks):
         return []
     if len(reader) <= section.per_partition:
-        return _spans_of_one_partition(number, blocks, reader, is_cached)
+        return _spans_of_one_partition(number, blocks, reader, is_cached, alone)
     partitions = blocks // section.per_partition
     starts = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1  # of each partition but the first, in `read_blocks`
     firsts = partitions[[0, *starts]] * section.per_partition
@@ -311,7 +318,7 @@ def _spans_of(number: int, request: BlockRequest, is_cached: Callable[[int, int]
     bounds = zip(firsts.tolist(), ends.tolist(), strict=True)
     encoded = _encoded_bytes(reader, firsts, ends)
     dense = np.where(encoded <= _SMALL_BYTES, _DENSE_IF_SMALL, _DENSE)
-    whole = (needed * dense >= ends - firsts) & (encoded <= _MOST_BYTES)
+    whole = (needed * dense >= ends - firsts) & (encoded <= _MOST_BYTES) & (not alone)
     whole |= [is_cached(*span) for span in bounds]
     if whole.all():
         first, end = firsts, ends
@@ -326,7 +333,7 @@ def _spans_of(number: int, request: BlockRequest, is_cached: Callable[[int, int]
 
 
 def _spans_of_one_partition(
-    number: int, blocks: Positions, reader: SectionReader, is_cached: Callable[[int, int], bool]
+    number: int, blocks: Positions, reader: SectionReader, is_cached: Callable[[int, int], bool], alone: bool
 ) -> list[_Span]:
     """`_spans_of` of a section with one partition, as most sections of small epochs.
 
@@ -335,7 +342,7 @@ def _spans_of_one_partition(
     count, offset = len(reader), int(reader.offsets[0])
     length = int(reader.offsets[-1] + reader.lengths[-1]) - offset
     dense = _DENSE_IF_SMALL if length <= _SMALL_BYTES else _DENSE
-    if (len(blocks) * dense >= count and length <= _MOST_BYTES) or is_cached(0, count):
+    if (not alone and len(blocks) * dense >= count and length <= _MOST_BYTES) or is_cached(0, count):
         return [_Span(number, 0, count, offset, length)]
     places = zip(blocks.tolist(), reader.offsets[blocks].tolist(), reader.lengths[blocks].tolist(), strict=True)
     return [_Span(number, block, block + 1, offset, length) for block, offset, length in places]

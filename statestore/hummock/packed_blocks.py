@@ -19,7 +19,8 @@ from tussock.statestore.hummock.sorted_keys import NARROW
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, PUT
 
 PACKED_AT_ONCE = 256  # blocks per search; a copy of their planes takes some megabytes
-MANY_PROBES = 64  # if more keys are searched in a block, or more of its rows are needed, it is better decoded
+MANY_PROBES = 64  # if more keys are searched in a block, it is better decoded
+MANY_ROWS = 128  # so it is if more of its rows are needed
 
 _WORD = 8  # bytes
 _OP = 2  # the place of `op`
@@ -89,9 +90,26 @@ class PackedBlocks:
         rows = search.count_smaller()
         return rows, search.equals_probe(rows)
 
-    def count_smaller(self, places: Positions, probes: Bytes) -> Positions:
-        """(n,): how many keys of its block are smaller than each probe (n, key_width)."""
-        return _Search(self, places, probes).count_smaller()
+    def find_ranges(
+        self, places: Positions, low: Bytes, high: Bytes, most: int | None, reverse: bool
+    ) -> tuple[Positions, Positions, Mask]:
+        """The rows of each block from a key (inclusive) to another (exclusive), as `cut_ranges` returns them.
+
+        Args:
+            low, high: (n, key_width).
+            most: rows of each range, from the front, or from the back in `reverse`; None: all.
+
+        Cost: one search in the block for either end. With `most`, the second one searches so many rows only.
+        """
+        first, second = _Search(self, places, high if reverse else low), _Search(self, places, low if reverse else high)
+        near = first.count_smaller()
+        bounds = None
+        if most is not None:  # one row more shows whether the block has more
+            edges = np.maximum(near - most - 1, 0) if reverse else np.minimum(near + most + 1, self.rows[places])
+            bounds = (edges, near) if reverse else (near, edges)
+        far = second.count_smaller(bounds)
+        starts, stops = (far, near) if reverse else (near, far)
+        return cut_ranges(starts, np.maximum(stops - starts, 0), most, reverse)
 
     def read_keys(self, places: Positions, rows: Positions) -> pa.FixedSizeBinaryArray:
         """The keys of some rows."""
@@ -152,6 +170,19 @@ class PackedBlocks:
         return pa.py_buffer(np.packbits(np.where(stored, bits, 1).astype(np.bool_), bitorder="little"))
 
 
+def cut_ranges(
+    starts: Positions, counts: Positions, most: int | None, reverse: bool
+) -> tuple[Positions, Positions, Mask]:
+    """Shorten ranges of rows to `most` rows each, from the front, or from the back in `reverse`.
+
+    Returns: the first row of each range, its number of rows, and whether it has more.
+    """
+    if most is None:
+        return starts, counts, np.zeros(len(counts), np.bool_)
+    cut, shorter = counts > most, np.minimum(counts, most)
+    return (starts + counts - shorter if reverse else starts), shorter, cut
+
+
 class _Search:
     """A search for keys, each in its block. Keys are compared as words of eight bytes."""
 
@@ -170,10 +201,13 @@ class _Search:
         self._varying = self._target[varying]
         self._at, self._step = blocks.byte_addresses(places, varying)
 
-    def count_smaller(self) -> Positions:
-        """How many keys are smaller than each probe."""
-        low, high = np.zeros_like(self._rows), self._rows.copy()
-        for _ in range(int(self._rows.max(initial=0)).bit_length()):
+    def count_smaller(self, bounds: tuple[Positions, Positions] | None = None) -> Positions:
+        """How many keys are smaller than each probe.
+
+        `bounds`: the least and the greatest possible answers; a smaller or greater answer becomes the nearest of them.
+        """
+        low, high = (np.zeros_like(self._rows), self._rows.copy()) if bounds is None else bounds
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
             row = np.minimum((low + high) >> 1, self._rows - 1)
             less, _ = self._compare_keys(row)
             open_ = low < high

@@ -1,9 +1,13 @@
 """Scans many key prefixes or key ranges at once: the newest visible rows of each, with an optional limit per prefix.
 
-Without a limit, one round reads all blocks of all prefixes. With a limit, a round reads a window of blocks per prefix
-and section, from the front or, in reverse, from the back. Rows past the end of the smallest window may be incomplete
-and wait for the next round. A prefix is done if it has enough rows or all its blocks are read. The others continue with
-a window four times as long.
+Without a limit, one round reads all rows of all prefixes. With a limit, a round takes a window per prefix and section,
+from the front or, in reverse, from the back: some blocks, and as many rows of each as are asked for. So a prefix of a
+million rows costs no more than one of ten. A prefix is done if it has enough rows or its windows are everything. The
+others, whose rows newer sections delete or whose blocks end too early, continue with windows four times as long.
+
+    section 1   aaaaa|              | ends a window; rows after it are not taken
+    section 2   aa  aaaa|           a row is complete if it is in front of the first end of its prefix's windows,
+    section 3        a a a a|       since no row before it is missing
 """
 
 from collections.abc import Sequence
@@ -15,7 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.hummock.block_source import OpenSection
-from tussock.statestore.hummock.packed_blocks import MANY_PROBES, PACKED_AT_ONCE, PackedBlock, PackedBlocks
+from tussock.statestore.hummock.packed_blocks import (
+    MANY_PROBES,
+    MANY_ROWS,
+    PACKED_AT_ONCE,
+    PackedBlock,
+    PackedBlocks,
+    cut_ranges,
+)
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section, is_in_memory
 from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
@@ -29,11 +40,15 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class RangeBlocks:
-    """Per prefix, the blocks [first, end) of one section that may hold its rows."""
+    """Per prefix, the blocks [first, end) of one section that may hold its rows, and how many of them to read."""
 
     section: Section
     first: Positions
     end: Positions
+    size: Positions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = np.ones(len(self.first), np.int64)
 
     @classmethod
     def from_probes(cls, section: Section, low: Probes, high: Probes) -> "RangeBlocks":
@@ -49,11 +64,12 @@ class RangeBlocks:
         """How many blocks certainly contain only rows of a prefix: those between the first and the last of each."""
         return int(np.maximum(self.end - self.first - 2, 0).sum())
 
-    def next_window(self, prefixes: Positions, size: int | None, reverse: bool) -> tuple[Positions, Positions]:
-        """The blocks to read for these prefixes, at most `size` each."""
+    def next_window(self, prefixes: Positions, limited: bool, reverse: bool) -> tuple[Positions, Positions]:
+        """The blocks to read for these prefixes: all, or `size` of each if `limited`."""
         first, end = self.first[prefixes], self.end[prefixes]
-        if size is None:
+        if not limited:
             return first, end
+        size = self.size[prefixes]
         return (np.maximum(first, end - size), end) if reverse else (first, np.minimum(end, first + size))
 
 
@@ -95,6 +111,7 @@ class _Gathered:
     prefix: list[Positions] = field(default_factory=list)
     row: list[Positions] = field(default_factory=list)
     put: list[Mask] = field(default_factory=list)
+    cut: list[Mask] = field(default_factory=list)  # whether a row ends a window: the block has more rows of its prefix
     keys: list[pa.Array] = field(default_factory=list)
 
 
@@ -145,27 +162,29 @@ class _Scan:
 
 
 class _Round:
-    """A window of blocks of each section, for the prefixes that are not done."""
+    """A window of each section, for the prefixes that are not done."""
 
-    def __init__(self, scan: _Scan, prefixes: Positions, size: int | None) -> None:
-        """`size`: limit of blocks per prefix and section; None: all."""
-        self.scan, self.prefixes = scan, prefixes
-        self.windows = [blocks.next_window(prefixes, size, scan.reverse) for blocks in scan.ranges]
+    def __init__(self, scan: _Scan, prefixes: Positions, rows: int | None) -> None:
+        """`rows`: limit of rows per prefix and block; None: all rows of all blocks."""
+        self.scan, self.prefixes, self.rows = scan, prefixes, rows
+        self.windows = [blocks.next_window(prefixes, rows is not None, scan.reverse) for blocks in scan.ranges]
         self.unread = [
             (first > blocks.first[prefixes]) if scan.reverse else (end < blocks.end[prefixes])
             for blocks, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
         """Per section and prefix, whether some of its blocks are not read yet."""
+        self._ended: list[Mask] = []
 
-    def read_windows(self) -> tuple[Scanned, Mask]:
-        """The newest row of each key in the windows, sorted by prefix and key, and whether it is a put."""
+    def read_windows(self) -> "_Newest":
+        """The newest row of each key in the windows, sorted by prefix and key."""
         scan, found = self.scan, _Gathered()
         requests = [
             (b.section, _distinct_numbers(first, end))
             for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
         ]
         scan.begin_round()
-        for number, portion in enumerate(scan.source.in_portions(requests, scan.epoch)):
+        few = self.rows is not None and self.rows <= MANY_PROBES
+        for number, portion in enumerate(scan.source.in_portions(requests, scan.epoch, few)):
             if number:
                 scan.keep_only_found(found)  # drops the blocks of the portion before
             packed: list[tuple[int, list[PackedBlock]]] = []
@@ -179,9 +198,21 @@ class _Round:
                     # A unit may have blocks of other portions. They are searched there.
                     low, high = max(unit.first_block, int(blocks[0])), min(unit.end_block, int(blocks[-1]) + 1)
                     inside = np.flatnonzero((first < high) & (end > low))
-                    _gather_rows(found, place, unit, self.prefixes[inside], scan)
+                    self._gather_decoded(found, place, unit, self.prefixes[inside])
             self._gather_packed(found, packed)
-        return _newest_rows(found)
+        self._note_ends(found)
+        return _Newest.from_gathered(found)
+
+    def _note_ends(self, found: _Gathered) -> None:
+        """Note, per section, the prefixes whose blocks end before their window: these need further blocks."""
+        self._ended = [unread.copy() for unread in self.unread]
+        if self.rows is None or not found.cut:
+            return
+        cut = np.concatenate(found.cut)
+        places = np.searchsorted(self.prefixes, np.concatenate(found.prefix)[cut])
+        sections = np.concatenate(found.section)[cut]
+        for section in np.unique(sections).tolist():
+            self._ended[section][places[sections == section]] = False
 
     def _gather_packed(self, into: _Gathered, parts: Sequence[tuple[int, Sequence[PackedBlock]]]) -> None:
         """Collect the rows of the prefixes from packed blocks. `parts`: those of each section, by its place."""
@@ -224,16 +255,13 @@ class _Round:
         scan, packed = self.scan, PackedBlocks(blocks)
         many = np.bincount(at, minlength=len(blocks)) > MANY_PROBES
         few = ~many[at]
-        starts, stops = (
-            packed.count_smaller(at[few], probes.bytes_of(packed.key_width, prefixes[few]))
-            for probes in (scan.low, scan.high)
-        )
-        counts = np.maximum(stops - starts, 0)
-        many |= np.bincount(at[few], counts, len(blocks)) > MANY_PROBES
+        low, high = (probes.bytes_of(packed.key_width, prefixes[few]) for probes in (scan.low, scan.high))
+        starts, counts, cut = packed.find_ranges(at[few], low, high, self.rows, scan.reverse)
+        many |= np.bincount(at[few], counts, len(blocks)) > MANY_ROWS
         for number in np.flatnonzero(many).tolist():
             place = int(sections[number])
             unit = scan.source.decode_block(scan.ranges[place].section, blocks[number])
-            _gather_rows(into, place, unit, prefixes[at == number], scan)
+            self._gather_decoded(into, place, unit, prefixes[at == number])
         counts[many[at[few]]] = 0
         if not counts.any():
             return
@@ -243,16 +271,41 @@ class _Round:
         into.prefix.append(np.repeat(prefixes[few], counts))
         into.row.append(scan.store_rows(columns if shape is None else shape.widen_rows(columns)) + np.arange(len(rows)))
         into.put.append(packed.read_puts(blocks_of, rows))
+        into.cut.append(_ends_of_windows(counts, cut, scan.reverse))
         into.keys.append(packed.read_keys(blocks_of, rows))
+
+    def _gather_decoded(self, into: _Gathered, section: int, unit: Rows, prefixes: Positions) -> None:
+        """Collect the unit's rows of these prefixes up to the scan's epoch. Most units have none, and are not kept."""
+        scan = self.scan
+        keys, places = unit.keys_at(scan.epoch)
+        if len(keys) == 0 or len(prefixes) == 0:
+            return
+        starts = keys.count_below(scan.low, prefixes)
+        counts = np.maximum(keys.count_below(scan.high, prefixes) - starts, 0)
+        starts, counts, cut = cut_ranges(starts, counts, self.rows, scan.reverse)
+        if not counts.any():
+            return
+        at = _expand_ranges(starts, starts + counts)
+        rows = at if places is None else places[at]
+        into.section.append(np.full(len(rows), section))
+        into.prefix.append(np.repeat(prefixes, counts))
+        if len(unit) > COPIED_WHOLE and len(unit) > 8 * len(rows):
+            into.row.append(scan.store_rows(unit.columns.take(pa.array(rows))) + np.arange(len(rows)))
+        else:
+            into.row.append(scan.store_rows(unit.columns) + rows)
+        into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
+        into.cut.append(_ends_of_windows(counts, cut, scan.reverse))
+        into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 
     def _row_shape(self, place: int) -> RowShape | None:
         """The shape of a stored section's rows."""
         section = self.scan.ranges[place].section
         return section.reader.shape if isinstance(section, OpenSection) else None
 
-    def is_complete(self, found: Scanned) -> Mask:
-        """Whether each row is inside all windows, so that no unread block can hold its key or one before it."""
-        complete = np.ones(len(found.prefix), np.bool_)
+    def _is_complete(self, newest: "_Newest") -> Mask:
+        """Whether each row is inside all windows, so that no other row can have its key or one before it."""
+        found = newest.rows
+        complete = ~_after_first(found.prefix, newest.cut, self.scan.reverse)
         if not any(unread.any() for unread in self.unread):
             return complete
         place = np.searchsorted(self.prefixes, found.prefix)
@@ -274,14 +327,17 @@ class _Round:
 
         A prefix is finished if it has `limit` rows, or all its blocks are read.
         """
-        found, put = self.read_windows()
-        rows = found.select_rows(put & self.is_complete(found))
+        newest = self.read_windows()
+        rows = newest.rows.select_rows(newest.put & self._is_complete(newest))
         if self.scan.reverse:
             rows = rows.reverse_rows()
         if limit is None:
             return rows, self.prefixes[:0]
-        counts = np.bincount(rows.prefix, minlength=int(self.prefixes[-1]) + 1)[self.prefixes]
-        done = (counts >= limit) | ~np.logical_or.reduce(self.unread)
+        every = int(self.prefixes[-1]) + 1
+        counts, cut = (np.bincount(n, minlength=every)[self.prefixes] for n in (rows.prefix, newest.cut_prefixes))
+        done = (counts >= limit) | ~(np.logical_or.reduce(self.unread) | (cut > 0))
+        for blocks, ended in zip(self.scan.ranges, self._ended, strict=True):
+            blocks.size[self.prefixes[ended]] *= _GROWTH
         return rows.select_rows(
             np.isin(rows.prefix, self.prefixes[done]) & (_rank_in_runs(rows.prefix) < limit)
         ), self.prefixes[~done]
@@ -306,7 +362,8 @@ def scan_prefixes(
     """
     scan = _Scan(source, ranges, low, high, epoch, reverse)
     taken: list[Scanned] = []
-    waiting, window = np.arange(len(low)), None if limit is None else 1
+    # In reverse, the last row of a window shows only that no version of the key after it is missing.
+    waiting, window = np.arange(len(low)), None if limit is None else limit + reverse
     while len(waiting) and ranges:
         rows, waiting = _Round(scan, waiting, window).take_finished(limit)
         taken.append(rows)
@@ -321,49 +378,68 @@ def scan_prefixes(
     return Scanned(*together).by_prefix(), scan.batches
 
 
-def _gather_rows(into: _Gathered, section: int, unit: Rows, prefixes: Positions, scan: _Scan) -> None:
-    """Collect the unit's rows of these prefixes up to the scan's epoch. Most units have none, and are not kept."""
-    keys, places = unit.keys_at(scan.epoch)
-    if len(keys) == 0 or len(prefixes) == 0:
-        return
-    starts = keys.count_below(scan.low, prefixes)
-    stops = np.maximum(starts, keys.count_below(scan.high, prefixes))
-    counts = stops - starts
-    if not counts.any():
-        return
-    at = _expand_ranges(starts, stops)
-    rows = at if places is None else places[at]
-    into.section.append(np.full(len(rows), section))
-    into.prefix.append(np.repeat(prefixes, counts))
-    if len(unit) > COPIED_WHOLE and len(unit) > 8 * len(rows):
-        into.row.append(scan.store_rows(unit.columns.take(pa.array(rows))) + np.arange(len(rows)))
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest row of each key, sorted by prefix and key."""
+
+    rows: Scanned
+    put: Mask
+    cut: Mask  # whether a window ends with the row's key
+
+    @property
+    def cut_prefixes(self) -> Positions:
+        """The prefixes of which a block has more rows, with repeats."""
+        return self.rows.prefix[self.cut]
+
+    @staticmethod
+    def from_gathered(found: _Gathered) -> "_Newest":
+        """Choose the newest row of each prefix and key."""
+        if not found.row:
+            nothing = np.zeros(0, np.bool_)
+            return _Newest(Scanned.make_empty(), nothing, nothing)
+        if len({part.type for part in found.keys}) > 1:  # sections with and without offsets
+            found.keys = [part.cast(pa.binary()) for part in found.keys]
+        rows = Scanned(
+            np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
+        )
+        puts, cut, section = np.concatenate(found.put), np.concatenate(found.cut), np.concatenate(found.section)
+        if (section[1:] < section[:-1]).any():  # packed blocks of all sections are searched after the others
+            newest = np.argsort(section, kind="stable")
+            rows, puts, cut = rows.take_rows(newest), puts[newest], cut[newest]
+        order = sort_order(rows.keys)  # stable: sections are newest first, and so are the rows within a section
+        order = order[np.argsort(rows.prefix[order], kind="stable")]
+        rows, puts, cut = rows.take_rows(order), puts[order], cut[order]
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(
+            zero_copy_only=False
+        )
+        cut = np.logical_or.reduceat(cut, np.flatnonzero(first)) if cut.any() else cut[first]
+        return _Newest(rows.select_rows(first), puts[first], cut)
+
+
+def _ends_of_windows(counts: Positions, cut: Mask, reverse: bool) -> Mask:
+    """(rows,) whether each row is the last that was taken of a range that has more. `counts`: rows of each range."""
+    ends = np.zeros(int(counts.sum()), np.bool_)
+    after = np.cumsum(counts)
+    ends[(after - counts if reverse else after - 1)[cut]] = True
+    return ends
+
+
+def _after_first(prefix: Positions, cut: Mask, reverse: bool) -> Mask:
+    """Whether each row comes after the first one of its prefix that ends a window; in reverse, or is that one.
+
+    Forward, the first version of a key is its newest. In reverse, newer versions of the last key may be missing.
+    """
+    if not cut.any():
+        return np.zeros(len(cut), np.bool_)
+    if reverse:
+        passed = np.cumsum(cut[::-1])[::-1]  # the ends at this row or after it
+        others = np.append(passed, 0)[np.searchsorted(prefix, prefix, "right")]
     else:
-        into.row.append(scan.store_rows(unit.columns) + rows)
-    into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
-    into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
-
-
-def _newest_rows(found: _Gathered) -> tuple[Scanned, Mask]:
-    """Per prefix and key the newest row, sorted by both, and whether it is a put."""
-    if not found.row:
-        return Scanned.make_empty(), np.zeros(0, np.bool_)
-    if len({part.type for part in found.keys}) > 1:  # sections with and without offsets
-        found.keys = [part.cast(pa.binary()) for part in found.keys]
-    rows = Scanned(
-        np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
-    )
-    puts, section = np.concatenate(found.put), np.concatenate(found.section)
-    if (section[1:] < section[:-1]).any():  # packed blocks of all sections are searched after the others
-        newest = np.argsort(section, kind="stable")
-        rows, puts = rows.take_rows(newest), puts[newest]
-    order = sort_order(rows.keys)  # stable: sections are newest first, and so are the rows within a section
-    order = order[np.argsort(rows.prefix[order], kind="stable")]
-    rows, put = rows.take_rows(order), puts[order]
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(
-        zero_copy_only=False
-    )
-    return rows.select_rows(first), put[first]
+        passed = np.cumsum(cut) - cut  # the ends before this row
+        others = passed[np.searchsorted(prefix, prefix)]
+    after: Mask = np.greater(passed, others)
+    return after
 
 
 def _distinct_numbers(first: Positions, end: Positions) -> Positions:

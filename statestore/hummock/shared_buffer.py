@@ -19,9 +19,10 @@ from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
 
-_PORTION_BYTES = 256 << 20  # decoded blocks that a read of many blocks holds at once
+_PORTION_BYTES = 64 << 20  # decoded blocks that a read of many blocks holds at once
 _EXPANSION = 4  # decoded bytes per encoded byte
 _LEAST_BYTES = 4 << 10  # of a decoded block
+_MOST_DECODED = 1_024  # blocks; whole partitions with a few rows of each of more blocks would take gigabytes
 
 #: Loads one table's sealed MemTable of an epoch, or None. The first read decodes it.
 Load = Callable[[], SealedBatch | None]
@@ -124,11 +125,13 @@ class BufferedSource:
         )
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
-    def read_units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
+    def read_units(
+        self, requests: Sequence[tuple[Section, Positions]], until: int, alone: bool = False
+    ) -> list[list[Unit]]:
         """Like BlockSource.read_units: the rows per section and its blocks (ascending, distinct)."""
         found = iter(
             self.stored.read_units(
-                [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until
+                [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until, alone
             )
         )
         return [
@@ -142,17 +145,20 @@ class BufferedSource:
         return self.stored.decode_block(section, block)
 
     def in_portions(
-        self, requests: Sequence[tuple[Section, Positions]], until: int
+        self, requests: Sequence[tuple[Section, Positions]], until: int, few: bool
     ) -> Iterator[list[tuple[int, Positions, list[Unit]]]]:
         """`read_units` for one portion of the requests after another, so that a caller can drop the rows of the others.
+
+        `few`: the caller needs few rows of each block. If there are many blocks, no partition is read whole.
 
         Yields: the number of a request, some of its blocks, and their rows; in the order of the requests. A
             portion takes about _PORTION_BYTES, or is one block.
         Cost: besides the reads, some microseconds if all requests fit in one portion.
         """
+        alone = few and sum(len(blocks) for _, blocks in requests) > _MOST_DECODED
         for portion in _split_portions(requests):
             wanted = [(requests[number][0], blocks) for number, blocks in portion]
-            yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until), strict=True)]
+            yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until, alone), strict=True)]
 
     def scan_blocks(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Like BlockSource.scan_blocks."""

@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 _FEW_RANGES = 64
 _MANY_BLOCKS = 1_024  # a million rows
+_FEW_KEYS = 16  # per block; if more are searched, whole partitions are decoded faster
 _WORTH_TAKING = 64  # rows found in one group of blocks; as many or more are copied at once, fewer at the end
 
 
@@ -250,7 +251,8 @@ class HummockStore:
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
             requests = [(part.section, _unique_values(part.blocks)) for part in now]
-            for turn, portion in enumerate(self.source.in_portions(requests, epoch)):
+            few = sum(len(part.keys) for part in now) <= _FEW_KEYS * sum(len(blocks) for _, blocks in requests)
+            for turn, portion in enumerate(self.source.in_portions(requests, epoch, few)):
                 if turn:
                     lookup.keep_only_found()  # drops the blocks of the portion before
                 parts = [(now[number].within_blocks(wanted), units) for number, wanted, units in portion]

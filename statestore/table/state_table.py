@@ -289,8 +289,8 @@ class StateTable:
     ) -> Entries:
         """Read stored rows between each pair of keys until `limit` of them survive this epoch's deletes."""
         parts: list[Entries] = []
-        # Blocks contain many rows, so the first read of a few ranges returns more of them at no cost.
-        asked = min(limit + int(deletes.max()), max(limit, _READ_AHEAD // len(firsts)))
+        # A read costs more than some rows, so the first one returns those that deletes probably need.
+        asked = min(limit + int(deletes.max()), max(2 * limit, _READ_AHEAD // len(firsts)))
         wanted = np.arange(len(firsts))
         while len(wanted):
             chosen = pa.array(wanted)

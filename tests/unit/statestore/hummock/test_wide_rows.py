@@ -160,9 +160,11 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
     most = 0
     blocks = BufferedSource.read_units
 
-    def counted(source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
+    def counted(
+        source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int, alone: bool
+    ) -> list[list[Unit]]:
         nonlocal most
-        answer = blocks(source, requests, until)
+        answer = blocks(source, requests, until, alone)
         most = max(most, sum(unit.nbytes for units in answer for unit in units))
         return answer
 

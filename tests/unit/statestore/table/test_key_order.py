@@ -178,10 +178,10 @@ def test_a_limit_and_a_range_read_the_blocks_of_their_rows(tmp_path: Path, monke
     read: set[int] = set()
     whole = block_source.BlockSource.read_units
 
-    def counted(source: Any, requests: Any, until: int) -> Any:
+    def counted(source: Any, requests: Any, *others: Any) -> Any:
         for request in requests:
             read.update(int(block) for block in request.blocks)
-        return whole(source, requests, until)
+        return whole(source, requests, *others)
 
     monkeypatch.setattr(block_source.BlockSource, "read_units", counted)
     stored = StorageTable(schema, store.reader, 1, V)
