@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.driver import epoch as driver
 from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused, require_none_paused_by
 from tussock.jobs.driver.run_record import error_text, record_end, recorded_elsewhere, recorded_run
-from tussock.jobs.driver.runner import SparkWantedError
+from tussock.jobs.driver.runner import LevelRunner, SparkWantedError
 from tussock.jobs.driver.summary import EpochSummary
 from tussock.jobs.operations.runners import Where, runner_of
 from tussock.jobs.operations.store import PipelineStore
@@ -163,27 +163,39 @@ def ended_without_input(at: PipelineStore, wish: Wish) -> None:
         pass
 
 
-def advance_store(at: PipelineStore, wish: Wish, where: Where, progress: Progress = no_progress) -> Advanced:
+def advance_store(
+    at: PipelineStore,
+    wish: Wish,
+    where: Where,
+    progress: Progress = no_progress,
+    *,
+    runner: LevelRunner | None = None,
+) -> Advanced:
     """Finish the open barrier, then take in all input that the run requests.
 
     If the pipeline decides where its epochs run and there is no input, Spark is not started.
 
+    Args:
+        runner: an open runner for `where`, which stays open; None: one for this call.
+
     Raises: as tussock.jobs.driver.epoch.advance_store.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
-        done = _advance_store(at, wish, where, progress)
+        done = _advance_store(at, wish, where, progress, runner)
         recording.ends = not done.needs_spark
     return done
 
 
-def _advance_store(at: PipelineStore, wish: Wish, where: Where, progress: Progress) -> Advanced:
+def _advance_store(
+    at: PipelineStore, wish: Wish, where: Where, progress: Progress, runner: LevelRunner | None
+) -> Advanced:
     if where is Where.AS_SET:
         wish = replace(wish, clock=at.meta.moment_now())
         if inject_barrier(at, wish) is None:
             return Advanced((), at.meta.read_latest().epoch)
     try:
-        with runner_of(at, where, "epoch", progress) as runner:
-            done = driver.advance_store(runner, at.meta, wish, at.pipeline.epoch, progress)
+        with runner_of(at, where, "epoch", progress) if runner is None else nullcontext(runner) as chosen:
+            done = driver.advance_store(chosen, at.meta, wish, at.pipeline.epoch, progress)
     except SparkWantedError as err:
         return Advanced((), at.meta.read_latest().epoch, needs_spark=True, why_spark=err.why)
     return Advanced(

@@ -4,7 +4,11 @@ import argparse
 import os
 import re
 import shlex
+import signal
+import time
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
@@ -27,6 +31,7 @@ from tussock.statestore.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tussock.jobs.driver.runner import LevelRunner
     from tussock.jobs.operations.epochs import Advanced
     from tussock.jobs.operations.store import PipelineStore
 
@@ -225,22 +230,60 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
 
     at = open_chosen(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
-    with recorded_to_its_end(at, "epoch"):
-        done = advance_store(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say)
-        checks = [
-            lambda: require_all_taken_in(at, done.summaries, interval),
-            lambda: require_arrived(at, done.summaries, interval),
-        ]
-        _release(at, done, chosen, checks)
+
+    def run_epochs(runner: "LevelRunner | None" = None) -> "tuple[Advanced, bool]":
+        """Run and publish all waiting input; return what ran, and whether readers see something new."""
+        with recorded_to_its_end(at, "epoch"):
+            done = advance_store(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
+            checks = [
+                lambda: require_all_taken_in(at, done.summaries, interval),
+                lambda: require_arrived(at, done.summaries, interval),
+            ]
+            return done, _release(at, done, chosen, checks)
+
+    if chosen.every is None:
+        done, has_news = run_epochs()
+        if not has_news:
+            _say_no_input(chosen, done)
+        return
+    from tussock.jobs.operations.resident import run_repeatedly
+
+    say(f"epochs every {chosen.every / 1000:g} s; SIGINT or SIGTERM ends them after the current one")
+    with stop_on_signals() as stop:
+        run_repeatedly(at, chosen.every / 1000, stop, run_epochs, lambda line: say(to_run(chosen, line)))
+    say("ended; the next start continues")
+
+
+@contextmanager
+def stop_on_signals() -> "Iterator[Event]":
+    """Yield an event that the first SIGINT or SIGTERM sets during the block. A later one interrupts the block."""
+    stop, first = Event(), 0.0
+
+    def set_stop(number: int, frame: object) -> None:
+        nonlocal first
+        if not stop.is_set():
+            first = time.monotonic()
+            stop.set()
+        elif time.monotonic() - first > 1:  # `timeout` and some supervisors send one signal twice
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, set_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _release(
     at: "PipelineStore", done: "Advanced", chosen: argparse.Namespace, checks: "Sequence[Callable[[], None]]"
-) -> None:
+) -> bool:
     """Print the summaries of the epochs and, unless the command holds it, publish the newest as far as it passed.
 
     Args:
         checks: each raises an InputError if the command left something undone.
+
+    Returns: whether an epoch ran, or was published.
 
     Raises: QualityGateError, HeldViewsError, and the errors of `checks`; others are notes of the first.
     """
@@ -273,23 +316,26 @@ def _release(
         if version.published < version.epoch and not isinstance(failed, QualityGateError):
             failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
-    if published is None and not done.summaries:
-        queue = (
-            "`tussock apply PIPELINE` queues its statements" if chosen.pipeline else "`tussock query` queues statements"
-        )
-        nothing = (
-            f"no new input; the store is at epoch {done.epoch}" if done.epoch else f"no input, no epoch yet: {queue}"
-        )
-        print(to_run(chosen, nothing))
     if reasons := list(undone_reasons("")):
         for err in reasons[1:]:
             reasons[0].add_note(str(err))
         raise reasons[0]
+    return published is not None or bool(done.summaries)
+
+
+def _say_no_input(chosen: argparse.Namespace, done: "Advanced") -> None:
+    queue = "`tussock apply PIPELINE` queues its statements" if chosen.pipeline else "`tussock query` queues statements"
+    nothing = f"no new input; the store is at epoch {done.epoch}" if done.epoch else f"no input, no epoch yet: {queue}"
+    print(to_run(chosen, nothing))
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     interval = "take only this data interval's files (ISO 8601) of sources with {start:…} or {end:…} in their path"
-    parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    input_ = parser.add_mutually_exclusive_group()
+    input_.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    every = "look for input again after this time, such as 10s or 5m, until a signal ends the command"
+    input_.add_argument("--every", type=_parse_pause, metavar="SPAN", help=every)
+    input_.add_argument("--watch", dest="every", action="store_const", const=1000, help="the same as --every 1s")
     moment = (
         "the value of now() in views (ISO 8601), or now for the clock; allows the epoch to pass over intervals that "
         "have not run (default: the end of the interval; without an interval, the previous value if the pipeline runs "
@@ -297,6 +343,18 @@ def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--moment", metavar="TIME", help=moment)
     _release_arguments(parser, "epoch")
+
+
+def _parse_pause(text: str) -> int:
+    """Parse a time span, in milliseconds."""
+    from tussock.jobs.settings.retention import BadDurationError, duration_ms
+
+    try:
+        if (span := duration_ms(text)) > 0:
+            return span
+    except BadDurationError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no time span: expected a number and a unit, as in 10s, 5m or 1h")
 
 
 def _release_arguments(parser: argparse.ArgumentParser, command: str) -> None:
@@ -345,7 +403,8 @@ def _run_restate(chosen: argparse.Namespace) -> None:
     with recorded_to_its_end(at, f"restate {chosen.source}"):
         done = restate.restate_source(at, restating, say)
         # A held source is no concern of this command, which takes no new files.
-        _release(at, done, chosen, [lambda: require_no_view_paused(at, done.summaries)])
+        if not _release(at, done, chosen, [lambda: require_no_view_paused(at, done.summaries)]):
+            _say_no_input(chosen, done)
 
 
 def _restate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -477,8 +536,14 @@ COMMANDS = (
         "its new files wait, everything else is processed and published, "
         "and the exit code is 1. With --pipeline, the quality suites judge the epoch before it is published; if one "
         "fails, readers keep seeing the previous rows, and the exit code is 1. The exit code is also 1 if a view was "
-        'paused because of [epoch] on_error = "pause".',
-        ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
+        'paused because of [epoch] on_error = "pause". With --every, the command stays: its processes and caches are '
+        "warm for the next epoch, an error is printed and the next look tries again, and a second such command waits "
+        "until the first one ends or dies.",
+        (
+            "tussock epoch --store ./demo",
+            "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02",
+            "tussock epoch --pipeline shop --every 10s",
+        ),
         _run_epoch,
         _epoch_arguments,
     ),
