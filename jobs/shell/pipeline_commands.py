@@ -264,7 +264,7 @@ def stop_on_signals() -> "Iterator[Event]":
         if not stop.is_set():
             first = time.monotonic()
             stop.set()
-        elif time.monotonic() - first > 1:  # `timeout` and some supervisors send one signal twice
+        elif time.monotonic() - first > 1:  # some supervisors send one signal twice: to a process, and to its group
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, set_stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -143,7 +143,7 @@ def test_the_pause_grows_while_a_server_does_not_answer(shop: MetaStore, monkeyp
 def test_one_signal_ends_the_loop_and_a_later_one_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     with stop_on_signals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # as `timeout` does: to the process, and to its group
+        os.kill(os.getpid(), signal.SIGTERM)  # as a supervisor: to the process, and to its group
         assert stop.is_set()
     with stop_on_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
