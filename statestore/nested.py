@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.named_rows import rename_columns
 from tussock.statestore.types import MONTHS
 
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
@@ -82,6 +83,8 @@ def conform_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     Differs from `pa.Table.cast` in two ways: struct fields match by position, and a struct may be NULL even if its
     fields are not nullable. Raises pa.ArrowInvalid if a value does not fit.
     """
+    if (named := rename_columns(rows, schema)) is not None:
+        return named
     columns = (
         c if c.type == kind else relabel_column(c, kind) for c, kind in zip(rows.columns, schema.types, strict=True)
     )

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tussock.statestore.batch_message import BatchMessage
 from tussock.statestore.nested import zero_under_nulls
 
 FEW_ROWS = 1 << 11
@@ -99,8 +100,8 @@ def unstack_columns(array: pa.Array, count: int) -> list[pa.Array]:
 def arrays_of(rows: pa.Table | pa.RecordBatch) -> list[pa.Array]:
     """The columns, each as one array."""
     parts = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-    if len(parts) == 1:  # half the objects of the columns of a table
-        return list(parts[0].columns)
+    if parts and rows.num_rows <= FEW_ROWS:  # half the objects of the columns of a table
+        return list(parts[0].columns if len(parts) == 1 else pa.concat_batches(parts).columns)
     return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in rows.columns]
 
 
@@ -139,7 +140,20 @@ def canonical_rows(rows: pa.Table) -> pa.Table:
     """The rows with zeros under NULLs (`nested.zero_under_nulls`), and in a memory layout that depends on the rows
     alone.
     """
-    return pa.Table.from_arrays(canonical_columns(arrays_of(rows)), schema=rows.schema) if rows.num_columns else rows
+    if not rows.num_columns:
+        return rows
+    if not 0 < rows.num_rows <= FEW_ROWS:
+        return pa.Table.from_arrays(canonical_columns(arrays_of(rows)), schema=rows.schema)
+    batch = pa.concat_batches(rows.to_batches())  # a copy, in buffers of its own
+    null_counts = BatchMessage.from_batch(batch).null_counts
+    nested = len(null_counts) > batch.num_columns  # their elements are counted, too
+    if nested or null_counts.any():
+        places = range(batch.num_columns) if nested else np.flatnonzero(null_counts).tolist()
+        columns = list(batch.columns)
+        for place, column in zip(places, canonical_columns([columns[i] for i in places]), strict=True):
+            columns[place] = column
+        batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return pa.Table.from_batches([batch])
 
 
 def canonical_columns(columns: Sequence[pa.Array]) -> list[pa.Array]:
@@ -159,6 +173,14 @@ def take_rows(rows: pa.Table, places: npt.NDArray[np.int64] | pa.Array) -> pa.Ta
     """The rows at `places`, as `Table.take`. Nothing is copied if these are all rows in their order."""
     if isinstance(places, np.ndarray) and np.array_equal(places, np.arange(rows.num_rows)):
         return rows
-    if rows.num_rows > FEW_ROWS or rows.num_columns < 2:
-        return rows.take(places if isinstance(places, pa.Array) else pa.array(places))
-    return pa.Table.from_arrays(take_from(arrays_of(rows), places), schema=rows.schema)
+    wanted = places if isinstance(places, pa.Array) else pa.array(places)
+    if not 0 < rows.num_rows <= FEW_ROWS:
+        return rows.take(wanted)
+    return pa.Table.from_batches([pa.concat_batches(rows.to_batches()).take(wanted)], schema=rows.schema)
+
+
+def count_bytes(rows: pa.Table) -> int:
+    """About the bytes of the rows. `nbytes` inspects each column, which takes ten times as long if the rows are few."""
+    if rows.num_rows > FEW_ROWS:
+        return int(rows.nbytes)
+    return sum(pa.ipc.get_record_batch_size(part) for part in rows.to_batches())

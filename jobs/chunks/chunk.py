@@ -12,14 +12,15 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tussock.statestore.stacked import canonical_rows
+from tussock.statestore.named_rows import numbered_schema, with_schema
+from tussock.statestore.stacked import canonical_rows, count_bytes
 from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
 MAX_CELL_BYTES = 32 << 20
 COMPRESSED_BYTES = 64 << 10  # larger tables are compressed, because each is copied five times on its way to a reader
+_LEAST_BYTES_A_COLUMN = 1 << 10  # packing buffers that are smaller costs 5 us each, and saves little
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -51,7 +52,12 @@ def to_inserts(rows: pa.Table) -> pa.Table:
 
 def with_weight(rows: pa.Table, weight: int) -> pa.Table:
     """Convert rows (columns of any names, in order) to a chunk in which each row has this weight."""
-    return make_chunk(rows.columns, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
+    return add_weights(rows, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
+
+
+def add_weights(rows: pa.Table, weights: pa.ChunkedArray | pa.Array) -> pa.Table:
+    """Build a chunk from rows (columns of any names, in order) and their weights. Makes no object per column."""
+    return with_schema(rows, numbered_schema(rows.schema)).append_column(WEIGHT, weights)
 
 
 def rows_of(chunk: pa.Table) -> pa.Table:
@@ -69,8 +75,8 @@ def chunk_of_difference(before: pa.Table, after: pa.Table) -> pa.Table:
 
     Both have the same columns in the same order.
     """
-    minus, plus = to_inserts(before), to_inserts(after)
-    return pa.concat_tables([minus.set_column(minus.num_columns - 1, WEIGHT, pc.negate(minus[WEIGHT])), plus])
+    plus = to_inserts(after)
+    return pa.concat_tables([with_weight(before, -1), plus]) if before.num_rows else plus
 
 
 def encode_table(table: pa.Table) -> Iterator[pa.Buffer]:
@@ -78,10 +84,10 @@ def encode_table(table: pa.Table) -> Iterator[pa.Buffer]:
 
     An empty table gives one stream without rows.
     """
-    nbytes = table.nbytes
+    nbytes = count_bytes(table)
     for some in _cut_pieces(table, nbytes):
         stream = _Stream(table.schema, nbytes)
-        stream.write(some.combine_chunks())
+        stream.write(some)
         yield stream.close()
 
 
@@ -103,11 +109,11 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
     """
     open_streams: dict[int, _Stream] = {}
     for receiver, rows in parts:
-        for some in _cut_pieces(rows, rows.nbytes):
+        for some in _cut_pieces(rows, count_bytes(rows)):
             if (stream := open_streams.get(receiver)) is None:
                 stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
             stream.write(some)
-            stream.size += some.nbytes
+            stream.size += count_bytes(some)
             if stream.size >= MAX_CELL_BYTES:
                 yield receiver, open_streams.pop(receiver).close()
     for receiver in sorted(open_streams):
@@ -123,7 +129,8 @@ class _Stream:
     def __init__(self, schema: pa.Schema, nbytes: int) -> None:
         """`nbytes`: size of the whole table, this stream holds a part of it."""
         self._sink = pa.BufferOutputStream()
-        self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if nbytes > COMPRESSED_BYTES else None)
+        packed = nbytes > max(COMPRESSED_BYTES, _LEAST_BYTES_A_COLUMN * len(schema))
+        self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if packed else None)
         self.size = 0  # bytes of the tables written so far, as the caller counts them
 
     def write(self, table: pa.Table) -> None:

@@ -16,7 +16,7 @@ from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.jobs.wire.flush_policy import Expected, Flush
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.hummock.sealed_batch import SealedBatch
-from tussock.statestore.nested import zero_under_nulls
+from tussock.statestore.stacked import canonical_rows
 
 
 @dataclass(slots=True)
@@ -78,6 +78,4 @@ def content_bytes(rows: pa.Table) -> int:
 
     `nbytes` depends on how the arrays were made, too: one that has lost its NULLs may still have a buffer for them.
     """
-    columns = [zero_under_nulls(column.combine_chunks()) for column in rows.columns]
-    size: int = pa.ipc.get_record_batch_size(pa.record_batch(columns, schema=rows.schema))
-    return size
+    return sum(pa.ipc.get_record_batch_size(part) for part in canonical_rows(rows).to_batches())

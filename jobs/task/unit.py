@@ -54,6 +54,7 @@ from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.meta.statement_log import read_payload
+from tussock.statestore.stacked import count_bytes
 from tussock.statestore.table.row_cache import ALL_UNITS, RowsOf, UnitRows, process_row_cache
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.table.storage_table import StorageTable
@@ -189,7 +190,7 @@ class Unit:
                 if want.dispatch is Dispatch.BROADCAST
                 else split_by_unit(chunk, want.keys, units)
             )
-            for unit, cell in encode_parts(pieces, chunk.nbytes):
+            for unit, cell in encode_parts(pieces, count_bytes(chunk)):
                 yield make_cells(unit, Address.of_exchange(scheduled.id, exchange.index), [cell])
         last = scheduled.source is not None or self._is_materialized(scheduled)
         seconds = time.perf_counter() - started
@@ -440,7 +441,7 @@ class Unit:
         """In the flushing level: upload the MemTables that this unit sealed in all levels, or exchange them."""
         if self.gathered is None or not (self.gathered or self.arrived):
             return
-        size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
+        size = sum(count_bytes(batch.rows) for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
         flush = self.task.policy.choose_flush(self.task.expected, size, self.task.unit_count)
         log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
         if flush is Flush.UNIT:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.chunks.chunk import WEIGHT
+from tussock.jobs.chunks.chunk import WEIGHT, add_weights
 from tussock.jobs.schedule.schedule import Schedule, Scheduled
 from tussock.statestore.vnode import vnodes_of
 
@@ -244,5 +244,6 @@ def broadcast_chunk(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, p
 
 def select_columns(chunk: pa.Table, columns: Sequence[int]) -> pa.Table:
     """Some columns of a chunk, renumbered, with the weights."""
-    picked = [chunk.column(c) for c in columns]
-    return pa.table([*picked, chunk.column(WEIGHT)], names=[*(f"c{i}" for i in range(len(columns))), WEIGHT])
+    if list(columns) == list(range(chunk.num_columns - 1)):
+        return chunk
+    return add_weights(chunk.select(list(columns)), chunk.column(WEIGHT))

@@ -23,6 +23,7 @@ from tussock.statestore.hummock.sorted_keys import above_previous, as_fixed_size
 from tussock.statestore.hummock.sst_format import KEY, OP, block_schema
 from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.named_rows import with_schema
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.vnode import one_array
 
@@ -187,7 +188,8 @@ def vnodes_of_keys(keys: pa.Array) -> npt.NDArray[np.uint16]:
 
 
 def _require_columns(batch: SealedBatch) -> None:
-    names, types = batch.rows.schema.names[:2], batch.rows.schema.types[:2]
+    head = [batch.rows.schema.field(i) for i in range(min(2, len(batch.rows.schema)))]
+    names, types = [field.name for field in head], [field.type for field in head]
     if (
         names != [KEY, OP]
         or not (pa.types.is_binary(types[0]) or pa.types.is_fixed_size_binary(types[0]))
@@ -216,10 +218,11 @@ def _add_epoch(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
     if of_one_width:
         keys = as_fixed_size(keys, width)
     epochs = pa.array(np.full(rows.num_rows, epoch, np.uint64))
-    return pa.table(
-        [keys, epochs, rows.column(1), *rows.columns[2:]],
-        schema=block_schema(keys.type, pa.schema(list(rows.schema)[2:])),
-    )
+    columns = rows.select(range(2, rows.num_columns))
+    schema = block_schema(keys.type, columns.schema)
+    for place, values in ((2, rows.column(1)), (1, epochs), (0, keys)):
+        columns = columns.add_column(0, schema.field(place), values)
+    return with_schema(columns, schema)
 
 
 def _require_ascending(table_id: int, keys: pa.Array) -> None:

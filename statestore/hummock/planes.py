@@ -43,9 +43,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tussock.statestore.batch_message import BatchMessage
 from tussock.statestore.hummock.ipc_messages import record_messages
 from tussock.statestore.nested import is_nested
-from tussock.statestore.stacked import group_stacks, stack_columns
+from tussock.statestore.stacked import FEW_ROWS, group_stacks, stack_columns
 
 _LENGTH_BYTES = 4
 _SMALL = 64  # bytes; packing fewer saves nothing
@@ -69,6 +70,9 @@ class Form(Enum):
     TEXT = "planes of lengths, and an extent"
     BITS = "a bitmap"
     NESTED = "the last extent"
+
+
+_VARYING = (Form.NESTED, Form.TEXT)
 
 
 class ColumnParts(NamedTuple):
@@ -96,6 +100,13 @@ class PlaneLayout:
             self.places.append(ColumnParts(number, kind, form, planes, width, texts if form is Form.NESTED else extent))
             planes, extent = planes + width, extent + (form is Form.TEXT)
         self.nested = [place.number for place in self.places if place.form is Form.NESTED]
+        self.flat = [place.number for place in self.places if place.form is not Form.NESTED]
+        # Of the columns that are not nested, the first buffer in a message of these alone.
+        counts = [3 if form is Form.TEXT else 2 for form in forms if form is not Form.NESTED]
+        self.first_buffers = np.zeros(len(forms), np.int64)
+        self.first_buffers[self.flat] = np.cumsum([0, *counts[:-1]]) if counts else 0
+        self.varying = [place.number for place in self.places if place.form in _VARYING]
+        self.fixed_bytes: float = sum(place.kind.bit_width for place in self.places if place.form not in _VARYING) / 8
         self.booleans = forms.count(Form.BITS)
         self.counts: dict[bytes, tuple[int, int]] = {}  # by flags, the stored planes and bitmaps
         self.planes, self.extents = planes, texts + bool(self.nested)
@@ -163,8 +174,9 @@ def encode_planes(
         bounds: the first row of each block, and the one after its last. A plane is stored in all blocks or in none.
     """
     texts = _text_columns(layout, batch)
-    cells = _plane_cells(layout, batch, texts)
-    common = _common_parts(layout, batch, cells)
+    message = _message_of(layout, batch)
+    cells = _plane_cells(layout, batch, texts, message)
+    common = _common_parts(layout, batch, cells, message)
     stored = _stored_planes(cells, common.varying, batch.num_rows)
     bitmaps = _make_bitmaps(layout, batch, common.nullable)
     flags = common.flags
@@ -230,7 +242,16 @@ def _text_columns(layout: PlaneLayout, batch: pa.RecordBatch) -> list[_Text]:
     return [_Text.from_column(batch.column(place.number)) for place in layout.places if place.form is Form.TEXT]
 
 
-def _plane_cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text]) -> list[_Cells]:
+def _message_of(layout: PlaneLayout, batch: pa.RecordBatch) -> BatchMessage | None:
+    """The columns that are not nested, if the rows are few. Copying many costs more than an object per column."""
+    if batch.num_rows > FEW_ROWS:
+        return None
+    return BatchMessage.from_batch(batch.select(layout.flat) if layout.nested else batch)
+
+
+def _plane_cells(
+    layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Text], message: BatchMessage | None
+) -> list[_Cells]:
     """The bytes of all planes."""
     rows = batch.num_rows
     found: list[_Cells] = []
@@ -238,28 +259,34 @@ def _plane_cells(layout: PlaneLayout, batch: pa.RecordBatch, texts: Sequence[_Te
         width = places[0].width
         values = np.empty((len(places), rows, width), np.uint8)
         fixed = [i for i, place in enumerate(places) if place.form is not Form.TEXT]
-        columns = [batch.column(places[i].number) for i in fixed]
-        for some in group_stacks([column.type for column in columns], rows):
-            column = stack_columns([columns[i] for i in some])
-            data = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-            values[[fixed[i] for i in some]] = data.reshape(len(some), rows, width)
-        for target, place in zip(values, places, strict=True):
-            if place.form is Form.TEXT:
-                ends = texts[place.extent].offsets
-                np.subtract(ends[1:], ends[:-1], out=target.view(np.int32).reshape(-1))
+        if message is None:
+            for i in fixed:
+                column = batch.column(places[i].number)
+                data = np.frombuffer(column.buffers()[1], np.uint8, rows * width, column.offset * width)
+                values[i] = data.reshape(rows, width)
+        else:
+            buffers = layout.first_buffers[[places[i].number for i in fixed]] + 1
+            values[fixed] = message.read_values(buffers, rows * width).reshape(len(fixed), rows, width)
+        if len(fixed) < len(places):
+            for target, place in zip(values, places, strict=True):
+                if place.form is Form.TEXT:
+                    ends = texts[place.extent].offsets
+                    np.subtract(ends[1:], ends[:-1], out=target.view(np.int32).reshape(-1))
         found.append(_Cells(planes_of(places), values))
     return found
 
 
-def _common_parts(layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells]) -> CommonParts:
+def _common_parts(
+    layout: PlaneLayout, batch: pa.RecordBatch, cells: Sequence[_Cells], message: BatchMessage | None
+) -> CommonParts:
     varying, first = np.zeros(layout.planes, np.bool_), np.zeros(layout.planes, np.uint8)
     for planes, values in cells:
         varying[planes], first[planes] = _find_varying(values).reshape(-1), values[:, 0].reshape(-1)
-    nullable = [
-        bool(column.null_count) and place.form is not Form.NESTED
-        for place, column in zip(layout.places, batch.columns, strict=True)
-    ]
-    return CommonParts(np.array(nullable, np.bool_), varying, first)
+    nullable = np.zeros(len(layout.places), np.bool_)
+    nullable[layout.flat] = (
+        [batch.column(number).null_count > 0 for number in layout.flat] if message is None else message.null_counts > 0
+    )
+    return CommonParts(nullable, varying, first)
 
 
 def _stored_planes(cells: Sequence[_Cells], varying: Mask, rows: int) -> Bytes:

@@ -160,7 +160,8 @@ def keep_written(cache: BlockCache, store: str, sst: SstInfo, batches: Iterable[
 
 
 def _copy_rows(rows: pa.Table) -> pa.Table:
-    return pa.table([pa.concat_arrays(column.chunks) for column in rows.columns], schema=rows.schema)
+    copies = [pa.ipc.read_record_batch(part.serialize(), rows.schema) for part in rows.to_batches()]
+    return pa.Table.from_batches(copies, schema=rows.schema)
 
 
 def _cache_key(store: str, keys: OwnKeys, shape: RowShape | None) -> tuple[str, str, OwnKeys, str]:

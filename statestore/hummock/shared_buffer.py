@@ -18,6 +18,7 @@ from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
+from tussock.statestore.named_rows import with_schema
 
 _PORTION_BYTES = 64 << 20  # decoded blocks that a read of many blocks holds at once
 _EXPANSION = 4  # decoded bytes per encoded byte
@@ -209,8 +210,9 @@ def buffered_section(batch: SealedBatch | None, epoch: int) -> BufferedSection |
         return None
     keys = batch.rows.column(0).combine_chunks()
     puts = np.asarray(batch.rows.column(1)) == PUT
-    schema = row_schema(pa.schema(list(batch.rows.schema)[2:]))
-    columns = no_columns(len(keys)) if not len(schema) else one_batch(pa.table(batch.rows.columns[2:], schema=schema))
+    columns = batch.rows.select(range(2, batch.rows.num_columns))
+    schema = row_schema(columns.schema)
+    columns = no_columns(len(keys)) if not len(schema) else one_batch(with_schema(columns, schema))
     rows = Rows(0, 1, SortedKeys(keys), columns, epoch, epoch, None, None if puts.all() else puts)
     index = BufferedIndex(rows, schema, SortedKeys(keys.slice(0, 1)), SortedKeys(keys.slice(len(keys) - 1, 1)))
     return BufferedSection(epoch, index)

@@ -37,6 +37,7 @@ import xxhash
 
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import DamagedSstError
+from tussock.statestore.named_rows import plain_schema
 
 MAGIC = b"TUSSOCKS"
 ROWS_PER_BLOCK = 1024
@@ -142,7 +143,7 @@ def object_name(prefix: str, data: bytes) -> str:
 
 def row_schema(columns: pa.Schema) -> pa.Schema:
     """Row columns as a section stores them: nullable, without metadata."""
-    return pa.schema([pa.field(field.name, field.type) for field in columns])
+    return plain_schema(columns)
 
 
 def block_schema(key: pa.DataType, rows: pa.Schema) -> pa.Schema:

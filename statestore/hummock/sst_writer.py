@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.batch_message import BatchMessage
 from tussock.statestore.checksum import crc32c
 from tussock.statestore.hummock.errors import WrongRowsError
 from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
@@ -36,8 +37,9 @@ from tussock.statestore.hummock.sst_format import (
     object_name,
 )
 from tussock.statestore.meta.version import SectionInfo, SstInfo
+from tussock.statestore.named_rows import with_schema
 from tussock.statestore.nested import as_list, is_nested, zero_under_nulls
-from tussock.statestore.stacked import canonical_columns
+from tussock.statestore.stacked import FEW_ROWS, canonical_columns
 from tussock.statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # limits blocks of wide rows, so that reading one row does not cost megabytes
@@ -126,19 +128,21 @@ def encode_blocks(
         blocks, and three copies of _BYTES_AT_ONCE, or of one block if it is larger.
     """
     _require_columns(rows.schema, f"rows to write to table {table_id}")
-    schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
+    schema = block_schema(rows.schema.field(0).type, rows.select(range(HEAD_COLUMNS, rows.num_columns)).schema)
     rows = rows.combine_chunks()  # copies only columns with several chunks
+    message = schema.serialize().to_pybytes()
+    layout = layout_of(message)
+    width = _width_of(layout, rows)
     keys, epochs, ops = (_one_array(rows.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
     first, puts = differs_from_previous(keys), ops.to_numpy() == PUT
-    rows_per_block = rows_per_block or _rows_per_block(_width_of(rows))
+    rows_per_block = rows_per_block or _rows_per_block(width)
     starts = _block_starts(first, rows_per_block, cuts)
     ends = np.append(starts[1:], rows.num_rows)
     min_epochs, max_epochs = _epoch_extremes(epochs.to_numpy(), starts)
-    message = schema.serialize().to_pybytes()
     return EncodedBlocks(
         table_id=table_id,
         schema=message,
-        payloads=tuple(_encode_payloads(rows, schema, layout_of(message), starts, ends)),
+        payloads=tuple(_encode_payloads(rows, schema, layout, width, starts, ends)),
         first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
         last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
         rows=ends - starts,
@@ -151,19 +155,28 @@ def encode_blocks(
 
 
 def _encode_payloads(
-    rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, starts: Ints, ends: Ints
+    rows: pa.Table, schema: pa.Schema, layout: PlaneLayout, width: float, starts: Ints, ends: Ints
 ) -> Iterator[memoryview]:
-    """The bytes of each block."""
-    blocks_at_once = _blocks_at_once(_width_of(rows) * rows.num_rows / len(starts))
+    """The bytes of each block. `width`: the mean bytes of a row."""
+    blocks_at_once = _blocks_at_once(width * rows.num_rows / len(starts))
     for low in range(0, len(starts), blocks_at_once):
         begin, end = int(starts[low]), int(ends[min(low + blocks_at_once, len(starts)) - 1])
-        batch = canonical_batch(rows.slice(begin, end - begin), schema, padded=False)
+        batch = _batch_of(layout, rows.slice(begin, end - begin), schema)
         part = slice(low, low + blocks_at_once)
         bounds = list(zip((starts[part] - begin).tolist(), (ends[part] - begin).tolist(), strict=True))
         yield from (memoryview(block) for block in encode_planes(layout, batch, bounds))
         del batch
         if blocks_at_once < BLOCKS_PER_PARTITION:
             give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
+
+
+def _batch_of(layout: PlaneLayout, rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as one batch whose bytes under NULLs are zeros or empty. Without NULLs, few rows are that already."""
+    if rows.num_rows <= FEW_ROWS and not layout.nested:
+        (batch,) = with_schema(rows, schema).to_batches()
+        if not BatchMessage.from_batch(batch).null_counts.any():
+            return batch
+    return canonical_batch(rows, schema, padded=False)
 
 
 def _blocks_at_once(block_bytes: float) -> int:
@@ -286,11 +299,9 @@ def _ends_its_buffer(array: pa.Array) -> bool:
     return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
-def _width_of(rows: pa.Table) -> float:
+def _width_of(layout: PlaneLayout, rows: pa.Table) -> float:
     """The mean bytes of a row. Depends on the values only, not on the buffers."""
-    varying = [i for i, kind in enumerate(rows.schema.types) if is_nested(kind) or _is_binary(kind)]
-    fixed = sum(int(kind.bit_width) for kind in rows.schema.types if not (is_nested(kind) or _is_binary(kind))) / 8
-    return fixed + sum(_bytes_a_row(one_array(rows.column(i)), rows.num_rows) for i in varying)
+    return layout.fixed_bytes + sum(_bytes_a_row(one_array(rows.column(i)), rows.num_rows) for i in layout.varying)
 
 
 def _rows_per_block(width: float) -> int:
@@ -330,9 +341,9 @@ def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints 
 
 
 def _require_columns(schema: pa.Schema, place: str) -> None:
-    head = schema.names[:HEAD_COLUMNS]
-    types = [field.type for field in list(schema)[1:HEAD_COLUMNS]]
-    if head != [KEY, EPOCH, OP] or types != [pa.uint64(), pa.uint8()]:
+    fields = [schema.field(i) for i in range(min(HEAD_COLUMNS, len(schema)))]
+    types = [field.type for field in fields[1:]]
+    if [field.name for field in fields] != [KEY, EPOCH, OP] or types != [pa.uint64(), pa.uint8()]:
         found = ", ".join(f"{field.name} {field.type}" for field in schema)
         raise WrongRowsError(place, found, "key binary, epoch uint64, op uint8, then the row's")
 

@@ -30,7 +30,8 @@ class KnownRun:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return int(self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
+        # Counts whole buffers: `nbytes` of a table inspects every column.
+        return int(self.keys.nbytes + self.live.nbytes + self.rows.get_total_buffer_size() + self.used.nbytes)
 
     def filter_keys(self, kept: Mask) -> "KnownRun":
         """The run with only the keys in the mask."""

@@ -13,6 +13,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.hummock.key import encode_keys, encode_prefixes, vnode_range
 from tussock.statestore.hummock.row_shape import shape_of
 from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.named_rows import rename_columns
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import vnodes_of
 
@@ -127,6 +128,8 @@ class TableLayout:
 
     def as_rows(self, rows: pa.Table, what: str = "rows") -> pa.Table:
         """Name the columns of whole rows by the schema. Raises WrongColumnsError if their number or types differ."""
+        if (named := rename_columns(rows, self.rows)) is not None:
+            return named
         self._require_columns(rows, self.rows, what)
         return pa.table(rows.columns, schema=self.rows)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.named_rows import with_schema
 from tussock.statestore.stacked import no_rows
 from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds, rows_in_order
 from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, table_layout
@@ -216,4 +217,4 @@ def _conform_rows(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:
     """Name the store's columns by the table's schema. A store without rows of the table may return no columns."""
     if rows.num_columns == 0 and len(schema):
         return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
-    return pa.table(rows.columns, schema=schema)
+    return with_schema(rows, schema)
