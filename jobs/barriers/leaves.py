@@ -160,6 +160,8 @@ class LeafCells:
         """Yield each unit's parts: the parts of files that meet go to one unit, the others to the units in turn."""
         together: dict[int, list[msgspec.Raw]] = {}
         apart = divided.parts
+        if divided.together:
+            apart, together = (), {scheduled.relation_id % len(units): list(divided.parts)}
         if input is LeafInput.SPLITS and any(f.meets >= 0 for f in self._files_with_ids(scheduled)):
             meets = [file_of_part(part).meets for part in divided.parts]
             apart = [part for part, group in zip(divided.parts, meets, strict=True) if group < 0]

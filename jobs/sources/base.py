@@ -345,11 +345,13 @@ class Divided:
         parts: for actors, JSON each. Units get them in turn, in this order.
         rest: the document of the items that Spark reads; None if there are none.
         why: why actors do not read them, for users; empty without `rest`, or if Spark reads all files of the format.
+        together: one unit reads all parts, so that equal rows of removed and added files cancel each other out.
     """
 
     parts: Sequence[msgspec.Raw] = ()
     rest: msgspec.Raw | None = None
     why: str = ""
+    together: bool = False
 
 
 class EngineReader(Protocol):

@@ -80,6 +80,8 @@ class DeltaPart(msgspec.Struct, frozen=True):
     columns: tuple[Mapped, ...]  # of the version that wrote the file
 
 
+_TOGETHER_BYTES = 64 << 20  # of a rewrite that one unit reads; the rows of a larger one meet after their exchange
+
 versions_of = decoder_of(PinnedVersions).decode
 _part = decoder_of(DeltaPart)
 
@@ -137,7 +139,8 @@ class DeltaEngine:
         rest = msgspec.structs.replace(pinned, only=tuple(sorted(left)))
         why = next((f"{path}: {reason}" for path, reason in sorted(left.items())), "")
         encoded = [msgspec.Raw(msgspec.json.encode(p)) for p in parts]
-        return Divided(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why)
+        together = _rewrites(pieces) and sum(p.size for p in pieces) <= _TOGETHER_BYTES
+        return Divided(encoded, msgspec.Raw(msgspec.json.encode(rest)) if left else None, why, together)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""
@@ -153,6 +156,12 @@ class DeltaEngine:
                 return ReadPart(_chunk_of(source, of, columns, rows))
         except NotPlain as err:
             raise OnlySparkReadsError(source.name, of.split.file.path, str(err)) from err
+
+
+def _rewrites(pieces: Sequence[Piece]) -> bool:
+    """Return whether some files are added and others removed, as by an UPDATE that writes files again."""
+    signs = {np.sign(sum(weight for weight, _ in piece.weights)) for piece in pieces if piece.weights}
+    return {-1, 1} <= signs
 
 
 def pinned_pieces(place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:

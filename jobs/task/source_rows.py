@@ -65,7 +65,8 @@ class SourceRows:
                     pieces.append(piece)
             matched = [self._match_group(self.groups[meets], matchers[meets]) for meets in sorted(matchers)]
         none = empty_chunk(self.types)
-        changes = pa.concat_tables([none, *map(self._with_kept_ids, apart), *matched])
+        rest = map(self._with_kept_ids, apart) if self._has_row_ids else _difference_of(apart, self.compared)
+        changes = pa.concat_tables([none, *rest, *matched])
         taken = list(self._counted(old)) if self.parts else []
         return changes, {
             part: pa.concat_tables(
@@ -77,6 +78,10 @@ class SourceRows:
             )
             for part in self.parts
         }
+
+    @property
+    def _has_row_ids(self) -> bool:
+        return len(self.types) > self.compared
 
     def _counted(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for piece in pieces:
@@ -144,6 +149,21 @@ def _row_ids(chunk: pa.Table) -> Ids:
 
 def _pairs_of(part: MatchedRows) -> pa.Table:
     return part.rows.take(pa.array(np.concatenate([part.gone, part.come])))
+
+
+def _difference_of(pieces: list[pa.Table], compared: int) -> Iterator[pa.Table]:
+    """Yield the rows of pieces without the pairs of equal rows, if rows are both deleted and inserted.
+
+    A writer of Delta tables rewrites whole files, and most rows of a file are as before. Empties the list.
+    """
+    signs = {int(sign) for piece in pieces for sign in np.unique(piece[WEIGHT].to_numpy())}
+    if signs != {-1, 1}:
+        yield from pieces
+        return
+    with RowMatcher(compared) as matcher:
+        while pieces:
+            matcher.add_rows(pieces.pop(0))
+        yield from (part.take_difference() for part in matcher.take_parts())
 
 
 def _pair_positions(rows: pa.Table) -> tuple[Ids, Ids]:

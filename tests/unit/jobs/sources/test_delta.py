@@ -44,6 +44,7 @@ from tussock.jobs.sources.describe import describe_source
 from tussock.jobs.sources.errors import BadOptionError, BadPathError
 from tussock.jobs.sources.listing import split_bucket
 from tussock.jobs.trouble.supersede import abandon_barrier
+from tussock.jobs.wire.epoch_task import EpochTask
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -198,6 +199,30 @@ def test_with_a_key_a_view_needs_no_state_besides_its_rows(tmp_path: Path) -> No
     (copy,) = [r for r in meta.read_latest().catalog.live_relations() if r.name == "copy"]
     assert [t.name for t in copy.state_tables] == ["rows"]
     assert [c.name for c in copy.columns] == ["id", "v", "p"]
+
+
+class Apart(LocalRunner):
+    """Runs each unit, however small the epoch is."""
+
+    def may_unite(self, task: EpochTask) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("key", [{}, {"key": "ID"}], ids=["by value", "by key"])
+@pytest.mark.parametrize("runner", [LocalRunner(), Apart()], ids=["united", "apart"])
+def test_a_file_that_is_written_again_costs_the_rows_that_differ(
+    tmp_path: Path, key: dict[str, str], runner: LocalRunner
+) -> None:
+    place = tmp_path / "t"
+    rows = [(n, float("nan") if n % 3 else -0.0, None if n % 2 else "a") for n in range(100)]
+    write_deltalake(place, table(*rows))
+    meta = new_store(tmp_path / "store", units=3)
+    append(meta, source(place, **key), COPY, ALL)
+    advance_store(runner, meta)
+    DeltaTable(place).update(predicate="id = 7", new_values={"v": "0.5"})
+    (done,) = advance_store(runner, meta)
+    assert done.rows["s"].rows_out == 2, "99 rows are in both files"
+    require_equal(meta, place, ("copy", "everything"))
 
 
 def gone_by_vacuum(place: Path) -> None:

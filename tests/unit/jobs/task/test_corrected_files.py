@@ -96,10 +96,7 @@ class History:
         return [tuple(self.random.choice(values) for values in VALUES) for _ in range(count)]
 
     def write(self, path: Path, rows: list[Row]) -> None:
-        columns = [
-            pa.array(list(column), kind) for column, kind in zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
-        ]
-        table = pa.table(columns, schema=SCHEMA) if rows else SCHEMA.empty_table()
+        table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
         pq.write_table(table, path, row_group_size=self.random.choice((1, 7, 1000)))
         self.files[path] = list(zip(*(c.to_pylist() for c in pq.read_table(path).columns), strict=True))
 
