@@ -174,6 +174,10 @@ OPERATORS = (
     _view("join by an inequality", "SELECT id, s.shop FROM events JOIN shops s ON amount < fee AND s.shop < 5"),
     _view("scalar subquery", "SELECT id, amount FROM events WHERE amount > (SELECT avg(fee) FROM shops)"),
     _view(
+        "scalar subquery of one row",
+        "SELECT id, amount FROM events WHERE amount > (SELECT fee FROM shops WHERE shop = 3)",
+    ),
+    _view(
         "correlated subquery",
         "SELECT id, (SELECT fee FROM shops s WHERE s.shop = e.shop) AS fee FROM events e",
     ),

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import get_args
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -29,7 +27,6 @@ IN_NEAR_FRAMES = {f for f in WindowFunction if f.value in set(AggFunction)}  # t
 def test_the_views_contain_every_operator_aggregate_window_function_and_join(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    pq.write_table(pa.table({"id": [1]}), tmp_path / "events.parquet")
     with Session(str(tmp_path / "store"), spark) as session:
         for name, columns in (("events", COLUMNS), ("shops", SHOPS)):
             session.execute(
