@@ -10,6 +10,7 @@ from benchmarks.history import COLUMNS, SHOPS
 from benchmarks.history_views import ALL
 from tussock import Session
 from tussock.jobs.catalog.definition import fragments_of
+from tussock.jobs.executors.first_rows import FirstRows
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -20,7 +21,8 @@ from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.nodes import AggFunction, JoinKind, WindowFunction
 
 pytestmark = pytest.mark.spark
-OF_OTHER_INPUTS = {NumberCopies, RowDigest, TableReplay}  # of Delta sources without a key, and of tables
+OF_OTHER_INPUTS = {NumberCopies, RowDigest, TableReplay, FirstRows}
+"""Operators over Delta sources without a key, tables, and sources whose rows stay."""
 IN_NEAR_FRAMES = {f for f in WindowFunction if f.value in set(AggFunction)}  # test_bounded_reads.py has them all
 
 
@@ -29,9 +31,8 @@ def test_the_views_contain_every_operator_aggregate_window_function_and_join(
 ) -> None:
     with Session(str(tmp_path / "store"), spark) as session:
         for name, columns in (("events", COLUMNS), ("shops", SHOPS)):
-            session.execute(
-                f"CREATE SOURCE {name} ({columns}) USING parquet OPTIONS (path '{tmp_path}/events.parquet')"
-            )
+            options = f"path '{tmp_path}/{name}', may_be_missing 'true'"
+            session.execute(f"CREATE SOURCE {name} ({columns}) USING parquet OPTIONS ({options})")
         for number, select in enumerate(select for views in ALL for select in views.selects):
             session.execute(f"CREATE MATERIALIZED VIEW v{number} AS {select}")
         session.flush()
