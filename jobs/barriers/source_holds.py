@@ -58,14 +58,14 @@ class HeldSourcesError(InputError):
         self.reasons = dict(reasons)
 
     def __str__(self) -> str:
-        found = shared_reasons({source: printed_reason(reason) for source, reason in self.reasons.items()})
+        reasons = shared_reasons({source: printed_reason(reason) for source, reason in self.reasons.items()})
         held = [
             f"source {sources[0]!r} is held: {reason}"
             if len(sources) == 1
             else f"sources {', '.join(map(repr, sources))} are held: {reason}"
-            for sources, reason in found.groups
+            for sources, reason in reasons.groups
         ]
-        lines = "\n  ".join(filter(None, (*held, found.ending)))
+        lines = "\n  ".join(filter(None, (*held, reasons.ending)))
         return (
             f"{lines}\n  New files of {', '.join(self.reasons)} wait until the cause is gone; the next run then takes "
             "them. Rows that were taken before stay. Everything else was taken and committed."
@@ -85,17 +85,17 @@ class HeldSourceWarning(UserWarning):
 
 def held_sources(catalog: Catalog, interval: Interval | None = None) -> dict[str, str]:
     """Return the sources whose new files were kept from a run of this interval, by name, with the reasons."""
-    found: dict[str, str] = {}
+    reason_by_source: dict[str, str] = {}
     for relation in catalog.live_relations():
         if reasons := [hold.reason for hold in wanted_holds(relation, interval)]:
-            found[relation.name] = "\n  ".join(dict.fromkeys(reasons))
-    return found
+            reason_by_source[relation.name] = "\n  ".join(dict.fromkeys(reasons))
+    return reason_by_source
 
 
 def require_not_held(catalog: Catalog, interval: Interval | None = None) -> None:
     """Raises HeldSourcesError if files were kept from a run of this interval."""
-    if found := held_sources(catalog, interval):
-        raise HeldSourcesError(found)
+    if reasons := held_sources(catalog, interval):
+        raise HeldSourcesError(reasons)
 
 
 def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
@@ -132,13 +132,13 @@ def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) 
     If `before` contains a hold with the same cause, that one is returned, so that a persistent error causes no epochs.
     """
     reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file name may contain bytes that are not UTF-8
-    found = Hold(_without_source(reason), 0, str(_kind_of(error)), getattr(error, "path", ""))
-    return next((h for h in before if _comparison_key(h) == _comparison_key(found)), found)
+    hold = Hold(_without_source(reason), 0, str(_kind_of(error)), getattr(error, "path", ""))
+    return next((h for h in before if _comparison_key(h) == _comparison_key(hold)), hold)
 
 
 def _without_source(reason: str) -> str:
     """Return a reason without the source's name, which each place that shows a hold adds."""
-    return re.sub(r"^source '\w+'(?:: | (?=cannot ))", lambda found: "" if ":" in found[0] else "it ", reason)
+    return re.sub(r"^source '\w+'(?:: | (?=cannot ))", lambda match: "" if ":" in match[0] else "it ", reason)
 
 
 def _comparison_key(hold: Hold) -> tuple[str, str, str]:

@@ -65,12 +65,12 @@ def reason_for_files(context: SparkContext) -> str | None:
 
 def group_levels(task: EpochTask) -> list[range]:
     """Group the levels into stages. A stage ends where Spark computes expressions before the next level."""
-    found, first, end = [], 0, len(task.schedule.levels)
+    stages, first, end = [], 0, len(task.schedule.levels)
     for level in range(end):
         if level + 1 == end or steps_behind(task.schedule, level):
-            found.append(range(first, level + 1))
+            stages.append(range(first, level + 1))
             first = level + 1
-    return found
+    return stages
 
 
 @contextmanager

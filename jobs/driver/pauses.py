@@ -43,9 +43,9 @@ class PausedViewsError(InputError):
         return PausedViewsError(left) if left else None
 
     def __str__(self) -> str:
-        found = shared_reasons({shown_view(view): printed_reason(reason) for view, reason in self.reasons.items()})
-        paused = [f"{', '.join(v)} {'are' if v[1:] else 'is'} paused: {reason}" for v, reason in found.groups]
-        lines = "\n  ".join(filter(None, (*paused, found.ending)))
+        reasons = shared_reasons({shown_view(view): printed_reason(reason) for view, reason in self.reasons.items()})
+        paused = [f"{', '.join(v)} {'are' if v[1:] else 'is'} paused: {reason}" for v, reason in reasons.groups]
+        lines = "\n  ".join(filter(None, (*paused, reasons.ending)))
         resume = " ".join(f"--resume {view}" for view in self.reasons)
         return (
             f"{lines}\n  They keep the rows of the previous epoch, as do the views that read them. Everything else "
@@ -57,13 +57,13 @@ class PausedViewsError(InputError):
 
 def paused_views(catalog: Catalog) -> dict[str, Paused]:
     """Return the views that runs have paused and that are not yet resumed, by name."""
-    found: dict[str, Paused] = {}
+    pause_by_view: dict[str, Paused] = {}
     for view in catalog.live_relations():
         if view.paused is not None and view.paused_for:
             ids = with_readers(catalog, view) - {view.id}
             over = tuple(r.name for r in catalog.live_relations() if r.id in ids and r.kind is RelationKind.VIEW)
-            found[view.name] = Paused(view.paused, view.paused_for, over)
-    return found
+            pause_by_view[view.name] = Paused(view.paused, view.paused_for, over)
+    return pause_by_view
 
 
 def paused_by(catalog: Catalog, epochs: Iterable[int]) -> dict[str, Paused]:

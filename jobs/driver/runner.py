@@ -128,9 +128,9 @@ class LocalRunner:
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), (
             "Spark holds epochs before this one"
         )
-        found = self._run_levels(levels)
-        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-        return found.filter(pc.invert(is_sealed)), self.hold_sealed(levels, found.filter(is_sealed))
+        cells = self._run_levels(levels)
+        is_sealed = pc.equal(cells["fragment"], int(Mail.SEALED))
+        return cells.filter(pc.invert(is_sealed)), self.hold_sealed(levels, cells.filter(is_sealed))
 
     def _run_levels(self, levels: LevelsToRun) -> pa.Table:
         workers = min(self.workers, levels.task.unit_count)
@@ -184,10 +184,10 @@ class LocalRunner:
 
 def _read_by_spark(reads: Sequence[SparkRead]) -> list[str]:
     """The sources of which Spark reads files, each with the reason if it has one."""
-    found: dict[str, str] = {}
+    reason_by_source: dict[str, str] = {}
     for read in reads:
-        found[read.source.name] = found.get(read.source.name) or read.why
-    return [f"{name} ({why})" if why else name for name, why in sorted(found.items())]
+        reason_by_source[read.source.name] = reason_by_source.get(read.source.name) or read.why
+    return [f"{name} ({why})" if why else name for name, why in sorted(reason_by_source.items())]
 
 
 def count_cores() -> int:
@@ -261,7 +261,7 @@ class AutoRunner:
         if not self._spark.is_made:
             self._progress(f"starting Spark, because {why}")
         try:
-            found = self._spark.run(levels)
+            outcome = self._spark.run(levels)
         except SparkWantedError:
             raise SparkWantedError(why) from None
         except (MissingExtraError, ModuleNotFoundError) as err:
@@ -270,7 +270,7 @@ class AutoRunner:
                 raise
             raise NeedsSparkError(_read_by_spark(levels.reads), levels.by_spark, missing.command) from err
         levels.measured.ran += f", because {why}"
-        return found
+        return outcome
 
     def _why_spark(self, levels: LevelsToRun) -> str | None:
         if levels.reads:

@@ -56,16 +56,16 @@ class Slots:
         slot per unit, or until some slots and no new ones came for QUIET_S, or for EXECUTORS_S. So does the first call
         after a loss. If there is no slot then, the job waits in Spark (jobs/spark/executor_watch.py).
         """
-        found, quiet, ends = self._count_now(), Deadline(QUIET_S), Deadline(EXECUTORS_S)
-        while not self._settled and found < units and not ends.has_passed:
-            if found and quiet.has_passed:
+        slot_count, quiet, ends = self._count_now(), Deadline(QUIET_S), Deadline(EXECUTORS_S)
+        while not self._settled and slot_count < units and not ends.has_passed:
+            if slot_count and quiet.has_passed:
                 break
             world.sleep_s(0.1)
-            if (later := self._count_now()) != found:
-                found = later
+            if (later := self._count_now()) != slot_count:
+                slot_count = later
                 quiet.renew()
         self._settled = True
-        return max(1, min(units, found))
+        return max(1, min(units, slot_count))
 
     @contextmanager
     def watched_job(self, wanted: int, meetings: Sequence[Rendezvous]) -> Iterator[None]:
@@ -159,8 +159,8 @@ def _lost_executors(context: SparkContext) -> list[str]:
     """The executors that the application has lost, with Spark's reason."""
     try:
         listed: Any = context._jsc.sc().statusStore().executorList(False)
-        found = [listed.apply(at) for at in range(listed.size())]
-        return [f"{one.hostPort()} ({_reason_text(one.removeReason())})" for one in found if not one.isActive()]
+        executors = [listed.apply(at) for at in range(listed.size())]
+        return [f"{one.hostPort()} ({_reason_text(one.removeReason())})" for one in executors if not one.isActive()]
     except Exception:  # the list belongs to Spark's page, and is only shown
         log.debug("Spark does not list its executors", exc_info=True)
         return []

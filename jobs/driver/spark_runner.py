@@ -94,11 +94,11 @@ class SparkRunner:
         levels.measured.ran = f"on Spark, in {'one stage' if len(groups) == 1 else f'{len(groups)} stages'}"
         with spark_errors_as_ours(spark, levels.reads), self._measuring.add_to(levels.measured):
             if len(groups) == 1 and not levels.reads:
-                found = repeat_job(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
+                cells = repeat_job(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
             else:
                 with _broadcast_task(spark, task) as known:
-                    found = repeat_job(partial(_run_stages, spark, self._slots, known, levels, groups, report))
-        return _answers_and_sealed(levels, with_reasons(spark, found))
+                    cells = repeat_job(partial(_run_stages, spark, self._slots, known, levels, groups, report))
+        return _answers_and_sealed(levels, with_reasons(spark, cells))
 
     def _through_files(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         task = levels.task
@@ -110,12 +110,12 @@ class SparkRunner:
                 if task.policy.may_exchange(task.expected, task.unit_count):
                     answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
                     return with_reasons(spark, answers), held
-                found = with_reasons(spark, cells.toArrow())
+                all_cells = with_reasons(spark, cells.toArrow())
         except BaseException:
             known.destroy()
             raise
         known.destroy()  # the driver has all results
-        return _answers_and_sealed(levels, found)
+        return _answers_and_sealed(levels, all_cells)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner. Copies this thread's Spark properties to the other thread."""
@@ -123,9 +123,9 @@ class SparkRunner:
         return wrapped
 
 
-def _answers_and_sealed(levels: LevelsToRun, found: pa.Table) -> tuple[pa.Table, SealedTables]:
-    is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-    return found.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, levels.task, found.filter(is_sealed))
+def _answers_and_sealed(levels: LevelsToRun, cells: pa.Table) -> tuple[pa.Table, SealedTables]:
+    is_sealed = pc.equal(cells["fragment"], int(Mail.SEALED))
+    return cells.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, levels.task, cells.filter(is_sealed))
 
 
 class _Sum(AccumulatorParam[Measurement]):
@@ -161,8 +161,8 @@ class _Measuring:
             yield
         finally:
             with self._lock:
-                found, self._sum.value = self._sum.value, NOTHING
-            measured.add_measurement(found)
+                measurement, self._sum.value = self._sum.value, NOTHING
+            measured.add_measurement(measurement)
 
 
 @contextmanager
@@ -214,8 +214,8 @@ class HeldBySpark:
         sealed = self._cells.filter(_IS_SEALED).repartition(tasks, "slot")
         flush = flush_function(lambda: known.value, self._measuring.report)
         with spark_errors_as_ours(self._cells.sparkSession, ()), self._measuring.add_to(self._measured):
-            found = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
-        return [sst for chunk in found["chunk"].to_pylist() for sst in decode_json(chunk, list[SstInfo])]
+            answer = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
+        return [sst for chunk in answer["chunk"].to_pylist() for sst in decode_json(chunk, list[SstInfo])]
 
     def release(self) -> None:
         """See SealedTables."""
@@ -320,11 +320,11 @@ def _kept_by_spark(
     kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"
     size = f"if({_IS_SEALED}, octet_length(chunk), NULL) AS size"
-    found = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
-    is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
-    tables = frozenset(found.filter(is_sealed)["input"].to_pylist())
-    held = HeldBySpark(known, kept, tables, pc.sum(found["size"]).as_py() or 0, measuring, measured)
-    return found.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
+    answers = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
+    is_sealed = pc.equal(answers["fragment"], int(Mail.SEALED))
+    tables = frozenset(answers.filter(is_sealed)["input"].to_pylist())
+    held = HeldBySpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
+    return answers.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
 
 
 @contextmanager

@@ -93,12 +93,14 @@ def _inserted_and_deleted(counts: RowCounts) -> tuple[int, int]:
 
 def restated_items(barrier: Barrier, catalog: Catalog) -> dict[str, tuple[str, ...]]:
     """Return the items whose old rows a barrier takes back, by source. `catalog`: used if the barrier changes none."""
-    found: dict[str, tuple[str, ...]] = {}
+    items_by_source: dict[str, tuple[str, ...]] = {}
     for relation in (barrier.catalog or catalog).live_relations():
         document, statement = barrier.splits.get(relation.id), source_of(relation)
         if document is not None and statement is not None:
-            found[relation.name] = tuple(item.name for item in reader_of(statement).items(document) if item.goes)
-    return {name: items for name, items in found.items() if items}
+            items_by_source[relation.name] = tuple(
+                item.name for item in reader_of(statement).items(document) if item.goes
+            )
+    return {name: items for name, items in items_by_source.items() if items}
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -135,8 +137,8 @@ def unit_work(
     work = []
     for unit in sorted({*of_unit, *seconds}):
         mine = of_unit.get(unit, [])
-        found = [(report.hot, fragments[report.fragment]) for report in mine if report.hot is not None]
-        hot, of = max(found, key=lambda both: both[0].share * both[0].rows, default=(None, None))
+        hot_keys = [(report.hot, fragments[report.fragment]) for report in mine if report.hot is not None]
+        hot, of = max(hot_keys, key=lambda both: both[0].share * both[0].rows, default=(None, None))
         named = None if hot is None or of is None else _name_hot_key(hot, of, lineage)
         took = round(seconds.get(unit, 0.0), 3)
         work.append(UnitWork(unit, sum(r.rows_in for r in mine), sum(r.bytes_in for r in mine), took, named))
@@ -160,10 +162,10 @@ def _name_hot_key(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> Ho
 def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
     """Return the undeclared columns of new files by source, each as `name type`."""
     names = {s.id: s.shown_name for s in plan.all_fragments()}
-    found: dict[str, set[str]] = {}
+    columns_by_source: dict[str, set[str]] = {}
     for report in reports:
-        found.setdefault(names[report.fragment], set()).update(report.undeclared)
-    return {name: tuple(sorted(columns)) for name, columns in sorted(found.items()) if columns}
+        columns_by_source.setdefault(names[report.fragment], set()).update(report.undeclared)
+    return {name: tuple(sorted(columns)) for name, columns in sorted(columns_by_source.items()) if columns}
 
 
 def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
@@ -188,7 +190,9 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
                 [names.get(r, f"relation {r}") for r in barrier.mutation.relations],
             )
             both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
-            changes = tuple(f"{verb} {', '.join(map(shown_name, found))}" for verb, found in both.items() if found)
+            changes = tuple(
+                f"{verb} {', '.join(map(shown_name, relations))}" for verb, relations in both.items() if relations
+            )
         case MutationKind.STOP:
             changes = (f"drops {about}",)
         case MutationKind.BUILD:

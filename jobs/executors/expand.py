@@ -97,12 +97,12 @@ class ExpandExecutor:
 
     def _literal_values(self) -> Mapping[Literal, pa.Scalar]:
         """The value of each literal in the projections."""
-        found = self._node.distinct_literals()
-        unknown = [e for e in found if e.value is not None]
+        literals = self._node.distinct_literals()
+        unknown = [e for e in literals if e.value is not None]
         one_row = pa.table({WEIGHT: pa.array([1], pa.int64())})
         answer = self._kernel.project_columns(one_row, unknown, [e.type for e in unknown])
         known = {e: answer.column(i)[0] for i, e in enumerate(unknown)}
-        return known | {e: pa.scalar(None, arrow_type(e.type)) for e in found if e.value is None}
+        return known | {e: pa.scalar(None, arrow_type(e.type)) for e in literals if e.value is None}
 
 
 def _column_of(

@@ -52,12 +52,12 @@ class FirstRowsExecutor:
         first, keys = chunk.slice(0, 0), pa.array([], pa.binary())
         for start in range(0, chunk.num_rows, _PIECE_ROWS):
             piece = chunk.slice(start, _PIECE_ROWS)
-            found = self._encode_keys(piece)
+            piece_keys = self._encode_keys(piece)
             if 0 < len(keys) == self._node.limit:
-                before = pc.less(found, keys[-1])
-                piece, found = piece.filter(before), found.filter(before)
+                before = pc.less(piece_keys, keys[-1])
+                piece, piece_keys = piece.filter(before), piece_keys.filter(before)
             if piece.num_rows:
-                keys = pa.concat_arrays([keys, found])
+                keys = pa.concat_arrays([keys, piece_keys])
                 order = probe_order(keys)[: self._node.limit]
                 first, keys = pa.concat_tables([first, piece]).take(pa.array(order)), take_keys(keys, order)
         return first

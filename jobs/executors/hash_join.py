@@ -356,10 +356,10 @@ def _take_at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
     return column.take(pa.array(places))
 
 
-def _combine_pieces(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
+def _combine_pieces(all_matches: Sequence[_Matches]) -> Iterator[list[_Piece]]:
     """The pieces of several matches, with small pieces combined: a query costs a millisecond for any number of rows."""
     held: list[_Piece] = []
-    for matches in found:
+    for matches in all_matches:
         for piece in matches.split_pieces():
             if held and sum(len(p.signs) for p in held) + len(piece.signs) > matches.pairs_at_once:
                 yield held

@@ -33,12 +33,12 @@ def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Arra
     keys = key.to_numpy().astype(np.int64, copy=False)
     values: list[I64] = [column.to_numpy() for column in columns]
     least, greatest = int(keys.min()), int(keys.max())
-    found, sums = (
+    distinct_keys, sums = (
         _by_address(keys, least, greatest - least + 1, values)
         if greatest - least < _SPARSEST * len(keys)
         else _by_sorting(keys, values)
     )
-    return pa.array(found.astype(key.type.to_pandas_dtype(), copy=False), key.type), [
+    return pa.array(distinct_keys.astype(key.type.to_pandas_dtype(), copy=False), key.type), [
         pa.array(column) for column in sums
     ]
 

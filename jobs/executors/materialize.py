@@ -125,12 +125,12 @@ class MaterializeExecutor(TakesPieces):
         if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
             return
         if located is not None:
-            found = self._table.get_located(located, again=False)
+            stored_rows = self._table.get_located(located, again=False)
         else:
             keys = pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count)
-            found = self._table.get_rows(keys, again=False)
-        there = found.found.to_numpy(zero_copy_only=False)
-        absent = ~(there[: gone.num_rows] & same_rows(found.rows.slice(0, gone.num_rows), gone))
+            stored_rows = self._table.get_rows(keys, again=False)
+        there = stored_rows.found.to_numpy(zero_copy_only=False)
+        absent = ~(there[: gone.num_rows] & same_rows(stored_rows.rows.slice(0, gone.num_rows), gone))
         if absent.any():
             raise change_error(self._table.name, NO_ROW, gone.select(key), int(np.flatnonzero(absent)[0]))
         if (taken := there[gone.num_rows :]).any():
@@ -191,5 +191,5 @@ def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Or
         return None
     if not len(here.keys):
         return _Ordered(gone, come, here, np.full(count, -1, np.int64))
-    place, found = SortedKeys(here.keys).find_probes(Probes(left.keys), slice(None))
-    return _Ordered(gone, come, here, np.where(found, place, -1))
+    place, exists = SortedKeys(here.keys).find_probes(Probes(left.keys), slice(None))
+    return _Ordered(gone, come, here, np.where(exists, place, -1))

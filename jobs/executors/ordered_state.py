@@ -121,8 +121,8 @@ class OrderedState:
         key, weights = range(self._width), weights_of(rows)
         if self._ends is not None and (weights == 1).all():
             rows = self._find_contenders(rows, self._ends)
-            if (found := located_rows(rows, self._table, key)) is not None:
-                located, in_order = found
+            if (located_and_rows := located_rows(rows, self._table, key)) is not None:
+                located, in_order = located_and_rows
                 self._table.replace_located(
                     located, in_order, np.zeros(len(located.order), np.bool_), self._at_ends(in_order, self._ends)
                 )

@@ -65,7 +65,7 @@ class ProjectExecutor(TakesPieces):
         """Raises ExpressionError if an expression raises on a row. Cost: one kernel query; none for plain columns."""
         (chunk,) = chunks
         try:
-            found = self._kernel.project_columns(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,))
+            projection = self._kernel.project_columns(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,))
         except RowError as err:
             raise expression_error(err, err.expression, self._node.exprs[err.expression], chunk) from err
-        return found if len(self._passed) == chunk.num_columns - 1 else net_chunk(found)
+        return projection if len(self._passed) == chunk.num_columns - 1 else net_chunk(projection)

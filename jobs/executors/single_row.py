@@ -22,13 +22,13 @@ from tussock.statestore.types import arrow_type
 class TooManyRowsError(InputError):
     """A scalar subquery returned more than one row.
 
-    `found`: the row of the outer query; empty if the subquery reads none.
+    `outer_row`: the row of the outer query; empty if the subquery reads none.
     """
 
-    found: str = ""
+    outer_row: str = ""
 
     def __str__(self) -> str:
-        of = f" for the row ({self.found})" if self.found else ""
+        of = f" for the row ({self.outer_row})" if self.outer_row else ""
         return (
             f"[SCALAR_SUBQUERY_TOO_MANY_ROWS] more than one row was returned by a subquery used as an expression{of}. "
             "Aggregate in the subquery, or change its input rows so that it returns at most one row."
@@ -78,9 +78,9 @@ class SingleRowExecutor:
         Cost: one read and netting of the chunk.
         """
         (chunk,) = chunks
-        found = self._table.get_rows(no_columns(1))
-        there = found.found[0].as_py()
-        stored = found.rows.rename_columns([f"c{i}" for i in range(found.rows.num_columns)])
+        stored_rows = self._table.get_rows(no_columns(1))
+        there = stored_rows.found[0].as_py()
+        stored = stored_rows.rows.rename_columns([f"c{i}" for i in range(stored_rows.rows.num_columns)])
         width = len(self._types)
         before = stored.select(list(range(width)))
         held = there and stored.column(width)[0].as_py() == 1

@@ -194,10 +194,10 @@ class TableReplayExecutor:
         """Delete the given rows that exist. Requires: no key twice."""
         if rows.num_rows == 0:
             return
-        found = self._table.get_rows(rows.select(list(self._node.key)))
-        old = conform_rows(found.rows, self._schema)
-        touched.record_rows(rows, old, found.found)
-        self._table.delete_rows(old.filter(found.found))
+        stored_rows = self._table.get_rows(rows.select(list(self._node.key)))
+        old = conform_rows(stored_rows.rows, self._schema)
+        touched.record_rows(rows, old, stored_rows.found)
+        self._table.delete_rows(old.filter(stored_rows.found))
 
     def _put_rows(self, rows: pa.Table, touched: "_Touched") -> None:
         """Insert rows, or replace those with the same keys; in an append-only table, insert new keys only.
@@ -208,11 +208,11 @@ class TableReplayExecutor:
             return
         which = _first_of_each if self._node.append_only else _last_of_each
         rows = take_rows(rows, which(touched.keys_of(rows)))
-        found = self._table.get_rows(rows.select(list(self._node.key)))
+        stored_rows = self._table.get_rows(rows.select(list(self._node.key)))
         if self._node.append_only:
-            rows = rows.filter(pc.invert(found.found))
-            found = self._table.get_rows(rows.select(list(self._node.key)))
-        touched.record_rows(rows, conform_rows(found.rows, self._schema), found.found)
+            rows = rows.filter(pc.invert(stored_rows.found))
+            stored_rows = self._table.get_rows(rows.select(list(self._node.key)))
+        touched.record_rows(rows, conform_rows(stored_rows.rows, self._schema), stored_rows.found)
         self._table.insert_rows(rows)
 
     def _update_rows(self, entry: Update, number: int, touched: "_Touched") -> None:
@@ -241,8 +241,8 @@ class TableReplayExecutor:
             candidates: Iterator[pa.Table] = iter(self._table.scan(self._vnodes))
         else:
             own = keys.filter(pa.array(self._is_mine(keys.columns)))
-            found = self._table.get_rows(own)
-            candidates = iter([found.rows.filter(found.found)])
+            stored_rows = self._table.get_rows(own)
+            candidates = iter([stored_rows.rows.filter(stored_rows.found)])
         for batch in candidates:
             rows = conform_rows(batch, self._schema)
             if rows.num_rows == 0:
@@ -312,7 +312,7 @@ class _Touched:
         self._keys: list[pa.Array] = []
         self._columns: list[pa.Table] = []
         self._before: list[pa.Table] = []
-        self._found: list[pa.Array] = []
+        self._exists: list[pa.Array] = []
 
     def keys_of(self, rows: pa.Table) -> pa.BinaryArray:
         """The bytes of each row's key: equal if and only if the keys are equal, -0.0 and NaN included."""
@@ -320,19 +320,19 @@ class _Touched:
         places = tuple(KeyColumn(i) for i in range(len(columns)))
         return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
 
-    def record_rows(self, rows: pa.Table, before: pa.Table, found: pa.BooleanArray) -> None:
-        """Record rows that are about to change (no key twice), and the current rows with their keys, if `found`."""
+    def record_rows(self, rows: pa.Table, before: pa.Table, exists: pa.BooleanArray) -> None:
+        """Record rows that are about to change (no key twice), and the current rows with their keys, if `exists`."""
         self._keys.append(self.keys_of(rows))
         self._columns.append(rows.select(list(self._node.key)))
         self._before.append(before)
-        self._found.append(found)
+        self._exists.append(exists)
 
     def net_change(self, table: StateTable) -> pa.Table:
         """-old +new for each touched key whose row differs from the one before the epoch."""
         if not self._keys:
             return empty_chunk(self._node.types)
         first = _first_of_each(pa.chunked_array(self._keys, pa.binary()))
-        existed = pa.chunked_array(self._found, pa.bool_()).take(first)
+        existed = pa.chunked_array(self._exists, pa.bool_()).take(first)
         before = take_columns([*self._before], first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
         after = conform_rows(now.rows, self._schema)

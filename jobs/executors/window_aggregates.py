@@ -60,11 +60,11 @@ def aggregate_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel
     heads = list(_by_slot(slots, carried)) if call.is_running and carried else None
 
     def states_of_frames(first: Positions, end: Positions, partition: Positions) -> list[State]:
-        found = [s.sums_between(first, end) for s in sums]
+        states = [s.sums_between(first, end) for s in sums]
         if heads is None:
-            return found
+            return states
         earlier = [[c.take(pa.array(partition)) for c in head] for head in heads]
-        return [slot.add_change(before, change) for slot, before, change in zip(slots, earlier, found, strict=True)]
+        return [slot.add_change(before, change) for slot, before, change in zip(slots, earlier, states, strict=True)]
 
     def carry_of_rows(rows: Positions) -> State:
         if not call.is_running:
@@ -138,8 +138,8 @@ def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Ar
         forth, back = (edge.edge is FrameEdge.UNBOUNDED for edge in (call.lower, call.upper))
         frames = LongFrames(laid.ranks, laid.size, laid.partition, first, end)
         frames = frames if forth or not back else frames.reverse_frames()
-        if (found := of_long_frames(slot, laid.by_rank, frames, forth or back)) is not None:
-            return found.take(pa.array(which))
+        if (states := of_long_frames(slot, laid.by_rank, frames, forth or back)) is not None:
+            return states.take(pa.array(which))
         if isinstance(slot, CollectedDistinct | Bitmap) and (forth or back):
             assert isinstance(laid, _Values)
             frames = frames.of_each_the_first()
@@ -233,12 +233,12 @@ class _Values:
     def make_segments(self, rows: Positions, starts: Positions) -> Segments:
         """Each frame's distinct values in ascending order, with their frequencies."""
         size, frame = max(self.size, 1), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        found, which = np.unique(frame * size + self.ranks[rows], return_inverse=True)
-        times = np.zeros(len(found), np.int64)
+        codes, which = np.unique(frame * size + self.ranks[rows], return_inverse=True)
+        times = np.zeros(len(codes), np.int64)
         np.add.at(times, which, self.times[rows])
-        found, times = found[times > 0], times[times > 0]
-        begins = np.searchsorted(found, np.arange(len(starts)) * size)
-        return Segments(begins, [self.by_rank.take(pa.array(found % size)), pa.array(times)])
+        codes, times = codes[times > 0], times[times > 0]
+        begins = np.searchsorted(codes, np.arange(len(starts)) * size)
+        return Segments(begins, [self.by_rank.take(pa.array(codes % size)), pa.array(times)])
 
 
 def _order_ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:

@@ -140,8 +140,8 @@ class OrderedRows:
     @property
     def _continues_peer(self) -> npt.NDArray[np.bool_]:
         """(n,) whether a row is a peer of its partition's first loaded row, whose first peer may be an earlier row."""
-        found: npt.NDArray[np.bool_] = (self.first_peer == self.first_place) & (self.before.rows[self.partition] > 0)
-        return found
+        is_peer: npt.NDArray[np.bool_] = (self.first_peer == self.first_place) & (self.before.rows[self.partition] > 0)
+        return is_peer
 
     def frame_bounds(self, call: Over) -> tuple[Positions, Positions]:
         """(n,) the first place of each row's frame, and the place after its last.
@@ -175,8 +175,8 @@ class OrderedRows:
         """
         assert edge.column is not None
         (key,) = self.order
-        found, wanted = (self._encode_column(key, column) for column in (key.column, edge.column))
-        places = SortedKeys(found).count_below(Probes(successors(wanted) if past else wanted), slice(None))
+        encoded_keys, wanted = (self._encode_column(key, column) for column in (key.column, edge.column))
+        places = SortedKeys(encoded_keys).count_below(Probes(successors(wanted) if past else wanted), slice(None))
         value, end = (one_array(self.rows.column(column)) for column in (key.column, edge.column))
         if key.nulls_last is not past or end.null_count == value.null_count:  # the end of a NULL is NULL
             return places + self.partition + 1

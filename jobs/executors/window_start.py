@@ -102,16 +102,16 @@ class Starts:
 
     def _first_affected(self, prefixes: pa.BinaryArray, first: _Rows) -> _Rows:
         """The first row of each partition whose result may differ, if `first` changed."""
-        found = first
+        affected_rows = first
         if self._after:
-            found = self._rows_back(prefixes, found, self._after)
+            affected_rows = self._rows_back(prefixes, affected_rows, self._after)
         for column in self._reached:
             reaching = self._first_reaching(prefixes, first, column)
-            found = found.choose_from(_is_less(reaching.keys, found.keys), reaching)
+            affected_rows = affected_rows.choose_from(_is_less(reaching.keys, affected_rows.keys), reaching)
         if self._peers:
             own = self._peers_of(first.rows)
-            found = found.choose_from(_is_less(own, found.keys), _Rows(own, first.rows))
-        return found
+            affected_rows = affected_rows.choose_from(_is_less(own, affected_rows.keys), _Rows(own, first.rows))
+        return affected_rows
 
     def _looking_back(self, prefixes: pa.BinaryArray, affected: _Rows) -> pa.BinaryArray:
         """The first key that frames read for the results from `affected` on."""
@@ -134,15 +134,15 @@ class Starts:
         places[marks.index.to_numpy()] = len(prefixes) + np.arange(len(marks.keys))
         return pa.concat_arrays([prefixes, self._keys_in_table(self._table, marks.keys)]).take(pa.array(places)), marks
 
-    def _rows_back(self, prefixes: pa.BinaryArray, found: _Rows, count: int) -> _Rows:
-        """The row `count` rows earlier. If there are fewer rows: the partition's first row, or `found` itself."""
-        read = self._table.scan_between(prefixes, found.keys, count, True)
-        return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), found)
+    def _rows_back(self, prefixes: pa.BinaryArray, rows: _Rows, count: int) -> _Rows:
+        """The row `count` rows earlier. If there are fewer rows: the partition's first row, or `rows` itself."""
+        read = self._table.scan_between(prefixes, rows.keys, count, True)
+        return self._last_of(read, np.bincount(read.index.to_numpy(), minlength=len(prefixes)), rows)
 
     def _first_reaching(self, prefixes: pa.BinaryArray, first: _Rows, column: int) -> _Rows:
         """The earliest row whose frame reaches the first changed row: its `column` is not before that row's value."""
         (key,) = self._ordering
-        found, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
+        earliest_rows, asked, wanted = first, _FIRST_LOOK, np.arange(len(prefixes))
         value = _encode_ordered(first.rows, key, key.column)
         while len(wanted):
             chosen = pa.array(wanted)
@@ -155,11 +155,14 @@ class Starts:
             last = self._last_of(read, counts, some)
             places = np.arange(len(prefixes))
             places[wanted] = len(prefixes) + np.arange(len(wanted))
-            keys, rows = pa.concat_arrays([found.keys, last.keys]), pa.concat_tables([found.rows, last.rows])
-            found = _Rows(keys.take(pa.array(places)), rows.take(pa.array(places)))
+            keys, rows = (
+                pa.concat_arrays([earliest_rows.keys, last.keys]),
+                pa.concat_tables([earliest_rows.rows, last.rows]),
+            )
+            earliest_rows = _Rows(keys.take(pa.array(places)), rows.take(pa.array(places)))
             wanted = wanted[counts == asked]
             asked *= _FURTHER
-        return found
+        return earliest_rows
 
     def _last_of(self, read: KeyedRows, counts: Positions, otherwise: _Rows) -> _Rows:
         """Row number counts[i] (from 1) of the rows read for each partition; `otherwise` if counts[i] is 0."""

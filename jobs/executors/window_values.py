@@ -136,8 +136,8 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Wi
         case WindowFunction.MIN_BY | WindowFunction.MAX_BY if call.picks_by_rank:
             return _value_by_extreme(call, at)
         case _:
-            found, carry = aggregate_frames(call, at, carried, kernel)
-            return WindowResult(found.values, carry, found.bad, found.error)
+            result, carry = aggregate_frames(call, at, carried, kernel)
+            return WindowResult(result.values, carry, result.bad, result.error)
 
 
 def _carry_nothing(rows: Positions) -> State:
@@ -251,8 +251,8 @@ class _Picked(ABC):
 
     def carried_of_known(self, value: Positions, there: Mask) -> State:
         """The known value with each number, and, if a column chooses the rows, whether it exists."""
-        found = self.column.take_values(_pick_known(self.known, value), there)
-        return [found] if self.call.kept is None else [found, pa.array(there)]
+        known_values = self.column.take_values(_pick_known(self.known, value), there)
+        return [known_values] if self.call.kept is None else [known_values, pa.array(there)]
 
 
 class _First(_Picked):
@@ -414,7 +414,7 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
 
     Two runs with a power-of-two length cover each frame.
     """
-    found = np.full(len(low), -1, np.int64)
+    greatest = np.full(len(low), -1, np.int64)
     lengths = high - low
     # The exponent of the greatest power of two that is not longer than the frame.
     level = np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1
@@ -422,9 +422,9 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
     for power in range(int(level.max(initial=0)) + 1):
         here = np.flatnonzero((level == power) & (lengths > 0))
         size = 1 << power
-        found[here] = np.maximum(table[low[here]], table[high[here] - size])
+        greatest[here] = np.maximum(table[low[here]], table[high[here] - size])
         table = np.maximum(table[:-size], table[size:]) if len(table) > size else table
-    return found
+    return greatest
 
 
 # --- sessions --------------------------------------------------------------------------------------
@@ -450,8 +450,8 @@ def _session_starts(call: Over, at: OrderedRows, carried: State) -> WindowResult
     begins = starts > latest[at.places - 1]
     begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
 
-    def moments_of(found: Positions) -> pa.Array:
-        return pa.array(back(found), mask=found == 0).cast(start.type)
+    def moments_of(instants: Positions) -> pa.Array:
+        return pa.array(back(instants), mask=instants == 0).cast(start.type)
 
     return WindowResult(
         moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)]
@@ -510,25 +510,25 @@ def _sum_frames(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> 
         if isinstance(total, ExactSum) and total.is_floating:
             parts.append(Result(_float_results(call, limbs, special, between[part])))
         else:
-            found = _SUM.compute_result(
+            result = _SUM.compute_result(
                 _agg_of(call), (total, number), [sums.to_stored(limbs, special), [pa.array(between[part])]], kernel
             )
             is_mean = isinstance(total, ExactSum) and call.function is WindowFunction.AVERAGE
-            parts.append(_with_long_sums(call, found, limbs, between[part]) if is_mean else found)
+            parts.append(_with_long_sums(call, result, limbs, between[part]) if is_mean else result)
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
     values = pa.concat_arrays([p.values for p in parts])
     # Without `carry_rows`, the sums are freed.
     return WindowResult(values, carry if call.is_running else _carry_nothing, overflow if overflow.any() else None)
 
 
-def _with_long_sums(call: Over, found: Result, limbs: Limbs, count: Positions) -> Result:
+def _with_long_sums(call: Over, result: Result, limbs: Limbs, count: Positions) -> Result:
     """Averages of decimals, also of frames whose sum does not fit a decimal: Spark checks the sums of groups only.
 
     Cost: arithmetic in Python's integers for these frames.
     """
-    rows = np.flatnonzero(null_mask(found.values) & (count > 0))
+    rows = np.flatnonzero(null_mask(result.values) & (count > 0))
     if not len(rows):
-        return found
+        return result
     assert call.arg_type is not None
     kind, argument = arrow_type(call.type), arrow_type(call.arg_type)
     weights = np.array([1 << 32 * (limbs.lowest + i) for i in range(len(limbs.digits))], object)
@@ -538,11 +538,11 @@ def _with_long_sums(call: Over, found: Result, limbs: Limbs, count: Positions) -
     fits = np.asarray(size < 10**kind.precision, np.bool_)
     mean = np.where(fits, np.where(total < 0, -size, size), 0)
     low, high = (mean % (1 << 64)).astype(np.uint64), (mean // (1 << 64)).astype(np.int64)
-    whole, valid = Int128.of_decimals(found.values), ~null_mask(found.values)
+    whole, valid = Int128.of_decimals(result.values), ~null_mask(result.values)
     whole.low[rows], whole.high[rows], valid[rows] = low, high, fits
     overflow = (count > 0) & ~valid
     values = whole.to_decimals(kind.precision, kind.scale, valid)
-    return Result(values, overflow if overflow.any() else None, found.error)
+    return Result(values, overflow if overflow.any() else None, result.error)
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:

@@ -45,5 +45,5 @@ class AvroFiles(SparkTypedFiles):
         return super().frame(spark, source, document, columns)
 
     def mismatch(self, path: str, cause: str) -> SchemaMismatchError | None:
-        found = _MISMATCH.search(cause)
-        return None if found is None else SchemaMismatchError(path, found[1], found[2].strip('"'), found[3].lower())
+        match = _MISMATCH.search(cause)
+        return None if match is None else SchemaMismatchError(path, match[1], match[2].strip('"'), match[3].lower())

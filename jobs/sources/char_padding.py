@@ -66,8 +66,12 @@ def _choose_widths(kind: pa.DataType, table: pa.DataType, widths: Iterator[int])
         )
         return [width for k, t in zip(wanted, inner, strict=True) for width in _choose_widths(k.type, t.type, widths)]
     wanted_types = {field.name.lower(): field.type for field in kind}
-    found = {t.name.lower(): _choose_widths(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner}
-    return [width for field in kind for width in found.get(field.name.lower(), [0] * _count_leaves(field.type))]
+    widths_by_name = {
+        t.name.lower(): _choose_widths(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner
+    }
+    return [
+        width for field in kind for width in widths_by_name.get(field.name.lower(), [0] * _count_leaves(field.type))
+    ]
 
 
 def _count_leaves(kind: pa.DataType) -> int:

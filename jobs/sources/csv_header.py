@@ -45,9 +45,9 @@ _PLAIN = {
 class CsvHeaderError(SourceFileError):
     """The header of a CSV file has other columns than its source declares, or another order."""
 
-    def __init__(self, path: str, found: Sequence[str], expected: Sequence[str], difference: str) -> None:
-        super().__init__(path, tuple(found), tuple(expected), difference)
-        self.path, self.found, self.expected, self.difference = path, tuple(found), tuple(expected), difference
+    def __init__(self, path: str, header: Sequence[str], expected: Sequence[str], difference: str) -> None:
+        super().__init__(path, tuple(header), tuple(expected), difference)
+        self.path, self.header, self.expected, self.difference = path, tuple(header), tuple(expected), difference
 
     def __str__(self) -> str:
         return (
@@ -91,9 +91,9 @@ def require_header(
     if surely_agrees(file, fields, options, case_sensitive):
         return
     names, only_swaps = [f.name for f in fields], option(options, ENFORCE) is None
-    found = by_spark()
-    if found is not None and (difference := _first_difference(found, names, case_sensitive, only_swaps)) is not None:
-        raise CsvHeaderError(file.path, found, names, difference)
+    header = by_spark()
+    if header is not None and (difference := _first_difference(header, names, case_sensitive, only_swaps)) is not None:
+        raise CsvHeaderError(file.path, header, names, difference)
 
 
 def surely_agrees(
@@ -120,7 +120,7 @@ def is_enforced(options: Mapping[str, str]) -> bool:
 
 
 def _first_difference(
-    found: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool
+    header: Sequence[str], declared: Sequence[str], case_sensitive: bool, only_swaps: bool
 ) -> str | None:
     """Describe the first difference between a header and the declared columns; None if they agree.
 
@@ -131,14 +131,14 @@ def _first_difference(
         return name.strip(" \t") if case_sensitive else name.strip(" \t").lower()
 
     known = {fold_name(name) for name in declared}
-    for n, (there, wanted) in enumerate(zip(found, declared, strict=False), start=1):
+    for n, (there, wanted) in enumerate(zip(header, declared, strict=False), start=1):
         if fold_name(there) in ("", fold_name(wanted)) or (only_swaps and fold_name(there) not in known):
             continue
         return f"column {n} of its header is {there!r}, and the source declares {wanted!r} there"
-    if len(found) != len(declared) and not only_swaps:
-        more, which = (found, "its header") if len(found) > len(declared) else (declared, "the source")
-        rest = ", ".join(map(repr, more[min(len(found), len(declared)) :]))
-        return f"its header has {len(found)} columns, and the source declares {len(declared)}; only {which} has {rest}"
+    if len(header) != len(declared) and not only_swaps:
+        more, which = (header, "its header") if len(header) > len(declared) else (declared, "the source")
+        rest = ", ".join(map(repr, more[min(len(header), len(declared)) :]))
+        return f"its header has {len(header)} columns, and the source declares {len(declared)}; only {which} has {rest}"
     return None
 
 

@@ -145,13 +145,13 @@ class DeltaTables:
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        if (found := place_of_table(source).read_snapshot()) is None and any(
+        if (newest_snapshot := place_of_table(source).read_snapshot()) is None and any(
             c in without_query(source.options["path"]) for c in "*["
         ):
             raise BadPathError(
                 source.options["path"], "a Delta table is one folder, and no folder has exactly this name"
             )
-        snapshot = self._require_readable(source, found)
+        snapshot = self._require_readable(source, newest_snapshot)
         _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields_of(snapshot)
         types = {f.name.lower(): f.type for f in fields}
@@ -338,12 +338,12 @@ class DeltaTables:
         Raises: DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError.
         """
         place = snapshot.place
-        recorded, found = (
+        recorded, current_version = (
             f"version {before.version} of table {before.table}",
             f"version {snapshot.version} of table {snapshot.id}",
         )
         if snapshot.version < before.version:
-            raise DeltaTableReplacedError(source.name, place.root, recorded, found)
+            raise DeltaTableReplacedError(source.name, place.root, recorded, current_version)
         commits: list[DeltaCommit] = []
         for version, commit in enumerate(
             commits_after(place, before.version, snapshot.version), start=before.version + 1
@@ -356,7 +356,7 @@ class DeltaTables:
         then = place.read_snapshot(before.version) if any(c.actions_of("metaData") for c in commits) else None
         # CREATE OR REPLACE assigns a new id, but continues the log.
         if snapshot.id != before.table and (then is None or then.id != before.table):
-            raise DeltaTableReplacedError(source.name, place.root, recorded, found)
+            raise DeltaTableReplacedError(source.name, place.root, recorded, current_version)
         for commit in commits:
             for metadata in commit.actions_of("metaData"):
                 columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
@@ -415,10 +415,10 @@ def _require_same_columns(
     for field in source.fields:
         column = now.get(field.name.lower())
         if column is not None and _read_by(then[field.name.lower()], field) != _read_by(column, field):
-            found = (
+            change = (
                 "the column under another name in files, no longer as a partition column, or as char of another length"
             )
-            raise DeltaSchemaChangedError(source.name, place.root, version, field.name, found, field.type)
+            raise DeltaSchemaChangedError(source.name, place.root, version, field.name, change, field.type)
 
 
 def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: int) -> None:
@@ -428,17 +428,17 @@ def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: in
     """
     there = {c.name.lower(): c.type for c in columns}
     for field in source.fields:
-        found = there.get(field.name.lower())
-        if found is None:
+        table_type = there.get(field.name.lower())
+        if table_type is None:
             place = Misfit(
                 field.name, f"no such column (the table has {', '.join(c.name for c in columns)})", field.type
             )
-        elif found == VOID:  # files do not contain it
+        elif table_type == VOID:  # files do not contain it
             continue
-        elif not is_kept(found):
-            place = Misfit(field.name, found, field.type)
+        elif not is_kept(table_type):
+            place = Misfit(field.name, table_type, field.type)
         elif (
-            misplaced := find_misfit(arrow_type(found), arrow_type(field.type), field.name, may_lack=False)
+            misplaced := find_misfit(arrow_type(table_type), arrow_type(field.type), field.name, may_lack=False)
         ) is not None:
             place = misplaced
         else:

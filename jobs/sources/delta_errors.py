@@ -31,12 +31,12 @@ class DeltaTableReplacedError(InputError):
     source: str
     place: str
     recorded: str
-    found: str
+    current: str
 
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: the Delta table at {self.place} was dropped and created again: the source read "
-            f"{self.recorded}, and found {self.found}. The rows of the two tables cannot be matched. "
+            f"{self.recorded}, and found {self.current}. The rows of the two tables cannot be matched. "
             f"{_ANEW.format(self.source)}"
         )
 
@@ -65,13 +65,13 @@ class DeltaSchemaChangedError(InputError):
     place: str
     version: int
     column: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
             f"source {self.source!r}: version {self.version} of the Delta table {self.place}, column {self.column!r}: "
-            f"found {self.found}, expected {self.expected}. Restore the column in the table; or DROP SOURCE "
+            f"found {self.finding}, expected {self.expected}. Restore the column in the table; or DROP SOURCE "
             f"{self.source} and create it with the table's columns. Until then the source is held, and views keep the "
             "rows that were already read."
         )

@@ -262,8 +262,8 @@ def _stored_fields(
     """
     stored = {c.name.lower(): c for c in columns}
     fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
-    found = tuple(Field(s.stored, s.stored_as(field.type)) for field, s in fields if not s.is_partition)
-    return found if piece.weights else (*found, Field(CHANGE_TYPE, "string"))
+    stored_fields = tuple(Field(s.stored, s.stored_as(field.type)) for field, s in fields if not s.is_partition)
+    return stored_fields if piece.weights else (*stored_fields, Field(CHANGE_TYPE, "string"))
 
 
 @contextmanager
@@ -376,8 +376,8 @@ def translated_error(error: Exception, source: CreateSource, document: msgspec.R
     files = document_of([part.split.file for part in _parts_by_spark(source, document)])
     try:
         with _read_errors(item_of_versions(versions_of(document)).name):
-            if (found := ParquetFiles().translate(error, _as_parquet(source, ()), files)) is not None:
-                raise found
+            if (file_error := ParquetFiles().translate(error, _as_parquet(source, ()), files)) is not None:
+                raise file_error
     except TussockError as err:
         return err
     return None

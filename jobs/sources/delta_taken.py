@@ -42,8 +42,8 @@ def taken_versions(taken: StorageTable) -> list[DeltaTaken]:
 
 def newest_taken(taken: StorageTable | None) -> DeltaTaken | None:
     """Return the largest taken version; None if the source has taken nothing."""
-    found = [] if taken is None else taken_versions(taken)
-    return found[-1] if found else None
+    versions = [] if taken is None else taken_versions(taken)
+    return versions[-1] if versions else None
 
 
 def taken_row(schema: TableSchema, taken: DeltaTaken, epoch: int) -> SealedBatch:

@@ -68,11 +68,11 @@ def describe_source(source: CreateSource, spark: "Callable[[], SparkSession]") -
     """
     reader = reader_of(source)
     reader.check(source)
-    found = reader.describe(source, spark)
-    kept = tuple(field for field in found if _is_kept(field.type))
+    fields = reader.describe(source, spark)
+    kept = tuple(field for field in fields if _is_kept(field.type))
     if not kept:
-        raise UnsupportedFileTypeError(source.name, found)
-    for field in found:
+        raise UnsupportedFileTypeError(source.name, fields)
+    for field in fields:
         if field not in kept:
             warnings.warn(LeftOutColumnWarning(source.name, field), stacklevel=2)
     return msgspec.structs.replace(source, fields=kept)
@@ -89,5 +89,5 @@ def _is_kept(kind: str) -> bool:
 def place_text(source: CreateSource) -> str:
     """Return the location of a source's input, for display."""
     options = source.options
-    found = next((options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options), "")
-    return options.get("path") or f"{found} at {options[SERVERS]}"
+    topics = next((options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options), "")
+    return options.get("path") or f"{topics} at {options[SERVERS]}"

@@ -214,15 +214,15 @@ class _FileChunks:
 
     def _reject_reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return (rows,) why a record is unreadable, NULL if it is readable; None if all are readable."""
-        found: list[pa.Array | None] = []
+        reasons: list[pa.Array | None] = []
         if (corrupt := self._corrupt_records(rows)) is not None:
-            found.append(
+            reasons.append(
                 reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})")
             )
         for c, field in enumerate(self._read):
             if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
-                found.append(reason_where(bad, not_text(field.name)))
-        return first_reasons(*found)
+                reasons.append(reason_where(bad, not_text(field.name)))
+        return first_reasons(*reasons)
 
     def _raw_texts(self, rows: pa.RecordBatch) -> pa.Array | None:
         """Return (rows,) the text of unreadable records in the file; NULL if unknown."""

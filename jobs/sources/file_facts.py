@@ -64,8 +64,8 @@ def modified_ms(file: PinnedFile) -> int | None:
     The ETag of a local file contains its time in nanoseconds; Spark's times of files have milliseconds.
     """
     if file.path.startswith("/"):
-        found = _EARLIER_ETAG.match(listed_etag(file.etag))
-        return None if found is None else int(found[1]) // 1_000_000
+        match = _EARLIER_ETAG.match(listed_etag(file.etag))
+        return None if match is None else int(match[1]) // 1_000_000
     return file.modified or None
 
 
@@ -98,13 +98,13 @@ def hidden_values(
         file: with `ingested` set.
         row_ids: `_row_id` of the rows.
     """
-    found = []
+    values = []
     for column in columns:
         if column is HiddenColumn.ROW_INDEX:
-            found.append(pa.array(position_of(np.asarray(row_ids))))
+            values.append(pa.array(position_of(np.asarray(row_ids))))
             continue
-        found.append(pa.repeat(pa.scalar(fact_of_file(file, column), arrow_type(column.type)), len(row_ids)))
-    return found
+        values.append(pa.repeat(pa.scalar(fact_of_file(file, column), arrow_type(column.type)), len(row_ids)))
+    return values
 
 
 def with_hidden(chunk: pa.Table, file: PinnedFile, columns: Sequence[HiddenColumn]) -> pa.Table:

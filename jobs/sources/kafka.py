@@ -313,12 +313,12 @@ class KafkaTopics:
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """See SourceHistory. If a partition is both read and skipped in one epoch, the later end counts."""
-        found: dict[int, Offsets] = {}
+        offsets_by_number: dict[int, Offsets] = {}
         for pinned in sorted(
             (*_decode_document(pins.read), *_decode_document(pins.unread)), key=lambda p: p.offsets.next
         ):
-            found[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
-        return taken_rows(schema, list(found.values()), epoch) if found else None
+            offsets_by_number[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
+        return taken_rows(schema, list(offsets_by_number.values()), epoch) if offsets_by_number else None
 
     def kept_objects(self, taken: StorageTable) -> Collection[str]:
         return ()
@@ -326,8 +326,8 @@ class KafkaTopics:
     def taken_document(
         self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
     ) -> msgspec.Raw | None:
-        found = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
-        return _encode_document(found) if found else None
+        ranges = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
+        return _encode_document(ranges) if ranges else None
 
     def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
         return None
@@ -360,7 +360,7 @@ def _waiting_ranges(
     """
     known = {(o.topic, o.partition): o for o in before}
     number = 1 + max((o.number for o in before), default=-1)
-    found = []
+    ranges = []
     for place, taken in known.items():
         if place not in now and taken.topic_id != GONE and taken.name not in skip:
             _require_there(taken, now)
@@ -369,19 +369,19 @@ def _waiting_ranges(
             continue
         if (so_far := known.get(place)) is None:
             first = _first_offset(source, there, is_new=not before)
-            found.append(
+            ranges.append(
                 _pinned_range(source, Offsets(number, *place, there.topic_id, first, max(first, there.end)), first)
             )
             number += 1
         else:
             _require_there(msgspec.structs.replace(so_far, first=so_far.next), now)
             if there.end > so_far.next:
-                found.append(
+                ranges.append(
                     _pinned_range(
                         source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first
                     )
                 )
-    return found
+    return ranges
 
 
 def _pinned_range(source: CreateSource, offsets: Offsets, origin: int) -> PinnedOffsets:
@@ -410,8 +410,10 @@ def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -
             offsets.name, f"the topic was dropped and created again after offset {offsets.next - 1} was read"
         )
     if "compact" in there.policy:
-        found = f"its topic is now compacted (cleanup.policy={there.policy}), so records that were not read may be gone"
-        raise LostOffsetsError(offsets.name, found)
+        reason = (
+            f"its topic is now compacted (cleanup.policy={there.policy}), so records that were not read may be gone"
+        )
+        raise LostOffsetsError(offsets.name, reason)
     if there.first > offsets.first:
         raise LostOffsetsError(
             offsets.name, f"expected offset {offsets.first} next, but the first existing offset is {there.first}"
@@ -459,19 +461,19 @@ def _bound_ranges(source: CreateSource, ranges: Sequence[PinnedOffsets], max_byt
     waiting = sum(p.offsets.next - p.offsets.first for p in ranges)
     if not bounds or waiting <= min(bounds):
         return list(ranges)
-    limit, found = max(1, min(bounds)), []
+    limit, bounded_ranges = max(1, min(bounds)), []
     left = limit
     for pinned in sorted(ranges, key=lambda p: p.offsets.first - p.offsets.next):
         lag = pinned.offsets.next - pinned.offsets.first
         count = min(left, lag, -(-lag * limit // waiting))
         left -= count
         if count or not lag:
-            found.append(
+            bounded_ranges.append(
                 _pinned_range(
                     source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin
                 )
             )
-    return sorted(found, key=lambda p: p.offsets.number)
+    return sorted(bounded_ranges, key=lambda p: p.offsets.number)
 
 
 def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str, str]:
@@ -511,8 +513,8 @@ def _make_packer(
         for batch in batches:
             topics, partitions, _ = batch.columns[len(fields) :]
             names = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "-")
-            for name in (found := pc.unique(names).to_pylist()):
-                mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
+            for name in (distinct_names := pc.unique(names).to_pylist()):
+                mine = batch if len(distinct_names) == 1 else batch.filter(pc.equal(names, name))
                 number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
                 typed = [as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
                 counts.setdefault(
@@ -555,10 +557,10 @@ class OffsetCount:
             self._note_gap(np.array([self._next]), np.array([self._end]))
         return self._gap
 
-    def _note_gap(self, expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
-        if self._gap is None and (later := found > expected).any():
+    def _note_gap(self, expected: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
+        if self._gap is None and (later := offsets > expected).any():
             first = int(later.argmax())
-            self._gap = int(expected[first]), int(found[first]) - 1
+            self._gap = int(expected[first]), int(offsets[first]) - 1
 
 
 def _decode_document(document: msgspec.Raw | None) -> tuple[PinnedOffsets, ...]:

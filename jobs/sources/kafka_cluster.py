@@ -57,20 +57,20 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
     Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: four requests.
     """
     known = _LISTED.get()
-    if not again and known is not None and (found := known.get(source.name)) is not None:
-        return found
-    found = _ask_cluster(source)
+    if not again and known is not None and (partitions := known.get(source.name)) is not None:
+        return partitions
+    partitions = _ask_cluster(source)
     if known is not None:
-        known.setdefault(source.name, found)
-    return found
+        known.setdefault(source.name, partitions)
+    return partitions
 
 
 def wanted_partitions(source: CreateSource) -> dict[str, list[int]] | None:
     """Return the partitions of the option `assign`; None if whole topics are read."""
     if "assign" not in source.options:
         return None
-    found: dict[str, list[int]] = json.loads(source.options["assign"])
-    return found
+    partitions: dict[str, list[int]] = json.loads(source.options["assign"])
+    return partitions
 
 
 def _ask_cluster(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
@@ -103,15 +103,15 @@ def _cleanup_policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, 
     kinds = getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type")
     places = {topic: jvm.org.apache.kafka.common.config.ConfigResource(kinds.TOPIC, topic) for topic in topics}
     answers = admin.describeConfigs(_java_list(jvm, list(places.values()))).values()
-    found = {}
+    policy_by_topic = {}
     for topic, place in places.items():
         try:
-            found[topic] = str(answers.get(place).get().get("cleanup.policy").value())
+            policy_by_topic[topic] = str(answers.get(place).get().get("cleanup.policy").value())
         except Py4JJavaError as err:
             if "AuthorizationException" not in str(err.java_exception):
                 raise
-            found[topic] = ""
-    return found
+            policy_by_topic[topic] = ""
+    return policy_by_topic
 
 
 def _wanted_topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
@@ -137,7 +137,7 @@ def client_settings(source: CreateSource) -> dict[str, str]:
     Kafka's own providers, in each process.
     """
     own = {k[len(CLIENT) :]: v for k, v in source.options.items() if k.lower().startswith(CLIENT)}
-    used = sorted({found for value in own.values() for found in _VARIABLE.findall(value)})
+    used = sorted({variable for value in own.values() for variable in _VARIABLE.findall(value)})
     if not used or "config.providers" in own:
         return own
     classes = {f"config.providers.{name}.class": f"{_PACKAGE}.{_PROVIDERS[name]}" for name in used}
@@ -190,10 +190,10 @@ def _spark_jvm(source: CreateSource) -> Any:
 
 
 def _java_list(jvm: Any, values: Sequence[Any]) -> Any:
-    found = jvm.java.util.ArrayList()
+    array_list = jvm.java.util.ArrayList()
     for value in values:
-        found.add(value)
-    return found
+        array_list.add(value)
+    return array_list
 
 
 def starting_offsets(source: CreateSource) -> Mapping[str, Mapping[str, int]] | str:
@@ -204,5 +204,5 @@ def starting_offsets(source: CreateSource) -> Mapping[str, Mapping[str, int]] | 
     text = source.options.get("startingOffsets", "earliest")
     if text in ("earliest", "latest"):
         return text
-    found: Mapping[str, Mapping[str, int]] = json.loads(text)
-    return found
+    offsets_by_topic: Mapping[str, Mapping[str, int]] = json.loads(text)
+    return offsets_by_topic

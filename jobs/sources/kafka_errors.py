@@ -28,11 +28,11 @@ class LostOffsetsError(SourceFileError):
     """
 
     path: str
-    found: str
+    finding: str
 
     def __str__(self) -> str:
         return (
-            f"partition {self.path}: {self.found}. The records that were not read are lost to this source; rows "
+            f"partition {self.path}: {self.finding}. The records that were not read are lost to this source; rows "
             "already read stay. To continue with the remaining records, run `tussock barrier abandon --skip-file "
             f"{shlex.quote(self.path)}`. To prevent this, let the topic keep its records (retention.ms, "
             "retention.bytes) for longer than the time between two runs."

@@ -129,18 +129,18 @@ def place_of_bytes(file: PinnedFile) -> str:
 
 def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
     """Return the Hadoop options with which Spark reaches the copies of files."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for store in {file.store for file in files} - {""}:
         if store.startswith("s3"):
             objects = as_s3(open_object_store(store))
             assert objects is not None
             if (address := objects.address).endpoint is not None:
                 of = f"fs.s3a.bucket.{address.bucket}"
-                found |= {
+                options |= {
                     f"{of}.endpoint": address.endpoint,
                     f"{of}.path.style.access": str(address.path_style).lower(),
                 }
-    return found
+    return options
 
 
 def _on_threads(do: Callable[[PinnedFile], PinnedFile], files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
@@ -150,5 +150,5 @@ def _on_threads(do: Callable[[PinnedFile], PinnedFile], files: Sequence[PinnedFi
         return tuple(pool.map(do, files))
 
 
-def _changed_error(file: PinnedFile, found: str, *, taken: bool = False) -> ChangedFileError:
-    return ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", found, taken)
+def _changed_error(file: PinnedFile, current_state: str, *, taken: bool = False) -> ChangedFileError:
+    return ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", current_state, taken)

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from tussock.statestore.types import type_name
 
 
-def may_narrow(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Return whether each value of `found` may or may not fit `declared`, independently: integers and decimals."""
+def may_narrow(file_type: pa.DataType, declared: pa.DataType) -> bool:
+    """Return whether each value of `file_type` may or may not fit `declared`, independently: integers and decimals."""
     kinds = pa.types
-    if kinds.is_integer(found):
+    if kinds.is_integer(file_type):
         return bool(kinds.is_signed_integer(declared) or kinds.is_decimal(declared))
-    return bool(kinds.is_decimal(found) and kinds.is_decimal(declared))
+    return bool(kinds.is_decimal(file_type) and kinds.is_decimal(declared))
 
 
 def narrow_column(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
@@ -61,11 +61,11 @@ def _within_bounds(column: pa.ChunkedArray, declared: pa.DataType) -> pa.Chunked
 
 def _within_digits(column: pa.ChunkedArray, declared: pa.Decimal128Type) -> pa.ChunkedArray:
     """Return whether each decimal has no more digits before and after the point than the declared type."""
-    found, scale = column.type, min(column.type.scale, declared.scale)
-    shorter = column.cast(pa.decimal128(max(1, found.precision - (found.scale - scale)), scale), safe=False)
-    fits = pc.equal(shorter.cast(found), column)
+    file_type, scale = column.type, min(column.type.scale, declared.scale)
+    shorter = column.cast(pa.decimal128(max(1, file_type.precision - (file_type.scale - scale)), scale), safe=False)
+    fits = pc.equal(shorter.cast(file_type), column)
     whole = declared.precision - declared.scale
-    if found.precision - found.scale > whole:
+    if file_type.precision - file_type.scale > whole:
         limit = pa.scalar(10**whole, pa.decimal128(whole + 1, 0))
         fits = pc.and_(fits, pc.less(pc.abs(column), limit))
     return fits

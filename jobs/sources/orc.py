@@ -60,22 +60,24 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
         raise UnreadableFileError(file.path, "orc", str(err).split("\n")[0]) from err
 
 
-def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+def orc_reads_as(file_type: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether Spark's reader converts every value of a file's type to the same value of the declared type."""
     kinds = pa.types
     if is_span(declared) or kinds.is_time(declared) or (kinds.is_timestamp(declared) and declared.tz is None):
-        return bool(kinds.is_signed_integer(found))  # Spark writes these as numbers, and reads any number as one
+        return bool(kinds.is_signed_integer(file_type))  # Spark writes these as numbers, and reads any number as one
     if declared == VARIANT:  # only Spark writes variants, as structs
         return True
-    if kinds.is_struct(found) and kinds.is_struct(declared):
-        there = {f.name.lower(): f.type for f in found}
+    if kinds.is_struct(file_type) and kinds.is_struct(declared):
+        there = {f.name.lower(): f.type for f in file_type}
         return all(orc_reads_as(there[f.name.lower()], f.type) for f in declared if f.name.lower() in there)
-    if kinds.is_map(found) and kinds.is_map(declared):
-        return orc_reads_as(found.key_type, declared.key_type) and orc_reads_as(found.item_type, declared.item_type)
-    if kinds.is_list(found) and kinds.is_list(declared):
-        return orc_reads_as(found.value_type, declared.value_type)
-    if kinds.is_timestamp(found):  # Arrow has nanoseconds; Spark reads both instants and local times as instants
+    if kinds.is_map(file_type) and kinds.is_map(declared):
+        return orc_reads_as(file_type.key_type, declared.key_type) and orc_reads_as(
+            file_type.item_type, declared.item_type
+        )
+    if kinds.is_list(file_type) and kinds.is_list(declared):
+        return orc_reads_as(file_type.value_type, declared.value_type)
+    if kinds.is_timestamp(file_type):  # Arrow has nanoseconds; Spark reads both instants and local times as instants
         return bool(kinds.is_timestamp(declared))
-    if kinds.is_binary(found):  # as a string it would become hexadecimal digits
+    if kinds.is_binary(file_type):  # as a string it would become hexadecimal digits
         return bool(kinds.is_binary(declared))
-    return found == declared or (not kinds.is_date(found) and reads_as(found, declared))
+    return file_type == declared or (not kinds.is_date(file_type) and reads_as(file_type, declared))

@@ -26,11 +26,11 @@ class Misfit(NamedTuple):
     """A part of a column whose type in a file does not read as the declared one."""
 
     path: str  # the column and the fields below it, as in "s.items.element.price"
-    found: str
+    finding: str
     expected: str
 
 
-def find_misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
+def find_misfit(file_type: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
     """Return the first part whose type in a file does not read as the declared one.
 
     Args:
@@ -40,28 +40,28 @@ def find_misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lac
     Returns: None if every value of the file's type is a value of the declared type with the same meaning.
     """
     kinds = pa.types
-    if kinds.is_null(found):  # only NULLs
+    if kinds.is_null(file_type):  # only NULLs
         return None
-    if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
-        return None if _reads_as(found, declared) else _make_misfit(path, found, declared)
-    if kinds.is_struct(found) and kinds.is_struct(declared):
-        return next(_misfits_of_fields(found, declared, path, may_lack), None)
-    if kinds.is_map(found) and kinds.is_map(declared):
-        sides = [("key", found.key_type, declared.key_type), ("value", found.item_type, declared.item_type)]
-    elif is_list(found) and is_list(declared):
-        sides = [("element", found.value_type, declared.value_type)]
+    if declared == VARIANT or not (is_nested(file_type) and is_nested(declared)):
+        return None if _reads_as(file_type, declared) else _make_misfit(path, file_type, declared)
+    if kinds.is_struct(file_type) and kinds.is_struct(declared):
+        return next(_misfits_of_fields(file_type, declared, path, may_lack), None)
+    if kinds.is_map(file_type) and kinds.is_map(declared):
+        sides = [("key", file_type.key_type, declared.key_type), ("value", file_type.item_type, declared.item_type)]
+    elif is_list(file_type) and is_list(declared):
+        sides = [("element", file_type.value_type, declared.value_type)]
     else:
-        return _make_misfit(path, found, declared)
+        return _make_misfit(path, file_type, declared)
     inner = (find_misfit(f, d, f"{path}.{side}", may_lack=may_lack) for side, f, d in sides)
     return next((place for place in inner if place is not None), None)
 
 
-def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+def reads_as(file_type: pa.DataType, declared: pa.DataType) -> bool:
     """Return whether every value of a file's type is a value of the declared type with the same meaning.
 
     Structs must contain all declared fields.
     """
-    return find_misfit(found, declared, "", may_lack=False) is None
+    return find_misfit(file_type, declared, "", may_lack=False) is None
 
 
 def pick_column(
@@ -84,10 +84,10 @@ def pick_column(
         return variants(array)
     if kinds.is_struct(declared):
         places = {field.name.lower(): i for i, field in enumerate(array.type)}
-        found = (places.get(field.name.lower()) for field in declared)
+        positions = (places.get(field.name.lower()) for field in declared)
         fields = [
             pa.nulls(len(array)) if i is None else pick_column(array.field(i), f.type, variants)
-            for i, f in zip(found, declared, strict=True)
+            for i, f in zip(positions, declared, strict=True)
         ]
         return pa.StructArray.from_arrays(
             fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None
@@ -110,26 +110,26 @@ def pick_column(
     return array
 
 
-def undeclared_fields(found: pa.DataType, declared: pa.DataType, path: str) -> Iterator[str]:
+def undeclared_fields(file_type: pa.DataType, declared: pa.DataType, path: str) -> Iterator[str]:
     """Yield the struct fields of a column that its declared type lacks: `s.x int32`.
 
     Requires: `find_misfit` returns None.
     """
     kinds = pa.types
-    if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
+    if declared == VARIANT or not (is_nested(file_type) and is_nested(declared)):
         return
     if kinds.is_struct(declared):
         wanted = {field.name.lower(): field.type for field in declared}
-        for field in found:
+        for field in file_type:
             if (kind := wanted.get(field.name.lower())) is None:
                 yield f"{path}.{field.name} {field.type}"
             else:
                 yield from undeclared_fields(field.type, kind, f"{path}.{field.name}")
     elif kinds.is_map(declared):
-        yield from undeclared_fields(found.key_type, declared.key_type, f"{path}.key")
-        yield from undeclared_fields(found.item_type, declared.item_type, f"{path}.value")
+        yield from undeclared_fields(file_type.key_type, declared.key_type, f"{path}.key")
+        yield from undeclared_fields(file_type.item_type, declared.item_type, f"{path}.value")
     else:
-        yield from undeclared_fields(found.value_type, declared.value_type, f"{path}.element")
+        yield from undeclared_fields(file_type.value_type, declared.value_type, f"{path}.element")
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -137,9 +137,9 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _misfits_of_fields(found: pa.DataType, declared: pa.DataType, path: str, may_lack: bool) -> Iterator[Misfit]:
+def _misfits_of_fields(file_type: pa.DataType, declared: pa.DataType, path: str, may_lack: bool) -> Iterator[Misfit]:
     there: dict[str, list[pa.Field]] = {}
-    for field in found:
+    for field in file_type:
         there.setdefault(field.name.lower(), []).append(field)
     for wanted in declared:
         same, place = there.get(wanted.name.lower(), []), f"{path}.{wanted.name}"
@@ -150,12 +150,12 @@ def _misfits_of_fields(found: pa.DataType, declared: pa.DataType, path: str, may
                 yield inner
         elif not may_lack:
             yield Misfit(
-                place, f"no such field (the struct has {', '.join(f.name for f in found)})", _type_text(wanted.type)
+                place, f"no such field (the struct has {', '.join(f.name for f in file_type)})", _type_text(wanted.type)
             )
 
 
-def _make_misfit(path: str, found: pa.DataType, declared: pa.DataType) -> Misfit:
-    return Misfit(path, str(found), _type_text(declared))
+def _make_misfit(path: str, file_type: pa.DataType, declared: pa.DataType) -> Misfit:
+    return Misfit(path, str(file_type), _type_text(declared))
 
 
 def _type_text(declared: pa.DataType) -> str:
@@ -165,57 +165,57 @@ def _type_text(declared: pa.DataType) -> str:
         return str(declared)
 
 
-def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+def _reads_as(file_type: pa.DataType, declared: pa.DataType) -> bool:
     """See `reads_as`; if one type is not nested, or a declared variant."""
     kinds = pa.types
     if declared == VARIANT:
-        return is_variant(found)
-    if kinds.is_dictionary(found):
-        return _reads_as(found.value_type, declared)
+        return is_variant(file_type)
+    if kinds.is_dictionary(file_type):
+        return _reads_as(file_type.value_type, declared)
     if kinds.is_time(declared):
-        return bool(found == pa.time64("us"))  # the type that Spark reads
-    if found == declared:
+        return bool(file_type == pa.time64("us"))  # the type that Spark reads
+    if file_type == declared:
         return True
-    if is_nested(found) or is_nested(declared):
+    if is_nested(file_type) or is_nested(declared):
         return False
-    if kinds.is_duration(declared) or kinds.is_duration(found):  # both are plain numbers in a file
-        return {found, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
-    if kinds.is_integer(found):
-        return _integer_reads_as(found, declared)
-    if kinds.is_floating(found):
-        return bool(kinds.is_floating(declared) and found.bit_width <= declared.bit_width)
-    if kinds.is_decimal(found):
+    if kinds.is_duration(declared) or kinds.is_duration(file_type):  # both are plain numbers in a file
+        return {file_type, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
+    if kinds.is_integer(file_type):
+        return _integer_reads_as(file_type, declared)
+    if kinds.is_floating(file_type):
+        return bool(kinds.is_floating(declared) and file_type.bit_width <= declared.bit_width)
+    if kinds.is_decimal(file_type):
         return bool(
             kinds.is_decimal(declared)
-            and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0
+            and min(declared.scale - file_type.scale, _whole_digits(declared) - _whole_digits(file_type)) >= 0
         )
-    if kinds.is_date(found):
+    if kinds.is_date(file_type):
         return kinds.is_timestamp(declared) and declared.tz is None
-    if kinds.is_timestamp(found):  # Spark reads local times as UTC instants, never instants as local times
+    if kinds.is_timestamp(file_type):  # Spark reads local times as UTC instants, never instants as local times
         if declared == pa.int64():
-            return bool(found.unit == "ns")  # Spark reads the file's number
-        return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
+            return bool(file_type.unit == "ns")  # Spark reads the file's number
+        return kinds.is_timestamp(declared) and (file_type.tz is None or declared.tz is not None)
     is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
     is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
-    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (
+    return any(is_one(file_type) for is_one in (*is_text, *is_bytes)) and (
         kinds.is_string(declared) or kinds.is_binary(declared)
     )
 
 
-def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+def _integer_reads_as(file_type: pa.DataType, declared: pa.DataType) -> bool:
     kinds = pa.types
     if kinds.is_signed_integer(declared):
         return bool(
-            found.bit_width <= declared.bit_width
-            if kinds.is_signed_integer(found)
-            else found.bit_width < declared.bit_width
+            file_type.bit_width <= declared.bit_width
+            if kinds.is_signed_integer(file_type)
+            else file_type.bit_width < declared.bit_width
         )
     if kinds.is_decimal(declared):
-        if kinds.is_unsigned_integer(found):
-            return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
-        return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
+        if kinds.is_unsigned_integer(file_type):
+            return bool(file_type.bit_width == 64 and declared == pa.decimal128(20, 0))
+        return bool(_whole_digits(declared) >= _INT_DIGITS[file_type.bit_width])
     # Spark reads uint32 as a signed number when it makes a double.
-    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))
+    return bool(kinds.is_float64(declared) and (file_type.bit_width < 32 or file_type == pa.int32()))
 
 
 def _whole_digits(decimal: pa.Decimal128Type) -> int:

@@ -310,10 +310,10 @@ def _fitting_rows(
     verify_pin(file, source.options)
     addresses = spark_paths_of(session, [file], source.options)
     frame = session.read.format("parquet").options(**{**options, **hadoop_options([file])}).load(addresses)
-    found = {field.name.lower(): field for field in frame.schema}
+    field_by_name = {field.name.lower(): field for field in frame.schema}
     columns, fitting = [], []
     for i, declared in enumerate(source.fields):
-        field = found.get(declared.name.lower()) if i < source.width_of(file.number) else None
+        field = field_by_name.get(declared.name.lower()) if i < source.width_of(file.number) else None
         if field is None:
             columns.append(f"CAST(NULL AS {declared.type}) AS {quote_name(declared.name)}")
             continue
@@ -359,16 +359,16 @@ def cut_splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, opt
             filled = 0
         parts[-1].append(i)
         filled += size
-    found: list[Split] = []
+    splits: list[Split] = []
     for part in parts:
         rows, first = groups[part[0]].num_rows, int(starts[part[0]])
         pieces = min(_MOST_PIECES, rows, -(-sizes[part[0]] // target_bytes)) if len(part) == 1 else 1
         if pieces < 2:
-            found.append(Split(file, tuple(part), first))
+            splits.append(Split(file, tuple(part), first))
             continue
         cuts = [rows * piece // pieces for piece in range(pieces + 1)]
-        found += [Split(file, tuple(part), first + cut, cut, end - cut) for cut, end in pairwise(cuts)]
-    return found
+        splits += [Split(file, tuple(part), first + cut, cut, end - cut) for cut, end in pairwise(cuts)]
+    return splits
 
 
 def _splits_of_portion(file: PinnedFile, starts: Sequence[int], parts: int) -> list[Split]:
@@ -379,14 +379,14 @@ def _splits_of_portion(file: PinnedFile, starts: Sequence[int], parts: int) -> l
     """
     first, count = file.first_record, file.record_count
     end = starts[-1] if count is None else min(first + count, starts[-1])
-    found = []
+    splits = []
     for group, (start, after) in enumerate(pairwise(starts)):
         low, high = max(first, start), min(end, after)
         if low < high:
             share = max(1, -(-parts * (high - low) // max(end - first, 1)))
             cuts = [low + (high - low) * part // share for part in range(share + 1)]
-            found += [Split(file, (group,), a, a - start, b - a) for a, b in pairwise(cuts) if a < b]
-    return found
+            splits += [Split(file, (group,), a, a - start, b - a) for a, b in pairwise(cuts) if a < b]
+    return splits
 
 
 def read_split(
@@ -422,20 +422,24 @@ def read_split(
         judged = (*wanted, *(c for c in range(width) if quarantine and not is_wanted(c)))
         names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
         there = ((next(names) if c < width else None, c) for c in judged)
-        found = [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)]
+        columns_to_read = [
+            (name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)
+        ]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = split.rows
         if rows is None:
             rows = sum(reader.metadata.row_group(g).num_rows for g in groups) - split.skipped
         try:
-            table = _read_rows(reader, groups, [n for n, _ in found if n is not None], split.skipped, split.rows)
+            table = _read_rows(
+                reader, groups, [n for n, _ in columns_to_read if n is not None], split.skipped, split.rows
+            )
             int96 = {
                 c.path
                 for c in (reader.schema.column(i) for i in range(len(reader.schema)))
                 if c.physical_type == "INT96"
             }
             typed = []
-            for name, c in found:
+            for name, c in columns_to_read:
                 if name is None:
                     typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
                     continue
@@ -476,7 +480,7 @@ def read_split(
     undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
     inner = (
         undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name)
-        for name, c in found
+        for name, c in columns_to_read
         if name is not None
     )
     return SplitRows(table, (*undeclared, *(field for fields_of_one in inner for field in fields_of_one)))
@@ -550,12 +554,12 @@ def _require_columns(
 
     Raises SchemaMismatchError.
     """
-    found: list[str | None] = []
+    column_names: list[str | None] = []
     by_name = fields_by_name(schema)
     for declared in (fields[c] for c in columns):
         same = by_name.get(declared.name.lower(), [])
         if not same and options.get(MISSING) == "null":
-            found.append(None)
+            column_names.append(None)
             continue
         if len(same) != 1:
             there = "no such column" if not same else "several columns of this name"
@@ -568,18 +572,18 @@ def _require_columns(
         )
         if place is not None and not one_by_one:
             raise SchemaMismatchError(
-                file.path, *(place if is_nested(same[0].type) else (declared.name, place.found, declared.type))
+                file.path, *(place if is_nested(same[0].type) else (declared.name, place.finding, declared.type))
             )
-        found.append(same[0].name)
-    return found
+        column_names.append(same[0].name)
+    return column_names
 
 
 def fields_by_name(schema: pa.Schema) -> dict[str, list[pa.Field]]:
     """Group the columns of a file by lower-case name. Names may differ only in case."""
-    found: dict[str, list[pa.Field]] = {}
+    fields_by_lower_name: dict[str, list[pa.Field]] = {}
     for field in schema:
-        found.setdefault(field.name.lower(), []).append(field)
-    return found
+        fields_by_lower_name.setdefault(field.name.lower(), []).append(field)
+    return fields_by_lower_name
 
 
 def _may_be_bad(schema: pa.Schema, name: str | None, declared: str, options: Mapping[str, str]) -> bool:
@@ -590,8 +594,8 @@ def _may_be_bad(schema: pa.Schema, name: str | None, declared: str, options: Map
     return "string" in declared or holds_nanoseconds(kind) or not _reads_as(kind, declared, options)
 
 
-def _reads_as(found: pa.DataType, declared: str, options: Mapping[str, str]) -> bool:
-    return find_misfit(found, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
+def _reads_as(file_type: pa.DataType, declared: str, options: Mapping[str, str]) -> bool:
+    return find_misfit(file_type, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
 
 
 def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:

@@ -71,8 +71,8 @@ class UnsupportedFileTypeError(InputError):
         self.source, self.fields = source, fields
 
     def __str__(self) -> str:
-        found = ", ".join(f"{f.name} {f.type}" for f in self.fields) or "no column"
-        return f"source {self.source!r} has no column of a supported type: found {found}; docs/sql.md lists the types"
+        columns = ", ".join(f"{f.name} {f.type}" for f in self.fields) or "no column"
+        return f"source {self.source!r} has no column of a supported type: found {columns}; docs/sql.md lists the types"
 
 
 def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
@@ -93,7 +93,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     columns, noted = opened.schema, _noted_by_spark(opened.schema_arrow)
     leaves = _Leaves(columns, _variant_columns(columns))
     return tuple(
-        Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
+        Field(f.name, noted.get(f.name) or kind) for f, kind in ((f, leaves.type_of(f)) for f in opened.schema_arrow)
     )
 
 
@@ -116,12 +116,12 @@ def _variant_columns(schema: pq.ParquetSchema) -> frozenset[int]:
     pyarrow shows annotations of groups only in the schema's text: one line per node; lines of columns end in a
     semicolon.
     """
-    lines, found, column = str(schema).splitlines()[2:], set[int](), 0
+    lines, first_columns, column = str(schema).splitlines()[2:], set[int](), 0
     for line, following in pairwise(lines):
         if _VARIANT.search(line) and following.endswith(";"):
-            found.add(column)
+            first_columns.add(column)
         column += line.endswith(";")
-    return frozenset(found)
+    return frozenset(first_columns)
 
 
 class _Leaves:

@@ -177,9 +177,9 @@ def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded
 
 def _is_settled(etag: str) -> bool:
     """Return whether a local file changed so long ago that another write gives it another ETag."""
-    if (found := re.match(LOCAL_ETAG, etag)) is None:
+    if (match := re.match(LOCAL_ETAG, etag)) is None:
         return True
-    changed = int(found[2])
+    changed = int(match[2])
     tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
     return time.time_ns() - changed > tick
 

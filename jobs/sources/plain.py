@@ -150,7 +150,7 @@ class PlainTexts:
         """Parse a file or a portion of one: the columns as declared, and `_row_id`. Raises NotPlain."""
         file, fields, form = part.file, source.fields[: source.width_of(part.file.number)], _text_form(source, part)
         wanted = sorted({c for c in columns if c < len(fields)})
-        found: dict[int, list[pa.Array]] = {c: [] for c in wanted}
+        arrays_by_column: dict[int, list[pa.Array]] = {c: [] for c in wanted}
         first, position, count = file.first_record, 0, 0
         left = file.record_count
         for records in self._read_blocks(source, file):
@@ -164,10 +164,10 @@ class PlainTexts:
             taken = rows - start if left is None else min(rows - start, left - count)
             position, count = position + rows, count + taken
             for c, array in zip(wanted, arrays, strict=True):
-                found[c].append(array.slice(start, taken))
+                arrays_by_column[c].append(array.slice(start, taken))
         typed = [
-            pa.chunked_array(found[c], arrow_type(source.fields[c].type))
-            if c in found
+            pa.chunked_array(arrays_by_column[c], arrow_type(source.fields[c].type))
+            if c in arrays_by_column
             else pa.nulls(count, arrow_type(source.fields[c].type))
             for c in columns
         ]

@@ -99,15 +99,15 @@ def csv_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int], 
         raise NotPlain(f"a record does not have the {len(fields)} columns") from err
     if blank_lines:
         _require_no_blanks(table)
-    found = {}
+    values_by_column = {}
     for c in needed:
         texts = one_array(table[names[c]])
         if form.null:
             texts = pc.if_else(pc.equal(texts, form.null), pa.scalar(None, pa.string()), texts)
         values = parse_texts(texts, fields[c].type, fields[c].name, form.texts)
         if c in wanted:
-            found[c] = values
-    return [found[c] for c in sorted(found)]
+            values_by_column[c] = values
+    return [values_by_column[c] for c in sorted(values_by_column)]
 
 
 def _require_no_blanks(table: pa.Table) -> None:
@@ -122,25 +122,25 @@ def _require_no_blanks(table: pa.Table) -> None:
 
 def _require_regular_quotes(block: bytes, form: CsvForm) -> None:
     """Raise NotPlain unless each quote begins or ends a value, within one line."""
-    found = np.frombuffer(block, np.uint8)
-    quotes = np.flatnonzero(found == _QUOTE)
+    codes = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(codes == _QUOTE)
     if len(quotes) % 2:
         raise NotPlain("a quoted value does not end")
     opens, closes = quotes[0::2], quotes[1::2]
-    ends = np.flatnonzero(found == _LINE_FEED)
+    ends = np.flatnonzero(codes == _LINE_FEED)
     if (np.searchsorted(ends, opens) != np.searchsorted(ends, closes)).any():
         raise NotPlain("a quoted value does not end in its line")
     separator = ord(form.separator)
-    before = found[np.maximum(opens - 1, 0)]
+    before = codes[np.maximum(opens - 1, 0)]
     begins = (opens == 0) | (before == separator) | (before == _LINE_FEED)
-    after = found[closes + 1]  # the block ends with a line feed
+    after = codes[closes + 1]  # the block ends with a line feed
     stops = (after == separator) | (after == _LINE_FEED) | (after == _CARRIAGE_RETURN)
     if form.doubled:
         again = closes[:-1] + 1 == opens[1:]  # `""` inside a value: one ends and the next one begins
         begins[1:] |= again
         stops[:-1] |= again
     elif b"\\" in block:
-        escapes = np.flatnonzero(found == _BACKSLASH)
+        escapes = np.flatnonzero(codes == _BACKSLASH)
         if (np.searchsorted(escapes, opens) != np.searchsorted(escapes, closes)).any():
             raise NotPlain("a quoted value contains a backslash, which is the escape character")
     if not (begins.all() and stops.all()):

@@ -70,7 +70,7 @@ def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int],
     if read.num_rows != records:
         raise NotPlain("a line has more than one object")
     singles = _read_singles(block, fields, kinds)
-    found = []
+    arrays = []
     for c, (field, kind) in enumerate(zip(fields, kinds, strict=True)):
         try:
             values = rebuild_leaves(one_array(read.column(c)), kind, partial(_parse_leaf, name=field.name, form=form))
@@ -79,8 +79,8 @@ def json_columns(block: bytes, fields: Sequence[Field], wanted: Collection[int],
         if c in singles and not values.equals(singles[c]):
             raise NotPlain(f"column {field.name!r} has a number between two floats")
         if c in wanted:
-            found.append(values)
-    return found
+            arrays.append(values)
+    return arrays
 
 
 def _read_table(block: bytes, kinds: Sequence[pa.DataType], fields: Sequence[Field]) -> pa.Table:
@@ -147,69 +147,69 @@ def _require_objects(block: bytes) -> int:
 
     Then no object spans lines: after a `}` at the end of a line, a `{` cannot continue the same object.
     """
-    found = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(found == _LINE_FEED)
+    codes = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(codes == _LINE_FEED)
     if not block.endswith(b"\n"):
-        ends = np.append(ends, len(found))
+        ends = np.append(ends, len(codes))
     starts = np.concatenate([[0], ends[:-1] + 1])
     last = ends - 1
-    returns = (last >= starts) & (found[np.maximum(last, 0)] == _CARRIAGE_RETURN)
+    returns = (last >= starts) & (codes[np.maximum(last, 0)] == _CARRIAGE_RETURN)
     last = last - returns
     filled = last >= starts
     starts, last = starts[filled], last[filled]
-    if not ((found[starts] == _OPEN).all() and (found[last] == _CLOSE).all()):
+    if not ((codes[starts] == _OPEN).all() and (codes[last] == _CLOSE).all()):
         raise NotPlain("a line is not an object from its first to its last character")
     longest = int((last - starts).max()) if len(starts) else 0
     if longest >= MAX_LINE_BYTES:
-        _require_within_limits(block, found, starts, last)
+        _require_within_limits(block, codes, starts, last)
     if longest > _MAX_NAME_BYTES:
-        _require_short_names(block, found)
+        _require_short_names(block, codes)
     if (b"NaN" in block or b"Inf" in block) and _WORD.search(block):
         raise NotPlain("a number is NaN or an infinity")
     return len(starts)
 
 
-def _require_few_digits(block: bytes, found: np.ndarray) -> None:
+def _require_few_digits(block: bytes, codes: np.ndarray) -> None:
     """Require that no number, also as a text, may overflow 256 bits at a decimal's scale."""
-    edges = np.flatnonzero(np.diff(_are_of(_OF_NUMBERS, found), prepend=False, append=False))
+    edges = np.flatnonzero(np.diff(_are_of(_OF_NUMBERS, codes), prepend=False, append=False))
     starts, ends = edges[0::2], edges[1::2]
-    signs = np.flatnonzero((found | 0x20) == ord("e"))
-    signs = signs[is_digit(found[signs - 1])]
+    signs = np.flatnonzero((codes | 0x20) == ord("e"))
+    signs = signs[is_digit(codes[signs - 1])]
     of = np.searchsorted(starts, signs, side="right") - 1
-    is_negative = found[signs + 1] == ord("-")
-    digits = ends[of] - signs - 1 - (is_negative | (found[signs + 1] == ord("+")))
+    is_negative = codes[signs + 1] == ord("-")
+    digits = ends[of] - signs - 1 - (is_negative | (codes[signs + 1] == ord("+")))
     is_long = ends - starts > _MAX_NUMBER
     is_long[of] |= (ends - starts)[of] > _MAX_NUMBER_WITH_EXPONENT
     is_long[of] |= digits > np.where(is_negative, 2, 1)
-    is_long &= _are_of(_AROUND_NUMBERS, found[starts - 1]) & _are_of(_AROUND_NUMBERS, found[ends])
+    is_long &= _are_of(_AROUND_NUMBERS, codes[starts - 1]) & _are_of(_AROUND_NUMBERS, codes[ends])
     places = zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True)  # few: the first number ends the loop
     if any(_NUMBER.fullmatch(block, start, end) for start, end in places):
         raise NotPlain("a number may have more digits than a decimal")
 
 
-def _are_of(characters: bytes, found: np.ndarray) -> np.ndarray:
+def _are_of(characters: bytes, codes: np.ndarray) -> np.ndarray:
     """Return (bytes,) whether each byte is one of some characters."""
     chosen: np.ndarray = np.isin(np.arange(256), list(characters))
-    return np.take(chosen, found)
+    return np.take(chosen, codes)
 
 
-def _require_within_limits(block: bytes, found: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:
+def _require_within_limits(block: bytes, codes: np.ndarray, starts: np.ndarray, last: np.ndarray) -> None:
     """Require that long lines are within the limits of Spark's parser, whatever they contain."""
-    opens = np.flatnonzero((found == _OPEN) | (found == ord("[")))
+    opens = np.flatnonzero((codes == _OPEN) | (codes == ord("[")))
     if int((np.searchsorted(opens, last) - np.searchsorted(opens, starts)).max()) > _MAX_LEVELS:
         raise NotPlain(f"a line has more than {_MAX_LEVELS} objects and arrays")
     if _LONG_NUMBER.search(block):
         raise NotPlain("a number is longer than 900 characters")
 
 
-def _require_short_names(block: bytes, found: np.ndarray) -> None:
+def _require_short_names(block: bytes, codes: np.ndarray) -> None:
     """Require that no name has more than _MAX_NAME_BYTES: no text of this length between two quotes and a colon.
 
     A quote after a backslash belongs to its string, unless the backslash is escaped itself. Long texts in a block with
     such a place are not plain either.
     """
-    quotes = np.flatnonzero(found == _QUOTE)
-    quotes = quotes[found[quotes - 1] != _BACKSLASH]
+    quotes = np.flatnonzero(codes == _QUOTE)
+    quotes = quotes[codes[quotes - 1] != _BACKSLASH]
     ends = quotes[1:][np.diff(quotes) > _MAX_NAME_BYTES]
     if len(ends) and (b'\\\\"' in block or any(_COLON.match(block, end + 1) for end in ends.tolist())):
         raise NotPlain(f"a name may be longer than {_MAX_NAME_BYTES:,} characters")

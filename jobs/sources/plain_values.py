@@ -87,12 +87,12 @@ def parse_texts(texts: pa.Array, kind: str, name: str, form: TextForm) -> pa.Arr
 
 def _parse_numbers(texts: pa.Array, kind: str) -> pa.Array:
     """Parse numbers of ASCII digits, signs, points and exponents. Infinities and words are not plain."""
-    found = _joined_bytes(texts)
-    known = is_digit(found) | (found == ord("-"))
+    codes = _joined_bytes(texts)
+    known = is_digit(codes) | (codes == ord("-"))
     if kind not in _INTEGERS:
-        known |= found == ord(".")
+        known |= codes == ord(".")
     if kind in ("float", "double"):
-        known |= (found == ord("e")) | (found == ord("E")) | (found == ord("+"))
+        known |= (codes == ord("e")) | (codes == ord("E")) | (codes == ord("+"))
     if not known.all():
         raise NotPlain
     if kind.startswith("decimal("):
@@ -138,12 +138,12 @@ def parse_times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
     starts, ends = _text_bounds(kept)
     if not len(starts):
         return pa.nulls(len(texts), arrow_type(kind))
-    found, lengths = _all_bytes(kept), ends - starts
+    codes, lengths = _all_bytes(kept), ends - starts
     pattern = form.timestamp_pattern if kind == "timestamp" else form.ntz_pattern
     days_only = bool((lengths == _DATE_BYTES).all()) and not pattern
     _require_plain(bool(days_only or (lengths >= _TIME_BYTES).all()))
-    _require_dates(found, starts)
-    zoned = not days_only and _require_clocks(found, starts, ends, pattern)
+    _require_dates(codes, starts)
+    zoned = not days_only and _require_clocks(codes, starts, ends, pattern)
     if pattern:
         _require_plain(bool((lengths == _TIME_BYTES).all()))
     if zoned:
@@ -165,39 +165,39 @@ def parse_times(texts: pa.Array, kind: str, form: TextForm) -> pa.Array:
     return instants.cast(pa.timestamp("us", "UTC"))
 
 
-def _require_clocks(found: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], pattern: str) -> bool:
+def _require_clocks(codes: Bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], pattern: str) -> bool:
     """Check the clock, the fraction and the offset of times. Returns whether all have an offset. Raises NotPlain."""
-    between = found[starts + 10]
+    between = codes[starts + 10]
     _require_plain(bool(((between == ord(" ")) | (between == ord("T"))).all()))
     if pattern:
         _require_plain(bool((between == ord(TIME_PATTERNS[pattern])).all()))
-    _require_plain(all(bool(is_digit(found[starts + i]).all()) for i in _TIME_DIGITS[8:]))
-    _require_plain(all(bool((found[starts + i] == ord(":")).all()) for i in (13, 16)))
-    of_utc = found[ends - 1] == ord("Z")
+    _require_plain(all(bool(is_digit(codes[starts + i]).all()) for i in _TIME_DIGITS[8:]))
+    _require_plain(all(bool((codes[starts + i] == ord(":")).all()) for i in (13, 16)))
+    of_utc = codes[ends - 1] == ord("Z")
     long = ends - starts >= _TIME_BYTES + _OFFSET_BYTES
-    sign = found[np.where(long, ends - _OFFSET_BYTES, starts)]
+    sign = codes[np.where(long, ends - _OFFSET_BYTES, starts)]
     with_offset = long & ((sign == ord("+")) | (sign == ord("-")))
     if with_offset.any():
         at = ends[with_offset] - _OFFSET_BYTES
-        _require_plain(bool((found[at + 3] == ord(":")).all()))
-        _require_plain(all(bool(is_digit(found[at + i]).all()) for i in (1, 2, 4, 5)))
-        hours = (found[at + 1].astype(np.int16) - _ZERO) * 10 + (found[at + 2] - _ZERO)
-        _require_plain(bool((hours <= _MAX_OFFSET_HOURS).all()) and bool((found[at + 4] <= ord("5")).all()))
+        _require_plain(bool((codes[at + 3] == ord(":")).all()))
+        _require_plain(all(bool(is_digit(codes[at + i]).all()) for i in (1, 2, 4, 5)))
+        hours = (codes[at + 1].astype(np.int16) - _ZERO) * 10 + (codes[at + 2] - _ZERO)
+        _require_plain(bool((hours <= _MAX_OFFSET_HOURS).all()) and bool((codes[at + 4] <= ord("5")).all()))
     zoned = of_utc | with_offset
     _require_plain(bool(zoned.all() or not zoned.any()))
     fraction = ends - of_utc - with_offset * _OFFSET_BYTES - starts - _TIME_BYTES  # with its point
     _require_plain(bool(((fraction == 0) | ((fraction >= 2) & (fraction <= 7))).all()))
     longer = fraction > 0
-    _require_plain(bool((found[starts[longer] + _TIME_BYTES] == ord(".")).all()))
+    _require_plain(bool((codes[starts[longer] + _TIME_BYTES] == ord(".")).all()))
     for i in range(1, 7):
         there = starts[fraction > i] + _TIME_BYTES + i
-        _require_plain(bool(is_digit(found[there]).all()))
+        _require_plain(bool(is_digit(codes[there]).all()))
     return bool(zoned.any())
 
 
-def _require_dates(found: Bytes, starts: npt.NDArray[np.int64]) -> None:
-    _require_plain(all(bool(is_digit(found[starts + i]).all()) for i in _DATE_DIGITS))
-    _require_plain(all(bool((found[starts + i] == ord("-")).all()) for i in (4, 7)))
+def _require_dates(codes: Bytes, starts: npt.NDArray[np.int64]) -> None:
+    _require_plain(all(bool(is_digit(codes[starts + i]).all()) for i in _DATE_DIGITS))
+    _require_plain(all(bool((codes[starts + i] == ord("-")).all()) for i in (4, 7)))
 
 
 def _require_between(values: pa.Array, first: str, last: str) -> None:
@@ -212,9 +212,9 @@ def _require_plain(condition: bool) -> None:
         raise NotPlain
 
 
-def is_digit(found: Bytes) -> npt.NDArray[np.bool_]:
+def is_digit(codes: Bytes) -> npt.NDArray[np.bool_]:
     """Return (bytes,) whether each byte is an ASCII digit."""
-    return (found - np.uint8(_ZERO)) <= _NINE - _ZERO
+    return (codes - np.uint8(_ZERO)) <= _NINE - _ZERO
 
 
 def _all_bytes(texts: pa.Array) -> Bytes:

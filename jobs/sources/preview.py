@@ -76,11 +76,11 @@ class CannotPreviewError(InputError):
     """The columns of a source's files cannot be inferred."""
 
     path: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.path}: found {self.found}, expected {self.expected}. Nothing was created."
+        return f"{self.path}: found {self.finding}, expected {self.expected}. Nothing was created."
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
     Cost: a listing, and up to 12 MB.
     """
     name = name or _name_of(path)
-    found = [file for file in list_files(path, {}) if file.size]
-    if not found:
+    files = [file for file in list_files(path, {}) if file.size]
+    if not files:
         raise NoFilesError(name, path, format or "csv")
-    format = format or _format_of(path, found[0].path)
+    format = format or _format_of(path, files[0].path)
     if format not in FORMATS:
         reason = f"one of {', '.join(FORMATS)}; for other formats, CREATE SOURCE without columns infers them by Spark"
         raise CannotPreviewError(path, f"the format {format!r}", reason)
-    sample = list(dict.fromkeys((found[0], found[len(found) // 2], found[-1])))
+    sample = list(dict.fromkeys((files[0], files[len(files) // 2], files[-1])))
     if format == "parquet":
-        inferred = _infer_parquet(path, name, found[0])
+        inferred = _infer_parquet(path, name, files[0])
     else:
         texts = [_sample_of(file, path) for file in sample]
         with TemporaryFolder("preview") as folder:
@@ -141,9 +141,9 @@ def preview_source(path: str, name: str = "", format: str = "", *, header: bool 
             inferred = (
                 _infer_csv(path, sample, places, header) if format == "csv" else _infer_json(path, sample, places)
             )
-    notes = [*inferred.notes, *_interval_note(path, found)]
+    notes = [*inferred.notes, *_interval_note(path, files)]
     source = CreateSource(name, format, inferred.fields, {"path": path, **inferred.options})
-    return SourcePreview(source, inferred.rows, len(found), sum(f.size for f in found), tuple(notes))
+    return SourcePreview(source, inferred.rows, len(files), sum(f.size for f in files), tuple(notes))
 
 
 def source_text(source: CreateSource) -> str:
@@ -166,11 +166,11 @@ def _name_of(path: str) -> str:
 
 def _format_of(path: str, file: str) -> str:
     endings = [ending for ending in Path(file).suffixes if ending not in _UNPACKED]
-    found = _ENDINGS.get(endings[-1].lower()) if endings else None
-    if found is None:
-        found = "a name with another ending" if file == path else f"the file {file}"
-        raise CannotPreviewError(path, found, f"a name that ends in {', '.join(_ENDINGS)}, or --format")
-    return found
+    format_name = _ENDINGS.get(endings[-1].lower()) if endings else None
+    if format_name is None:
+        finding = "a name with another ending" if file == path else f"the file {file}"
+        raise CannotPreviewError(path, finding, f"a name that ends in {', '.join(_ENDINGS)}, or --format")
+    return format_name
 
 
 def _interval_note(path: str, files: Sequence[ListedFile]) -> Iterator[str]:
@@ -350,9 +350,9 @@ def _infer_json(path: str, files: Sequence[ListedFile], places: Sequence[Path]) 
     try:
         with duckdb.connect() as duck:
             duck.execute("SET TimeZone = 'UTC'")
-            found = duck.sql(query, params=[[str(place) for place in places]])
-            kinds = [_spark_name(kind) for kind in found.types]
-            rows = found.to_arrow_table()
+            relation = duck.sql(query, params=[[str(place) for place in places]])
+            kinds = [_spark_name(kind) for kind in relation.types]
+            rows = relation.to_arrow_table()
     except duckdb.BinderException as err:
         raise CannotPreviewError(path, "json values that are no objects, or objects without keys", _OBJECTS) from err
     except duckdb.Error as err:

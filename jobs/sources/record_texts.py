@@ -17,8 +17,12 @@ def value_texts(source: CreateSource, text: str, fields: Sequence[Field]) -> dic
         except (ValueError, RecursionError):
             return {}
         values = {name.lower(): value for name, value in record.items()} if isinstance(record, dict) else {}
-        found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
-        return {c: value if isinstance(value, str) else json.dumps(value) for c, value in found if value is not None}
+        columns_and_values = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
+        return {
+            c: value if isinstance(value, str) else json.dumps(value)
+            for c, value in columns_and_values
+            if value is not None
+        }
     if source.format == "csv":
         given = {option.lower(): value for option, value in source.options.items()}
         separator = given.get("sep", given.get("delimiter", ","))
@@ -46,5 +50,5 @@ def _of_element(text: str, fields: Sequence[Field]) -> dict[int, str]:
         for child in record
         if len(child) == 0 and child.text is not None
     }
-    found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
-    return {c: value for c, value in found if value}
+    columns_and_values = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
+    return {c: value for c, value in columns_and_values if value}

@@ -375,8 +375,10 @@ def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
             parts = [f"coalesce(forall({text}, {x} -> {inner}), true)"] if inner else []
         case MapType():
             of = (("keys", kind.keyType), ("values", kind.valueType))
-            found = ((side, is_text(x, of_side, depth + 1)) for side, of_side in of)
-            parts = [f"coalesce(forall(map_{side}({text}), {x} -> {inner}), true)" for side, inner in found if inner]
+            conditions = ((side, is_text(x, of_side, depth + 1)) for side, of_side in of)
+            parts = [
+                f"coalesce(forall(map_{side}({text}), {x} -> {inner}), true)" for side, inner in conditions if inner
+            ]
         case StructType():
             parts = [inner for f in kind if (inner := is_text(f"{text}.{quote_name(f.name)}", f.dataType, depth))]
     return " AND ".join(parts)
@@ -491,9 +493,9 @@ def require_module(source: CreateSource, spark: "SparkSession", package: str) ->
     """
     jvm = spark._jvm
     assert jvm is not None
-    found = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSource")
+    data_source = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSource")
     try:
-        found.lookupDataSource(source.format, spark._jsparkSession.sessionState().conf())
+        data_source.lookupDataSource(source.format, spark._jsparkSession.sessionState().conf())
     except spark_errors() as err:
         raise MissingSparkModuleError(source.name, source.format, f"{package}:{spark.version}") from err
 

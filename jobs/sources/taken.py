@@ -109,8 +109,8 @@ def compare_listing(listed: Sequence[ListedFile], taken: StorageTable | None, fi
     if taken is None or not listed:
         known, other = pa.array(np.zeros(len(listed), np.bool_)), there.slice(0, 0)
     else:
-        found = taken.get_rows(there.select(["path"]))
-        known, recorded = found.found, found.rows.filter(found.found)
+        recorded_rows = taken.get_rows(there.select(["path"]))
+        known, recorded = recorded_rows.found, recorded_rows.rows.filter(recorded_rows.found)
         other, unfinished = _unlike_files(there.filter(known), recorded), _unfinished_files(recorded)
     new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
     changed = tuple(_changed_files(other))
@@ -188,14 +188,14 @@ def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str
     """Return the taken ones among the paths, as recorded. Cost: one batched read."""
     if taken is None or not paths:
         return {}
-    found = taken.get_rows(pa.table({"path": pa.array(paths, pa.string())}))
-    return {f.path: f for f in _files_of_rows(found.rows.filter(found.found))}
+    recorded_rows = taken.get_rows(pa.table({"path": pa.array(paths, pa.string())}))
+    return {f.path: f for f in _files_of_rows(recorded_rows.rows.filter(recorded_rows.found))}
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     """Return all taken files, as recorded, in the order of reading; a divided file as its portions."""
-    found = (portion for part in taken.scan() for f in _files_of_rows(part) for portion in portions_of(f))
-    return tuple(sorted(found, key=lambda f: f.number))
+    portions = (portion for part in taken.scan() for f in _files_of_rows(part) for portion in portions_of(f))
+    return tuple(sorted(portions, key=lambda f: f.number))
 
 
 def taken_total(taken: StorageTable) -> tuple[int, int]:

@@ -52,16 +52,16 @@ def bad_texts(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
     Cost: one pass over the bytes, two over chunks with such a string.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [np.zeros(len(c), np.bool_) if _is_valid(c) else _bad_in(c) for c in chunks]
-    return np.concatenate([np.zeros(0, np.bool_), *found])
+    masks = [np.zeros(len(c), np.bool_) if _is_valid(c) else _bad_in(c) for c in chunks]
+    return np.concatenate([np.zeros(0, np.bool_), *masks])
 
 
 def _bad_in(chunk: pa.Array) -> npt.NDArray[np.bool_]:
     """See `bad_texts`; for a chunk with at least one such string."""
     if pa.types.is_string(chunk.type):
         fits = pc.match_substring_regex(chunk.view(pa.binary()), _UTF8)
-        found: npt.NDArray[np.bool_] = ~pc.fill_null(fits, True).to_numpy(zero_copy_only=False)
-        return found
+        is_bad: npt.NDArray[np.bool_] = ~pc.fill_null(fits, True).to_numpy(zero_copy_only=False)
+        return is_bad
     if len(chunk) == 1:
         return np.ones(1, np.bool_)
     half = len(chunk) // 2  # nested: a few binary searches

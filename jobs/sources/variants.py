@@ -25,10 +25,13 @@ def is_variant(kind: pa.DataType) -> bool:
     """Return whether a group of a file can contain variants, whole or shredded."""
     if not pa.types.is_struct(kind):
         return False
-    found = {field.name: field.type for field in kind}
-    has_value = found.get(_VALUE, pa.binary()) == pa.binary() and bool({_VALUE, _TYPED} & set(found))
+    type_by_field = {field.name: field.type for field in kind}
+    has_value = type_by_field.get(_VALUE, pa.binary()) == pa.binary() and bool({_VALUE, _TYPED} & set(type_by_field))
     return (
-        len(found) == kind.num_fields and found.get(_METADATA) == pa.binary() and has_value and not set(found) - _PARTS
+        len(type_by_field) == kind.num_fields
+        and type_by_field.get(_METADATA) == pa.binary()
+        and has_value
+        and not set(type_by_field) - _PARTS
     )
 
 

@@ -20,9 +20,9 @@ WIDER_TYPES = (
 
 def is_wider(was: str, now: str) -> bool:
     """Return whether a type can become another one."""
-    found, kinds = arrow_type(was), pa.types
+    former_type, kinds = arrow_type(was), pa.types
     is_one = (kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_date)
-    return was != now and any(of(found) for of in is_one) and reads_as(found, arrow_type(now))
+    return was != now and any(of(former_type) for of in is_one) and reads_as(former_type, arrow_type(now))
 
 
 def widen_columns(rows: pa.Table, types: Sequence[str]) -> pa.Table:

@@ -399,7 +399,7 @@ class TreeComparison:
     holes: Sequence[JavaObject] = ()
     leaf: Leaf | None = None
     args: Sequence[Expr] = ()
-    _found: dict[int, JavaObject] = field(default_factory=dict)
+    _node_by_hole: dict[int, JavaObject] = field(default_factory=dict)
     _variables: dict[int, int] = field(default_factory=dict)
 
     def match_holes(self, left: JavaObject, right: JavaObject) -> list[JavaObject] | None:
@@ -407,24 +407,24 @@ class TreeComparison:
 
         None if they differ, or if a hole is the whole tree.
         """
-        self._found, self._variables = {}, {}
-        if not self.is_same(left, right) or any(n.equals(right) for n in self._found.values()):
+        self._node_by_hole, self._variables = {}, {}
+        if not self.is_same(left, right) or any(n.equals(right) for n in self._node_by_hole.values()):
             return None
         first = [self._hole_number(hole) for hole in self.holes]  # equal arguments share a hole
-        values = [self._found.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
+        values = [self._node_by_hole.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
         # A constant that is missing among the replacement's arguments has been folded into it.
         return (
             values
-            if all(i in self._found or hole.foldable() for i, hole in zip(first, self.holes, strict=True))
+            if all(i in self._node_by_hole or hole.foldable() for i, hole in zip(first, self.holes, strict=True))
             else None
         )
 
     def is_same(self, left: JavaObject, right: JavaObject) -> bool:
         """Whether the trees are equal."""
         if (hole := self._hole_number(left)) is not None:
-            if hole in self._found:
-                return bool(self._found[hole].equals(right))
-            self._found[hole] = right
+            if hole in self._node_by_hole:
+                return bool(self._node_by_hole[hole].equals(right))
+            self._node_by_hole[hole] = right
             return True
         left, right = self._strip_node(left), self._strip_node(right)
         if self.leaf is not None and (column := self.leaf(right)) is not None:

@@ -23,7 +23,7 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
 
     Cost: a step per node of their conditions.
     """
-    found = Filters()
+    filters = Filters()
     for scheduled in level:
         for place, feed in enumerate(scheduled.feeds):
             if feed.exchange is not None or not feed.want.is_changes:
@@ -31,9 +31,9 @@ def filters_of(level: Iterable[Scheduled]) -> Filters:
             assert scheduled.fragment is not None
             if (condition := _condition_of(scheduled.fragment, place)) is not None:
                 over = over_columns(condition, feed.want.columns)
-                found.of[scheduled.id, place] = over
-                found.on.setdefault(feed.producer, []).append(over)
-    return found
+                filters.of[scheduled.id, place] = over
+                filters.on.setdefault(feed.producer, []).append(over)
+    return filters
 
 
 def _condition_of(fragment: Fragment, place: int) -> Expr | None:

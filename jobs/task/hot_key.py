@@ -36,10 +36,10 @@ def hot_key(input: int, rows: pa.Table, keys: Sequence[int], vnode_count: int) -
     step = -(-rows.num_rows // SAMPLE_ROWS)
     sample = rows.select(list(keys)).take(pa.array(np.arange(0, rows.num_rows, step)))
     hashes = xxhash64(sample.columns)
-    found, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+    distinct_hashes, first, counts = np.unique(hashes, return_index=True, return_counts=True)
     most = int(np.argmax(counts))
     values = tuple(_value_text(column[int(first[most])]) for column in sample.columns)
-    vnode = int(found[most] & np.uint64(vnode_count - 1))
+    vnode = int(distinct_hashes[most] & np.uint64(vnode_count - 1))
     return HotKeyFound(input, tuple(keys), values, vnode, float(counts[most]) / len(hashes), rows.num_rows)
 
 

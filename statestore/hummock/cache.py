@@ -74,14 +74,14 @@ class BlockCache:
         """`get` for many keys. Cost: a third of a call for each."""
         entries, move = self._entries, self._entries.move_to_end
         with self._lock:
-            found = [entries.get(key) for key in keys]
-            for key, entry in zip(keys, found, strict=True):
+            cached_entries = [entries.get(key) for key in keys]
+            for key, entry in zip(keys, cached_entries, strict=True):
                 if entry is not None:
                     move(key)
-            missing = found.count(None)
+            missing = cached_entries.count(None)
             self.counts.misses += missing
-            self.counts.hits += len(found) - missing
-        values = [None if entry is None else entry[0] for entry in found]
+            self.counts.hits += len(cached_entries) - missing
+        values = [None if entry is None else entry[0] for entry in cached_entries]
         assert all(value is None or isinstance(value, kind) for value in values)
         return values  # type: ignore[return-value]
 
@@ -122,10 +122,10 @@ class BlockCache:
 
         Concurrent calls may load it twice; all results are correct.
         """
-        if (found := self.get(key, kind)) is None:
-            found = load()
-            self.put(key, found)
-        return found
+        if (entry := self.get(key, kind)) is None:
+            entry = load()
+            self.put(key, entry)
+        return entry
 
     def clear(self) -> None:
         """Remove all entries."""

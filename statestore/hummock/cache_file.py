@@ -73,8 +73,8 @@ class CacheFile:
 
     def in_place(self) -> bool:
         """Whether the file still has its name and length: it was not replaced, and reading the map is safe."""
-        found = os.fstat(self.handle)
-        return found.st_nlink == 1 and found.st_size == self.size
+        file_status = os.fstat(self.handle)
+        return file_status.st_nlink == 1 and file_status.st_size == self.size
 
     def entry_offset(self, slot: int) -> int:
         """File offset of a slot's entry."""
@@ -86,8 +86,8 @@ class CacheFile:
 
     def free_bytes(self) -> int:
         """Free bytes in the file system for this user."""
-        found = os.fstatvfs(self.handle)
-        return found.f_bavail * found.f_frsize
+        file_system = os.fstatvfs(self.handle)
+        return file_system.f_bavail * file_system.f_frsize
 
 
 def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> CacheFile:
@@ -106,23 +106,23 @@ def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> 
     wanted = _sets_of(capacity) if capacity is not None and insist else None
     folder = _open_folder(parent / f"tussock-cache-{os.geteuid()}")
     try:
-        if (found := _open_file(folder, wanted)) is None:
+        if (cache_file := _open_file(folder, wanted)) is None:
             try:
                 # Released when `folder` is closed or the process dies.
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as err:
                 raise BusyError(err.errno, "another process is creating the cache file") from err
-            if (found := _open_file(folder, wanted)) is None:
-                found = _make_file(folder, _sets_of(default_capacity(folder) if capacity is None else capacity))
-        return found
+            if (cache_file := _open_file(folder, wanted)) is None:
+                cache_file = _make_file(folder, _sets_of(default_capacity(folder) if capacity is None else capacity))
+        return cache_file
     finally:
         os.close(folder)
 
 
 def default_capacity(folder: int) -> int:
     """8 GiB, or a tenth of the free space if that is less."""
-    found = os.fstatvfs(folder)
-    return min(8 << 30, found.f_bavail * found.f_frsize // 10)
+    file_system = os.fstatvfs(folder)
+    return min(8 << 30, file_system.f_bavail * file_system.f_frsize // 10)
 
 
 def _open_folder(path: Path) -> int:
@@ -135,11 +135,11 @@ def _open_folder(path: Path) -> int:
         if err.errno in (errno.ELOOP, errno.ENOTDIR):
             raise UnsafeFolderError(err.errno, "it is a link or not a folder", str(path)) from err
         raise
-    found = os.fstat(handle)
-    if found.st_uid != os.geteuid() or found.st_mode & _FOREIGN:
+    file_status = os.fstat(handle)
+    if file_status.st_uid != os.geteuid() or file_status.st_mode & _FOREIGN:
         os.close(handle)
         facts = (
-            f"it belongs to uid {found.st_uid} with mode {found.st_mode & 0o777:04o}; "
+            f"it belongs to uid {file_status.st_uid} with mode {file_status.st_mode & 0o777:04o}; "
             f"expected uid {os.geteuid()} and mode 0700"
         )
         raise UnsafeFolderError(errno.EPERM, facts, str(path))
@@ -155,15 +155,15 @@ def _open_file(folder: int, wanted: int | None) -> CacheFile | None:
             return None
         raise
     try:
-        found = os.fstat(handle)
+        file_status = os.fstat(handle)
         ours = (
-            stat.S_ISREG(found.st_mode)
-            and found.st_uid == os.geteuid()
-            and not found.st_mode & _FOREIGN
-            and found.st_nlink == 1
+            stat.S_ISREG(file_status.st_mode)
+            and file_status.st_uid == os.geteuid()
+            and not file_status.st_mode & _FOREIGN
+            and file_status.st_nlink == 1
         )
         sets = _read_header(handle) if ours else 0
-        if sets and found.st_size == _size_of(sets) and wanted in (None, sets):
+        if sets and file_status.st_size == _size_of(sets) and wanted in (None, sets):
             taken = CacheFile(handle, sets)
             handle = -1
             return taken

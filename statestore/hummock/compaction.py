@@ -147,12 +147,12 @@ def plan_merge(
 
 def _inputs_by_level(version: HummockVersion, task: CompactionTask) -> tuple[tuple[SstInfo, ...], ...]:
     """The task's inputs on each level of the version, newest first."""
-    found: list[tuple[SstInfo, ...]] = [()] * len(version.levels)
+    ssts_by_level: list[tuple[SstInfo, ...]] = [()] * len(version.levels)
     for place, given in enumerate(task.inputs):
         ssts = inputs_of(version, (given,), task.ranges[place : place + 1])
         assert not isinstance(ssts, str), "the inputs of an open task stay until it is closed"
-        found[given.level] = tuple(ssts)
-    return tuple(found)
+        ssts_by_level[given.level] = tuple(ssts)
+    return tuple(ssts_by_level)
 
 
 def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
@@ -181,9 +181,9 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
     with ThreadPoolExecutor(1, "encode") as encoder:
         before: Future[None] | None = None
         for table in piece.tables:
-            found = _section_refs(piece, table.table_id)
-            size = sum(ref.section.bytes for ref in found)
-            for chunk in _combine_tables(_kept_rows(source, piece, table, found, beat)) if found else ():
+            section_refs = _section_refs(piece, table.table_id)
+            size = sum(ref.section.bytes for ref in section_refs)
+            for chunk in _combine_tables(_kept_rows(source, piece, table, section_refs, beat)) if section_refs else ():
                 if before is not None:  # At most one chunk waits, which limits memory and reports errors early.
                     before.result()
                     beat()
@@ -380,15 +380,15 @@ def _has_keys(sst: SstInfo, first: bytes | None, last: bytes | None) -> bool:
 
 def _section_refs(piece: MergePiece, table_id: int) -> list[SectionRef]:
     """Sections of a table with keys in the piece, newest first."""
-    found = []
+    section_refs = []
     for level, ssts in enumerate(piece.levels):
         for sst in ssts:
             section: SectionInfo | None = section_of(sst, table_id)
             if section is None or (piece.last is not None and section.first_key >= piece.last):
                 continue
             if piece.first is None or section.last_key >= piece.first:
-                found.append(SectionRef(level, sst, section))
-    return found
+                section_refs.append(SectionRef(level, sst, section))
+    return section_refs
 
 
 def _bytes_of(levels: Sequence[Sequence[SstInfo]]) -> int:

@@ -299,13 +299,13 @@ def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: froz
     deletes to hide. Otherwise the number is unknown and the SST waits: frequently written keys are merged frequently
     anyway.
     """
-    found = 0
+    dead_bytes = 0
     for section in sst.sections:
         if section.table_id in dropped:
-            found += section.bytes
+            dead_bytes += section.bytes
         elif section.dead and sst.max_epoch <= oldest and not _lies_above(version, level, section):
-            found += section.bytes * section.dead // section.rows
-    return found
+            dead_bytes += section.bytes * section.dead // section.rows
+    return dead_bytes
 
 
 def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bool:

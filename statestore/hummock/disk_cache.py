@@ -140,22 +140,22 @@ class DiskCache:
         for slot in slots if len(slots) > 1 else ():  # lets the disk work on all of them at once
             with suppress(OSError):
                 os.posix_fadvise(file.handle, file.piece_offset(slot), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
-        found: list[bytes | None] = [None] * len(pieces)
+        parts: list[bytes | None] = [None] * len(pieces)
         sums = rows[here, ways[here], 2].tolist()
         room = memoryview(bytearray(PIECE_BYTES))
         for place, slot, low, expected in zip(here.tolist(), slots, lows[here].tolist(), sums, strict=True):
             data = _read_into(file, slot, room[: of.piece_length(int(pieces[place]))])
             if data is not None and of.expected_checksum(low, data) == expected:
-                found[place] = bytes(data[starts[place] : ends[place]])
+                parts[place] = bytes(data[starts[place] : ends[place]])
             elif np.array_equal(file.index[slot // WAYS, slot % WAYS, :3], rows[place, ways[place], :3]):
                 self.counts.damaged += 1  # The entry is unchanged, so the slot was not overwritten meanwhile.
                 self._free_slot(file, slot)
         if use:
             self._mark_used(file, slots, rows[here])
-        hits = len(pieces) - found.count(None)
+        hits = len(pieces) - parts.count(None)
         self.counts.hits += hits
         self.counts.misses += len(pieces) - hits
-        return found
+        return parts
 
     def write_pieces(self, of: CachedObject, first: int, data: bytes | memoryview) -> None:
         """Store pieces of an object. Pieces that are already cached stay unchanged.

@@ -8,12 +8,12 @@ class DamagedSstError(DamagedError):
 
     name: str
     place: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"SST {self.name!r} is damaged at {self.place}: found {self.found}, expected {self.expected}. "
+            f"SST {self.name!r} is damaged at {self.place}: found {self.finding}, expected {self.expected}. "
             "No row from there was used. "
             "Restore the object from a copy of the bucket. Its other rows are still readable."
         )
@@ -39,12 +39,12 @@ class WrongRowsError(InputError):
     """Rows to write, or stored sections of one table, do not have the required columns."""
 
     place: str
-    found: str
+    columns: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"{self.place}: found columns {self.found}, expected {self.expected}. "
+            f"{self.place}: found columns {self.columns}, expected {self.expected}. "
             "The columns of a table cannot change. Give the changed table a new id."
         )
 

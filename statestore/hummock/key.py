@@ -60,11 +60,11 @@ class KeyRangeError(InputError):
     """A table id or vnode exceeds the range of storage keys."""
 
     what: str
-    found: int
+    number: int
     largest: int
 
     def __str__(self) -> str:
-        return f"{self.what} {self.found} does not fit into a storage key; expected 0 to {self.largest}"
+        return f"{self.what} {self.number} does not fit into a storage key; expected 0 to {self.largest}"
 
 
 def encode_keys(

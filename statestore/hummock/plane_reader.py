@@ -96,11 +96,11 @@ class PlaneReader:
     def _stored_in(self, block: "_Block") -> "_Stored":
         """The parts of a block. Blocks of a section mostly have the same ones."""
         flags = block.flags[: self.layout.constants_at - self.layout.flags_at]
-        if (found := self._stored.get(flags)) is None:
+        if (stored_parts := self._stored.get(flags)) is None:
             if len(self._stored) >= _REMEMBERED:
                 self._stored.clear()
-            found = self._stored[flags] = _Stored(self, flags)
-        return found
+            stored_parts = self._stored[flags] = _Stored(self, flags)
+        return stored_parts
 
 
 def pack_block(layout: PlaneLayout, data: memoryview, number: int, rows: int) -> PackedBlock:
@@ -133,9 +133,9 @@ class _Block:
 
     def __init__(self, layout: PlaneLayout, data: memoryview, rows: int) -> None:
         self._layout, self._data, self.rows = layout, data, rows
-        found = layout.sizes.unpack_from(data)
+        sizes_and_codecs = layout.sizes.unpack_from(data)
         extents = 2 * layout.extents
-        self._sizes, self._codecs = found[: 1 + extents], found[1 + extents :]
+        self._sizes, self._codecs = sizes_and_codecs[: 1 + extents], sizes_and_codecs[1 + extents :]
         if layout.head_bytes + sum(self._sizes[::2]) != len(data):
             raise ValueError(f"parts of {self._sizes[::2]} bytes in a block of {len(data)} bytes")
         self.flags = data[layout.flags_at : layout.head_bytes].tobytes()
@@ -253,11 +253,11 @@ class _Group:
     def column_values(self, number: int) -> Bytes:
         """(columns, bytes): the values of columns of one width."""
         moves, rows = self.stored.moves[number], self.count * self.rows
-        found = _repeat_constants(self._constants[moves.constants], moves, rows)
+        values = _repeat_constants(self._constants[moves.constants], moves, rows)
         if len(moves.planes):
-            cells = found.reshape(moves.count, self.count, self.rows, moves.width).transpose(0, 3, 1, 2)
+            cells = values.reshape(moves.count, self.count, self.rows, moves.width).transpose(0, 3, 1, 2)
             cells[moves.columns, moves.bytes] = self.planes[moves.planes]
-        return found
+        return values
 
     def column_bits(self, number: int, nulls: bool) -> Mask:
         """(rows,): the values of a boolean column, or whether values are not NULL."""
@@ -272,9 +272,9 @@ def _repeat_constants(constants: Bytes, moves: _Moves, rows: int) -> Bytes:
     """(columns, rows * width): the constants of each column, once per row."""
     if (word := WORDS.get(moves.width)) is None:  # such a column is alone
         return np.frombuffer(constants.tobytes() * rows, np.uint8).copy().reshape(1, -1)
-    found = np.empty((moves.count, rows), word)
-    found[:] = constants.view(word)[:, None]
-    return found.view(np.uint8)
+    values = np.empty((moves.count, rows), word)
+    values[:] = constants.view(word)[:, None]
+    return values.view(np.uint8)
 
 
 class _Blocks:
@@ -286,8 +286,8 @@ class _Blocks:
         self._values: dict[int, Bytes] = {}
         for number, places in enumerate(reader.groups):
             parts = [group.column_values(number) for group in groups]
-            found = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-            for place, column in zip(places, found, strict=True):
+            columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+            for place, column in zip(places, columns, strict=True):
                 self._values[place.number] = column
         self._bits: dict[tuple[int, bool], Mask] = {}
         self._texts: dict[int, tuple[npt.NDArray[np.int32], bytes]] = {}
@@ -309,7 +309,7 @@ class _Blocks:
 
     def _text_buffers(self, place: ColumnParts, start: int, end: int) -> tuple[pa.Buffer, pa.Buffer]:
         """The offsets and the bytes of texts."""
-        if (found := self._texts.get(place.number)) is None:
+        if (ends_and_data := self._texts.get(place.number)) is None:
             lengths = self._values[place.number].view(np.int32)
             ends = np.empty(len(lengths) + 1, np.int32)
             ends[0] = 0
@@ -321,8 +321,8 @@ class _Blocks:
                 total = int(sizes.sum(dtype=np.uint64))
             if len(data) != total:
                 raise ValueError(f"{len(data)} bytes of text instead of {total}")
-            found = self._texts[place.number] = ends, data
-        ends, data = found
+            ends_and_data = self._texts[place.number] = ends, data
+        ends, data = ends_and_data
         if end - start == len(ends) - 1:
             return pa.py_buffer(ends), pa.py_buffer(data)
         return pa.py_buffer(ends[start : end + 1] - ends[start]), pa.py_buffer(data[ends[start] : ends[end]])
@@ -374,5 +374,5 @@ def bytes_by_column(layout: PlaneLayout, data: memoryview, rows: int) -> npt.NDA
         if place.form in (Form.TEXT, Form.NESTED):
             extents[place.number] = len(block.unpack_extent(place.extent).data)
     share = block.planes_bytes / max(alone.sum(), 1)
-    found: npt.NDArray[np.float64] = alone * share + extents
-    return found
+    column_bytes: npt.NDArray[np.float64] = alone * share + extents
+    return column_bytes

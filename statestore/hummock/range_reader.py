@@ -137,7 +137,7 @@ class RangeReader:
             raise MissingSstError(self.objects.uri, sst.name) from error
         except ShortReadError as error:
             place = f"bytes {error.offset} to {error.offset + error.length}"
-            raise DamagedSstError(sst.name, place, f"{error.found} bytes", f"{error.length} bytes") from error
+            raise DamagedSstError(sst.name, place, f"{error.available} bytes", f"{error.length} bytes") from error
 
 
 def keep_uploaded(objects: ObjectStore, sst: SstInfo, data: bytes) -> None:

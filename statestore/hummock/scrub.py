@@ -98,11 +98,11 @@ def scrub_store(objects: ObjectStore, progress: Progress = no_progress, threads:
     total = sum(sst.size for _, sst in placed)
     damaged, done, reported = [], 0, 0
     with ThreadPoolExecutor(threads) as pool:
-        for (level, sst), found in zip(
+        for (level, sst), damage in zip(
             placed, _in_order(pool, threads, objects, [sst for _, sst in placed]), strict=True
         ):
-            if found is not None:
-                damaged.append(DamagedSst(sst.name, level, found.missing, found.lost))
+            if damage is not None:
+                damaged.append(DamagedSst(sst.name, level, damage.missing, damage.lost))
             done += sst.size
             if done - reported > 256 << 20 or done == total:
                 progress(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB of SSTs read, {len(damaged)} damaged")
@@ -177,7 +177,7 @@ def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -
         try:
             require_crc(reader.name, f"filter {partition}", data[offset : offset + length], crc)
         except DamagedSstError as err:
-            detail = f"filter {partition} ({err.found}, expected {err.expected}): look-ups by key fail, scans do not"
+            detail = f"filter {partition} ({err.finding}, expected {err.expected}): look-ups by key fail, scans do not"
             yield LostRange(info.table_id, info.first_key, info.last_key, info.rows, detail)
 
 
@@ -189,7 +189,7 @@ def _damaged_blocks(reader: SectionReader, start: int, end: int, data: memoryvie
             reader.decode_blocks(block, block + 1, data[offset : offset + length])
         except DamagedSstError as err:
             low, high = reader.first_keys.array[block].as_py(), reader.last_keys.array[block].as_py()
-            detail = f"block {block}, bytes {offset} to {offset + length}: found {err.found}, expected {err.expected}"
+            detail = f"block {block}, bytes {offset} to {offset + length}: found {err.finding}, expected {err.expected}"
             yield LostRange(reader.table_id, low, high, int(reader.rows[block]), detail)
 
 

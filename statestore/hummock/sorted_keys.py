@@ -85,8 +85,10 @@ def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
 
     Exact for any width. Cost: one binary search each.
     """
-    found: Positions = pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary())).to_numpy().astype(np.int64)
-    return found
+    positions: Positions = (
+        pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary())).to_numpy().astype(np.int64)
+    )
+    return positions
 
 
 class Probes:
@@ -111,9 +113,9 @@ class Probes:
 
     def to_fixed(self, width: int) -> Fixed:
         """The keys as `S{width}`, computed once per width."""
-        if (found := self._fixed.get(width)) is None:
-            found = self._fixed[width] = fixed_keys(self.array, width)
-        return found
+        if (padded_keys := self._fixed.get(width)) is None:
+            padded_keys = self._fixed[width] = fixed_keys(self.array, width)
+        return padded_keys
 
     def bytes_of(self, width: int, part: Positions) -> npt.NDArray[np.uint8]:
         """(n, width): the bytes of the keys of `part`, padded or cut to a width."""
@@ -219,8 +221,8 @@ class _Packing:
         if len(fixed) == 0:
             return _Packing((), None)
         columns = tuple(np.flatnonzero(_differing_bits(fixed)).tolist())
-        found = _Packing(columns, None)
-        return found if len(columns) > 8 else _Packing(columns, found.pack_keys(fixed))
+        packing = _Packing(columns, None)
+        return packing if len(columns) > 8 else _Packing(columns, packing.pack_keys(fixed))
 
     def pack_keys(self, fixed: Fixed) -> npt.NDArray[np.uint64]:
         """The integers of keys with the same width."""
@@ -323,17 +325,17 @@ def _find_inversions(fixed: Fixed, order: Positions) -> Positions | None:
 
     None if the first positions have many of them, because searching them does not pay then.
     """
-    found = [np.zeros(0, np.int64)]
+    inversions = [np.zeros(0, np.int64)]
     for start in range(0, len(order) - 1, _COMPARED):
         for _, words in _neighbour_words(fixed[order[start : start + _COMPARED + 1]]):
             less = words[-1][1:] < words[-1][:-1]
             for word in words[-2::-1]:
                 less = (word[1:] < word[:-1]) | (less & (word[1:] == word[:-1]))
             if less.any():
-                found.append(start + 1 + np.flatnonzero(less))
-        if start == 0 and len(found[-1]) * _SPARSE > _COMPARED:
+                inversions.append(start + 1 + np.flatnonzero(less))
+        if start == 0 and len(inversions[-1]) * _SPARSE > _COMPARED:
             return None
-    return np.concatenate(found)
+    return np.concatenate(inversions)
 
 
 def _split_digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) -> list[list[tuple[int, int]]]:
@@ -372,11 +374,11 @@ def _digit_values(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray
 def _differing_bits(fixed: Fixed) -> npt.NDArray[np.uint8]:
     """(width, rounded up to 8) per byte of padded keys, the bits in which any two keys differ."""
     width = -(-fixed.itemsize // 8)
-    one, found = fixed[:1].astype(f"S{8 * width}").view("<u8"), np.zeros(width, "<u8")
+    one, differing_bits = fixed[:1].astype(f"S{8 * width}").view("<u8"), np.zeros(width, "<u8")
     for start in range(0, len(fixed), _COMPARED):
         words = fixed[start : start + _COMPARED].astype(f"S{8 * width}", copy=False).view("<u8").reshape(-1, width)
-        found |= np.array([np.bitwise_or.reduce(words[:, i] ^ one[i]) for i in range(width)], "<u8")
-    return found.view(np.uint8)
+        differing_bits |= np.array([np.bitwise_or.reduce(words[:, i] ^ one[i]) for i in range(width)], "<u8")
+    return differing_bits.view(np.uint8)
 
 
 def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:

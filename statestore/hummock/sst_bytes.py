@@ -123,12 +123,15 @@ def _measure_shares(source: BlockSource, sampled: dict[int, list[_Block]]) -> di
     data = dict(zip(wanted, fetched, strict=True))
     answer = {}
     for table_id, blocks in sampled.items():
-        found = [data[name][place] for name, place in places[table_id]]
+        block_bytes = [data[name][place] for name, place in places[table_id]]
         parts = sum(
-            (_column_bytes(block, section, number) for block, (_, section, number) in zip(found, blocks, strict=True)),
+            (
+                _column_bytes(block, section, number)
+                for block, (_, section, number) in zip(block_bytes, blocks, strict=True)
+            ),
             np.zeros(3),
         )
-        answer[table_id] = parts / sum(map(len, found))
+        answer[table_id] = parts / sum(map(len, block_bytes))
     return answer
 
 

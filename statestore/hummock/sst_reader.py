@@ -220,11 +220,11 @@ class SectionReader:
         mixed, deletes = low != high, self.deletes[blocks] > 0
         wanted = self._layout_wanted(bool(mixed.any()), bool(deletes.any()), None)
         try:
-            found = wanted.planes.decode_each(parts, rows)
+            arrays_by_block = wanted.planes.decode_each(parts, rows)
         except _UNDECODABLE as error:
             raise self._decoding_error(blocks[0], blocks[-1] + 1, error) from error
         answer = []
-        for i, (block, arrays) in enumerate(zip(blocks, found, strict=True)):
+        for i, (block, arrays) in enumerate(zip(blocks, arrays_by_block, strict=True)):
             columns = pa.RecordBatch.from_arrays(arrays[wanted.heads :], schema=wanted.rows)
             columns = columns if columns.num_columns else no_columns(rows[i])
             answer.append(
@@ -249,13 +249,13 @@ class SectionReader:
         """
         layout = self.planes
         self._require_each(blocks, parts)
-        found = []
+        packed_blocks = []
         for block, part, rows in zip(blocks, parts, self.rows[blocks].tolist(), strict=True):
             try:
-                found.append(pack_block(layout, part, block, rows))
+                packed_blocks.append(pack_block(layout, part, block, rows))
             except _UNDECODABLE as error:
                 raise self._decoding_error(block, block + 1, error) from error
-        return found
+        return packed_blocks
 
     def unpack_block(self, block: PackedBlock) -> Rows:
         """All rows of a block. Raises DamagedSstError."""
@@ -267,8 +267,8 @@ class SectionReader:
         return rows
 
     def _decoding_error(self, first: int, end: int, error: Exception) -> DamagedSstError:
-        found = f"bytes that do not decode ({error})"
-        return DamagedSstError(self.name, self.describe_blocks(first, end), found, "Arrow columns")
+        finding = f"bytes that do not decode ({error})"
+        return DamagedSstError(self.name, self.describe_blocks(first, end), finding, "Arrow columns")
 
     def _require_intact(self, first: int, end: int, data: memoryview) -> None:
         """Verify block checksums. Raises DamagedSstError for the first block whose bytes have changed."""
@@ -293,17 +293,17 @@ class SectionReader:
 
     def _layout_wanted(self, mixed: bool, deletes: bool, columns: tuple[str, ...] | None) -> "_Wanted":
         """How to read blocks with mixed epochs or deletes. Cost: a look-up, after the first call for a combination."""
-        if (found := self._layouts.get((mixed, deletes, columns))) is None:
+        if (layout := self._layouts.get((mixed, deletes, columns))) is None:
             heads = [0, *([1] if mixed else []), *([2] if deletes else [])]
             places = (
                 list(range(HEAD_COLUMNS, len(self.schema))) if columns is None else [self._place_of(c) for c in columns]
             )
-            found = self._layouts[mixed, deletes, columns] = _Wanted(
+            layout = self._layouts[mixed, deletes, columns] = _Wanted(
                 len(heads),
                 pa.schema([self.schema.field(place) for place in places]),
                 plane_reader(self.schema_message, (*heads, *places)),
             )
-        return found
+        return layout
 
     def _place_of(self, column: str) -> int:
         place: int = HEAD_COLUMNS + self._stored_row.names.index(column)
@@ -381,11 +381,11 @@ class SstReader:
 
     def _stored_section(self, table_id: int, shape: RowShape | None) -> SectionReader:
         which = table_id, "" if shape is None else shape.digest
-        if (found := self._readers.get(which)) is None:
+        if (reader := self._readers.get(which)) is None:
             number = int(np.searchsorted(self._table_ids, table_id))
             blocks, partitions = _int_column(self._sections, "blocks"), _int_column(self._sections, "partitions")
             first_block, first_partition = int(blocks[:number].sum()), int(partitions[:number].sum())
-            found = self._readers[which] = SectionReader(
+            reader = self._readers[which] = SectionReader(
                 self.name,
                 table_id,
                 self._sections.column("schema")[number].as_py(),
@@ -393,7 +393,7 @@ class SstReader:
                 self._filters.slice(first_partition, int(partitions[number])),
                 shape,
             )
-        return found
+        return reader
 
     def held_bytes(self, offset: int, length: int) -> memoryview | None:
         """These bytes of the object if they were read with the footer, else None."""

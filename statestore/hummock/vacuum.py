@@ -90,19 +90,21 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
     garbage: list[Garbage] = []
     unknown: list[str] = []
     kept = kept_bytes = pending = 0
-    for count, found in enumerate(meta.objects.list(DATA), 1):
+    for count, stored_object in enumerate(meta.objects.list(DATA), 1):
         if count % 100_000 == 0:
             progress(f"{count:,} objects checked, {len(garbage):,} to remove")
-        reason = None if found.name in names else _why_gone(version, found.name, in_use.onward)
+        reason = None if stored_object.name in names else _why_gone(version, stored_object.name, in_use.onward)
         if reason:
-            garbage.append(Garbage(found.name, found.size, reason))
+            garbage.append(Garbage(stored_object.name, stored_object.size, reason))
             continue
-        kept, kept_bytes = kept + 1, kept_bytes + found.size
-        if origin_of(found.name) is None:
-            unknown.append(found.name)
-        elif found.name not in names:
+        kept, kept_bytes = kept + 1, kept_bytes + stored_object.size
+        if origin_of(stored_object.name) is None:
+            unknown.append(stored_object.name)
+        elif stored_object.name not in names:
             pending += 1
-    garbage += [_to_garbage(found, why) for found, why in pack_logs(meta.objects, version, dry_run=dry_run)]
+    garbage += [
+        _to_garbage(stored_object, why) for stored_object, why in pack_logs(meta.objects, version, dry_run=dry_run)
+    ]
     garbage += _old_manifests(meta, version)
     garbage += _old_barriers(meta, version)
     pages = list(_old_pages(meta, version, in_use.versions))  # listed before the roots, and removed after them
@@ -116,7 +118,7 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
         # Requests of their own for the pages: the order within one request is not defined.
         for part in (garbage[: len(garbage) - len(pages)], pages):
             for start in range(0, len(part), _BATCH):
-                batch = [found.name for found in part[start : start + _BATCH]]
+                batch = [stored_object.name for stored_object in part[start : start + _BATCH]]
                 meta.objects.delete(batch)
                 removed += len(batch)
                 progress(f"{removed:,} of {len(garbage):,} objects removed")
@@ -168,7 +170,7 @@ def _told_apart(meta: MetaStore, version: HummockVersion, garbage: list[Garbage]
     Cost: a few GETs per epoch that readers can no longer name.
     """
     committed: dict[int, bool] = {}
-    found = []
+    items = []
     for one in garbage:
         if (origin := origin_of(one.name)) is not None and origin.kind == "epoch":
             epoch = origin.number
@@ -176,10 +178,10 @@ def _told_apart(meta: MetaStore, version: HummockVersion, garbage: list[Garbage]
                 committed[epoch] = epoch in version.epochs or meta.has_epoch(epoch)
             merged = "in no version in use: compaction has merged its rows into other SSTs"
             why = merged if committed[epoch] else "which was never committed"
-            found.append(replace(one, reason=f"of epoch {epoch}, {why}"))
+            items.append(replace(one, reason=f"of epoch {epoch}, {why}"))
         else:
-            found.append(one)
-    return found
+            items.append(one)
+    return items
 
 
 def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
@@ -187,10 +189,10 @@ def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage
 
     A driver that seals such an epoch again fails at the commit: the log decides, and a manifest is only a proposal.
     """
-    for found in meta.objects.list(MANIFESTS):
-        if (epoch := number_in(found.name)) is None or epoch >= version.min_readable_epoch:
+    for info in meta.objects.list(MANIFESTS):
+        if (epoch := number_in(info.name)) is None or epoch >= version.min_readable_epoch:
             return
-        yield _to_garbage(found, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
+        yield _to_garbage(info, f"manifest of epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 
 def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
@@ -201,26 +203,26 @@ def _old_barriers(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]
     if (proven := packed_epoch(meta.objects)) is None:
         return
     old: list[tuple[int, ObjectInfo]] = []
-    for found in meta.objects.list(BARRIERS):
-        if (epoch := epoch_of_barrier(found.name)) is None or epoch >= version.min_readable_epoch:
+    for info in meta.objects.list(BARRIERS):
+        if (epoch := epoch_of_barrier(info.name)) is None or epoch >= version.min_readable_epoch:
             break
-        old.append((epoch, found))
-    for epoch, found in old:
+        old.append((epoch, info))
+    for epoch, info in old:
         if epoch <= proven and epoch != old[-1][0]:  # the last one belongs to the floor's epoch
-            yield _to_garbage(found, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
+            yield _to_garbage(info, f"barrier after epoch {epoch}, below the floor {version.min_readable_epoch}")
 
 
 def _old_snapshots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
     """Snapshots that are rarely needed, since deltas replace them. Starting points of pinned versions stay."""
-    for found, i in _list_old(meta, SNAPSHOTS, version, pinned):
+    for info, i in _list_old(meta, SNAPSHOTS, version, pinned):
         if i % SPARSE_SNAPSHOTS:
-            yield _to_garbage(found, f"snapshot of version {i}; newer ones and every {SPARSE_SNAPSHOTS}th stay")
+            yield _to_garbage(info, f"snapshot of version {i}; newer ones and every {SPARSE_SNAPSHOTS}th stay")
 
 
 def _old_roots(meta: MetaStore, version: HummockVersion, pinned: frozenset[int]) -> Iterator[Garbage]:
     """Roots of pages that are rarely needed."""
-    for found, i in _list_old(meta, ROOTS, version, pinned):
-        yield _to_garbage(found, f"snapshot of version {i}; newer ones stay")
+    for info, i in _list_old(meta, ROOTS, version, pinned):
+        yield _to_garbage(info, f"snapshot of version {i}; newer ones stay")
 
 
 def _list_old(
@@ -228,11 +230,11 @@ def _list_old(
 ) -> Iterator[tuple[ObjectInfo, int]]:
     """Snapshots that are not recent and no starting points of pinned versions, with their versions."""
     starts = {i - i % SNAPSHOT_EVERY for i in pinned}
-    for found in meta.objects.list(prefix):
-        if (i := number_in(found.name)) is None or i > _oldest_recent(version):
+    for info in meta.objects.list(prefix):
+        if (i := number_in(info.name)) is None or i > _oldest_recent(version):
             return
         if i not in starts:
-            yield found, i
+            yield info, i
 
 
 def _oldest_recent(version: HummockVersion) -> int:
@@ -248,25 +250,25 @@ def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int])
     """
     recent = _oldest_recent(version)
     old = [
-        found
-        for found in meta.objects.list(PAGES)
-        if (origin := page_origin(found.name)) is not None and origin.root <= recent
+        info
+        for info in meta.objects.list(PAGES)
+        if (origin := page_origin(info.name)) is not None and origin.root <= recent
     ]
     if not old:
         return
     going = {i for _, i in _list_old(meta, ROOTS, version, pinned)}
     named: set[str] = set()
-    for i in (i for found in meta.objects.list(ROOTS) if (i := number_in(found.name)) is not None and i not in going):
+    for i in (i for info in meta.objects.list(ROOTS) if (i := number_in(info.name)) is not None and i not in going):
         try:
             root = read_document(meta.objects, root_name(i), VersionRoot)
         except DamagedDocumentError as err:
             log.warning("no page is removed, because %s", err)
             return
         named |= root.page_names() if root is not None else set()
-    for found in old:
-        if found.name not in named:
-            yield _to_garbage(found, "a page of SSTs that no snapshot in use names")
+    for info in old:
+        if info.name not in named:
+            yield _to_garbage(info, "a page of SSTs that no snapshot in use names")
 
 
-def _to_garbage(found: ObjectInfo, reason: str) -> Garbage:
-    return Garbage(found.name, found.size, reason)
+def _to_garbage(info: ObjectInfo, reason: str) -> Garbage:
+    return Garbage(info.name, info.size, reason)

@@ -114,10 +114,10 @@ def _with_rows_of(tables: Sequence[int], ssts: Sequence[SstInfo], level: int) ->
     """The SSTs of a level that have rows of these tables, in their order."""
     if level == 0:
         return tuple(sst for sst in ssts if any(section_of(sst, table) is not None for table in tables))
-    found = (
+    chosen_ssts = (
         sst for table in tables for sst in ssts_between(ssts, *keys_of(table)) if section_of(sst, table) is not None
     )
-    return tuple({sst.name: sst for sst in found}.values())  # tables ascend, so keys do
+    return tuple({sst.name: sst for sst in chosen_ssts}.values())  # tables ascend, so keys do
 
 
 def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:

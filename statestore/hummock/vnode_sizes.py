@@ -43,11 +43,11 @@ def vnode_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) 
     Raises: MissingSstError, DamagedSstError.
     Cost: one range read per SST that the source has not opened yet.
     """
-    found: dict[int, VnodeSizes] = {}
+    sizes_by_table: dict[int, VnodeSizes] = {}
     for start in range(0, len(ssts), _AT_ONCE):
         for table_id, sizes in _read_sizes(source, ssts[start : start + _AT_ONCE], vnode_count):
-            found[table_id] = found[table_id] + sizes if table_id in found else sizes
-    return found
+            sizes_by_table[table_id] = sizes_by_table[table_id] + sizes if table_id in sizes_by_table else sizes
+    return sizes_by_table
 
 
 def sum_of(sizes: Iterable[VnodeSizes], vnode_count: int) -> VnodeSizes:

@@ -143,12 +143,12 @@ class ShortReadError(DamagedError):
     name: str
     offset: int
     length: int
-    found: int
+    available: int
 
     def __str__(self) -> str:
         return (
             f"object {self.name!r} in {self.uri}: requested {self.length} bytes at offset {self.offset}, found "
-            f"{self.found}. The object is truncated, or its index describes another object. "
+            f"{self.available}. The object is truncated, or its index describes another object. "
             "Restore it from a copy of the bucket."
         )
 

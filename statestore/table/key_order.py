@@ -83,8 +83,8 @@ def key_bounds(
 
 def _encode_tail(layout: TableLayout, values: Sequence[pa.Array]) -> bytes:
     encoded = encode_prefixes(0, np.zeros(1, np.uint16), values, layout.schema.key)
-    found: bytes = encoded[0].as_py()[HEADER_BYTES:]
-    return found
+    tail: bytes = encoded[0].as_py()[HEADER_BYTES:]
+    return tail
 
 
 def _bound_beside(tail: bytes, *, after: bool) -> bytes:
@@ -219,9 +219,9 @@ class _Merge:
         self._segments = left if len(left) < _SEGMENTS else [self._merge_segments(left)]
         if not done:
             return None
-        found = done[0] if len(done) == 1 else self._merge_segments(done)
-        self._waiting -= np.bincount(found.run, minlength=len(self._waiting))
-        return found.rows
+        merged_segment = done[0] if len(done) == 1 else self._merge_segments(done)
+        self._waiting -= np.bincount(merged_segment.run, minlength=len(self._waiting))
+        return merged_segment.rows
 
     def _count_before(self, segment: _Segment, horizon: bytes) -> int:
         """The number of rows of a segment up to and including a tail."""

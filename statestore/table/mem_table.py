@@ -51,8 +51,8 @@ class MemRun:
         """The position of each key here, or -1. Cost: one binary search per key; cheapest if `keys` ascend."""
         if not len(self) or not len(keys):
             return np.full(len(keys), -1, np.int64)
-        places, found = self.sorted_keys.find_probes(Probes(keys), slice(None))
-        return np.where(found, places, -1)
+        places, exists = self.sorted_keys.find_probes(Probes(keys), slice(None))
+        return np.where(exists, places, -1)
 
     def positions_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
         """For each i, the positions [first, end) of the keys from `firsts[i]` up to (excluding) `ends[i]`."""

@@ -37,9 +37,9 @@ class _Memory:
 
     def get(self, name: tuple[str, int]) -> _Remembered | None:
         with self._lock:
-            if (found := self._tables.get(name)) is not None:
+            if (table := self._tables.get(name)) is not None:
                 self._tables.move_to_end(name)
-            return found
+            return table
 
     def put(self, name: tuple[str, int], remembered: _Remembered) -> None:
         with self._lock:
@@ -80,8 +80,8 @@ class RecalledTable(StorageTable):
             yield from super().read_range(first, end, columns)
             return
         inside = pc.and_(pc.greater_equal(rows["key"], first), pc.less(rows["key"], end))
-        if (found := rows.filter(inside).select(["key", *self._selected_schema(columns).names])).num_rows:
-            yield found
+        if (rows_inside := rows.filter(inside).select(["key", *self._selected_schema(columns).names])).num_rows:
+            yield rows_inside
 
     def _recall_rows(self) -> pa.Table | None:
         """All rows; None for a large table."""

@@ -290,7 +290,7 @@ class UnitRows:
 
         Cost: a search per run, and there are few runs; cheapest if `keys` ascend.
         """
-        row, found = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
+        row, exists = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
         parts: list[pa.Table] = []
         base, rest = 0, np.arange(len(keys))
         for run in self.runs:
@@ -303,7 +303,7 @@ class UnitRows:
                 continue
             at, there, rest = places.at[places.hit], rest[places.hit], rest[~places.hit]
             run.used[at] = self.epoch
-            found[there], row[there] = run.live[at], base + np.arange(len(at))
+            exists[there], row[there] = run.live[at], base + np.arange(len(at))
             parts.append(take_rows(run.rows, at))
             base += len(at)
         self.cache.count_reads(len(keys) - len(rest), len(rest))
@@ -315,12 +315,12 @@ class UnitRows:
             missed = keys.take(pa.array(rest))
             below = load(missed)
             self._note_loaded(missed, below, again)
-            found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
+            exists[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
             parts.append(below.rows)
         rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
-        if len(parts) > 1 or not found.all():
-            rows = take_rows(rows, pa.array(row, mask=~found))
-        return Found(rows, pa.array(found))
+        if len(parts) > 1 or not exists.all():
+            rows = take_rows(rows, pa.array(row, mask=~exists))
+        return Found(rows, pa.array(exists))
 
     def publish_rows(self, changes: MemRun) -> None:
         """Publish the rows that this attempt read, overlaid with `changes`, as known rows of its epoch.
@@ -349,9 +349,9 @@ class UnitRows:
             runs[:2] = [runs[1].merge_newer(runs[0], asked if known else None)]
         self.cache.keep_rows(self.of, self.vnodes, self.epoch, tuple(runs))
 
-    def _note_loaded(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:
+    def _note_loaded(self, keys: pa.BinaryArray, loaded_rows: Found, again: bool) -> None:
         if again and len(keys):
-            self._loaded.append(MemRun(keys, np.asarray(found.found), found.rows))
+            self._loaded.append(MemRun(keys, np.asarray(loaded_rows.found), loaded_rows.rows))
 
     def _written_run(self, changes: MemRun) -> KnownRun | None:
         return self._make_run(changes.sorted_keys, changes.puts, changes.rows) if len(changes) else None
@@ -379,15 +379,15 @@ class UnitRows:
 
 def _of_vnodes(known: Sequence[_Known], vnodes: npt.NDArray[np.int32]) -> tuple[KnownRun, ...]:
     """The known rows of these vnodes. Units share no key, so the order of their runs does not matter."""
-    found: list[KnownRun] = []
+    runs: list[KnownRun] = []
     for one in known:
         wanted = np.isin(np.frombuffer(one.vnodes, np.int32), vnodes)
         if wanted.all():
-            found += one.runs
+            runs += one.runs
         elif wanted.any():
             masks = ((run, np.isin(vnodes_of_keys(run.keys.array), vnodes)) for run in one.runs)
-            found += (run.filter_keys(mine) for run, mine in masks if mine.any())
-    return tuple(found)
+            runs += (run.filter_keys(mine) for run, mine in masks if mine.any())
+    return tuple(runs)
 
 
 def _run_all(due: Sequence[Callable[[], None]]) -> None:

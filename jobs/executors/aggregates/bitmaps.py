@@ -28,11 +28,11 @@ _AT_ONCE = 1 << 10  # bitmaps merged at once: the positions of their bytes take 
 class BitmapPositionError(InputError):
     """A number is not a bit position of a bitmap."""
 
-    found: int
+    bit: int
 
     def __str__(self) -> str:
         return (
-            f"bitmap_construct_agg received bit {self.found}, but a bitmap has the bits 0 to {8 * BYTES - 1}. Use "
+            f"bitmap_construct_agg received bit {self.bit}, but a bitmap has the bits 0 to {8 * BYTES - 1}. Use "
             "bitmap_bit_position(x) as its argument and group by bitmap_bucket_number(x), or correct the row."
         )
 
