@@ -25,6 +25,7 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.sources.base import Asked, Pins, TimeZones
 from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.keyed import takes_whole_deliveries
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.taken import next_number
@@ -185,8 +186,10 @@ class Pinning:
         """The version before the barrier."""
         return self.base.version
 
-    def make_request(self, max_bytes: int | None) -> Asked:
-        """Return the request to a source's reader."""
+    def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
+        """Return the request to a source's reader. An epoch takes one delivery of a whole source, undivided."""
+        if takes_whole_deliveries(source):
+            return Asked(self.interval, 1, None, self.detour.skip_files, False)
         return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
 
     def has_input(self) -> bool:
@@ -271,7 +274,8 @@ class Pinning:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
                     return Pinned(Pins(), (*others, *still))
             return Pinned(
-                reader.pin(statement, taken, self.make_request(max_bytes), keeper_of(self.meta, self.base)), others
+                reader.pin(statement, taken, self.make_request(statement, max_bytes), keeper_of(self.meta, self.base)),
+                others,
             )
         except (InputError, SourceAwayError) as err:
             hold = hold_of(err, wanted)

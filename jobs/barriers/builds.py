@@ -12,7 +12,7 @@ import numpy as np
 
 from tussock.jobs.barriers.epoch_plan import Base
 from tussock.jobs.catalog.builds import advance_builds, given_up, read_anew, set_aside
-from tussock.jobs.catalog.definition import source_of
+from tussock.jobs.catalog.definition import source_of, stores_rows
 from tussock.jobs.reading.reader import open_table, stored_table
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.hummock.version import stored_size
@@ -77,7 +77,7 @@ class Building:
 
     def _measure_relation(self, relation: Relation) -> Mapping[int, int]:
         version = self.base.version
-        if (statement := source_of(relation)) is not None:
+        if (statement := source_of(relation)) is not None and not stores_rows(relation):
             taken = open_table(self.meta.objects, version, relation.state_tables[0], buffer=self.base.buffer)
             reader = reader_of(statement)
             sizes = reader.taken_sizes(taken)

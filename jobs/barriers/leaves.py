@@ -21,6 +21,7 @@ from tussock.jobs.sources.base import Divided, Pins, RowPlace, SourceReader
 from tussock.jobs.sources.file_facts import file_of_part
 from tussock.jobs.sources.files import document_of, files_of, in_new_folder, names_ids, takes_back
 from tussock.jobs.sources.kept_ids import plan_matches, read_kept_ids
+from tussock.jobs.sources.keyed import is_keyed
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines_rejects
@@ -149,7 +150,7 @@ class LeafCells:
             return document
         statement, barrier = scheduled.source.statement, self.plan.barrier
         if scheduled.source.hidden or quarantines_rejects(statement):
-            (taken,) = scheduled.tables
+            taken = scheduled.tables[0]
             document = reader_of(statement).as_recorded(taken, document, barrier.epoch)
         with SourceFileError.met_in(statement.name):
             return reader_of(statement).locate_input(statement, document, keeper_of(self.meta, self.plan.base))
@@ -193,13 +194,14 @@ def is_read(plan: EpochPlan, leaf: Scheduled) -> bool:
 def pinned_input(plan: EpochPlan, source: int) -> msgspec.Raw | None:
     """Return a source's new input as pinned; of a restatement, with the files whose equal rows are matched.
 
-    No rows are matched if no fragment reads the source, or if its table of taken files cannot record their ids.
+    No rows are matched if no fragment reads the source, or if its table of taken files cannot record their ids. A keyed
+    source needs the place of each row in its file, and its changes are netted by key.
     """
     document = plan.barrier.splits.get(source)
     if document is None or not takes_back(document):
         return document
     leaf = next((s for s in plan.schedule.all_fragments() if s.relation_id == source and s.source is not None), None)
-    if leaf is None or leaf.source is None or not is_read(plan, leaf):
+    if leaf is None or leaf.source is None or not is_read(plan, leaf) or is_keyed(leaf.source.statement):
         return document
     (taken,) = leaf.tables
     if all(column.name != "ids" for column in taken.columns):
@@ -218,7 +220,7 @@ def taken_batches(meta: MetaStore, plan: EpochPlan) -> Iterator[SealedBatch]:
     for relation in plan.catalog.live_relations():
         if (statement := source_of(relation)) is None:
             continue
-        (table,) = relation.state_tables
+        table = relation.state_tables[0]
         by_spark = barrier.by_spark.get(relation.id, {})
         pins = Pins(pinned_input(plan, relation.id), barrier.unread.get(relation.id), by_spark)
         if moves := moves_in(relation_in(base.version.catalog, relation.id), relation):

@@ -20,7 +20,13 @@ from typing import TypeVar
 import msgspec
 
 from tussock.jobs.catalog.create import columns_of
-from tussock.jobs.catalog.definition import SourceDefinition, definition_of, encode_definition, find_relation
+from tussock.jobs.catalog.definition import (
+    SourceDefinition,
+    definition_of,
+    encode_definition,
+    find_relation,
+    stores_rows,
+)
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     AddSourceColumns,
@@ -66,6 +72,12 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
 def set_source_columns(catalog: Catalog, statement: SetSourceColumns) -> Catalog:
     """Rename, widen or add columns of a source. Raises: CannotAlterSourceError."""
     relation = find_relation(catalog, statement.name, RelationKind.SOURCE)
+    if stores_rows(relation):
+        reason = (
+            "its rows are a table by its key, whose columns stay as they were created. Drop the source and create it "
+            "again with the other columns"
+        )
+        raise CannotAlterSourceError(relation.name, reason)
     definition = definition_of(relation)
     assert isinstance(definition, SourceDefinition)
     before, fields = definition.statement, statement.fields

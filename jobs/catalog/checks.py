@@ -62,6 +62,8 @@ def check_statement(statement: Statement) -> None:
             check_plan(statement.plan)
         case CreateSource():
             reader_of(statement).check(statement)
+            if statement.keyed is not None and statement.keyed.delete_when is not None:
+                _check_kernels([statement.keyed.delete_when])
         case Update():
             _check_kernels([value for _, value in statement.assignments])
             _check_kernels([] if statement.where is None else [statement.where])

@@ -15,9 +15,11 @@ from tussock.jobs.catalog.definition import (
     definition_of,
     encode_definition,
     find_relation,
+    output_of,
     source_of,
 )
 from tussock.jobs.catalog.difference import Create
+from tussock.jobs.executors.keyed_changes import KeyedChanges
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.expression_tree import python_calls
 from tussock.jobs.logical.hidden_columns import HiddenColumn
@@ -30,11 +32,13 @@ from tussock.jobs.logical.statements import (
     CreateTable,
     CreateView,
 )
-from tussock.jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
+from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.jobs.sources.base import ByColumns, ByPosition, ByValue, Identity
-from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.keyed import CHANGE_TYPES, TRUNCATION_TYPES, is_keyed
+from tussock.jobs.sources.ports import Port
+from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
@@ -76,8 +80,10 @@ def create_relation(catalog: Catalog, statement: Create, epoch: int) -> Relation
     match statement:
         case CreateSource():
             taken = msgspec.structs.replace(reader_of(statement).taken_schema(name), table_id=table_id)
-            definition = SourceDefinition(statement, table_id)
-            return _make_relation(relation_id, name, RelationKind.SOURCE, statement.fields, definition, epoch, (taken,))
+            source, tables = _source_of_records(relation_id, statement, table_id)
+            return _make_relation(
+                relation_id, name, RelationKind.SOURCE, statement.fields, source, epoch, (taken, *tables)
+            )
         case CreateTable():
             types, key = tuple(f.type for f in statement.fields), statement.key
             if not key:
@@ -113,6 +119,30 @@ def create_relation(catalog: Catalog, statement: Create, epoch: int) -> Relation
         case CreateFunction():
             function = FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
             return _make_relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
+
+
+def _source_of_records(
+    relation_id: int, statement: CreateSource, taken_table_id: int
+) -> tuple[SourceDefinition, tuple[TableSchema, ...]]:
+    """The definition of a source and, if it is keyed, the state tables of its rows."""
+    if statement.keyed is None:
+        return SourceDefinition(statement, taken_table_id), ()
+    plan = plan_of_source(statement)
+    types = tuple(f.type for f in statement.fields)
+    node = KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates, plan.whole_deliveries)
+    tables = tuple(
+        msgspec.structs.replace(s, table_id=taken_table_id + i) for i, s in enumerate(node.state_tables(), start=1)
+    )
+    change = (*types, *CHANGE_TYPES)
+    arriving = Input(relation_id, None, tuple(range(len(change))), change, Dispatch.HASH, plan.key, port=Port.CHANGES)
+    inputs: tuple[Input, ...] = (arriving,)
+    if plan.truncates:
+        inputs += (Input(relation_id, None, (0,), TRUNCATION_TYPES, Dispatch.BROADCAST, port=Port.TRUNCATIONS),)
+    operator = Operator(node, tuple(map(input_ref, range(len(inputs)))), tuple(s.table_id for s in tables))
+    output = Output(types, plan.key, tables[0].distribution, False, tables[0].table_id)
+    return SourceDefinition(
+        statement, taken_table_id, fragments=(Fragment(inputs, (operator,), types, False),), output=output
+    ), tables
 
 
 def _make_relation(
@@ -179,9 +209,9 @@ def _key_of(source: CreateSource, identity: Identity) -> tuple[tuple[int, str], 
 
 
 def hidden_of(relation: Relation) -> tuple[HiddenColumn, ...]:
-    """The hidden columns of a relation; only sources of files have any."""
+    """The hidden columns of a relation; only sources of files without a key have any."""
     source = source_of(relation)
-    return () if source is None else reader_of(source).hidden(source)
+    return () if source is None or is_keyed(source) else reader_of(source).hidden(source)
 
 
 def upstream_lookup(catalog: Catalog) -> Callable[[str], Upstream]:
@@ -190,7 +220,7 @@ def upstream_lookup(catalog: Catalog) -> Callable[[str], Upstream]:
     def find_upstream(name: str) -> Upstream:
         relation = find_relation(catalog, name)
         definition = definition_of(relation)
-        if isinstance(definition, SourceDefinition):
+        if isinstance(definition, SourceDefinition) and definition.output is None:
             statement, reader = definition.statement, reader_of(definition.statement)
             return Upstream(
                 relation.id,
@@ -199,9 +229,8 @@ def upstream_lookup(catalog: Catalog) -> Callable[[str], Upstream]:
                 _key_of(statement, reader.identity(statement)),
                 reader.append_only(statement),
             )
-        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), (
-            "Spark expanded it when the query was bound"
-        )
-        return Upstream(relation.id, relation.kind, definition.output)
+        output = output_of(relation)
+        assert output is not None, "Spark expanded it when the query was bound"
+        return Upstream(relation.id, relation.kind, output)
 
     return find_upstream

@@ -22,6 +22,8 @@ class SourceDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True
     taken_table_id: int
     created: CreateSource | None = None  # its original CREATE, if it was altered since
     ran: tuple[str, ...] = ()  # the names of statements that ran once on it
+    fragments: tuple[Fragment, ...] = ()  # of a keyed source: they maintain its rows
+    output: Output | None = None  # the storage of its rows; None: it stores none
 
 
 class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -64,7 +66,7 @@ class FunctionDefinition(msgspec.Struct, frozen=True, tag=True):
 
 
 Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefinition | FunctionDefinition
-_WithoutRows = SourceDefinition | PlainViewDefinition | FunctionDefinition
+_WithoutRows = PlainViewDefinition | FunctionDefinition
 
 #: The words after CREATE and DROP, by the kind of relation.
 KEYWORDS: Mapping[str, str] = {
@@ -113,8 +115,13 @@ def source_of(relation: Relation) -> CreateSource | None:
     return definition.statement if isinstance(definition, SourceDefinition) else None
 
 
+def stores_rows(relation: Relation) -> bool:
+    """Whether a relation has rows of its own, as tables, views and keyed sources do."""
+    return output_of(relation) is not None
+
+
 def output_of(relation: Relation) -> Output | None:
-    """The storage of a relation's rows. None if it stores none: a source, a plain view or a function."""
+    """The storage of a relation's rows. None if it stores none: a source without a key, a plain view or a function."""
     definition = definition_of(relation)
     return None if isinstance(definition, _WithoutRows) else definition.output
 

@@ -48,6 +48,8 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
             yield f"option {name}: {_or_none(before)} in the store, {_or_none(after)} in the statement"
     if wanted.fields:
         yield from _of_columns(existing.fields, wanted.fields)
+        there_key, here_key = (() if s.keyed is None else s.keyed.columns for s in (existing, wanted))
+        yield from _of_keys(there_key, here_key, existing, wanted)
 
 
 def is_same_place(existing: CreateSource, wanted: CreateSource) -> bool:
@@ -60,9 +62,7 @@ def is_same_place(existing: CreateSource, wanted: CreateSource) -> bool:
 
 def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     yield from _of_columns(existing.fields, wanted.fields)
-    before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
-    if before != after:
-        yield f"primary key: {_format_key(before)} in the store, {_format_key(after)} in the statement"
+    yield from _of_keys(existing.key, wanted.key, existing, wanted)
     if existing.append_only != wanted.append_only:
         yield f"APPEND ONLY only in the {'store' if existing.append_only else 'statement'}"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
@@ -78,6 +78,15 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
             old, new = (next((d.sql for d in s.defaults if d.column == i), "none") for s in (existing, wanted))
             if old != new:
                 yield f"default of column {field.name!r}: {old} in the store, {new} in the statement"
+
+
+def _of_keys(
+    there: Sequence[int], here: Sequence[int], existing: CreateTable | CreateSource, wanted: CreateTable | CreateSource
+) -> Iterator[str]:
+    keys = ((there, existing), (here, wanted))
+    before, after = (", ".join(s.fields[k].name for k in key) for key, s in keys)
+    if before != after:
+        yield f"primary key: {_format_key(before)} in the store, {_format_key(after)} in the statement"
 
 
 def _format_key(names: str) -> str:

@@ -11,6 +11,7 @@ from tussock.jobs.barriers.epoch_plan import EpochPlan
 from tussock.jobs.barriers.leaves import LeafCells, place_of
 from tussock.jobs.catalog.definition import functions_of
 from tussock.jobs.chunks.failure import first_failure
+from tussock.jobs.driver.delete_limits import require_within_limits
 from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun
 from tussock.jobs.schedule.schedule import Schedule
@@ -118,7 +119,9 @@ def run_levels(
         answers, sealed = runner.run(levels)
     log.info("the levels ran %s", levels.measured.ran)
     try:
-        return Ran(*read_answers(answers), sealed, levels.measured, leaf.taken)
+        reports, uploaded = read_answers(answers)
+        require_within_limits(reports, plan.schedule)
+        return Ran(reports, uploaded, sealed, levels.measured, leaf.taken)
     except BaseException:
         sealed.release()
         raise

@@ -28,7 +28,7 @@ class BroadcastRow:
 
     def __init__(self, table: StateTable, actor: Actor) -> None:
         self._table = table
-        self._places = _place_of_each_vnode(actor.vnode_count)[list(actor.vnodes)]
+        self._places = place_of_each_vnode(actor.vnode_count)[list(actor.vnodes)]
 
     def read_row(self) -> pa.Table | None:
         """(1, …) the row as of the previous epoch; None before its first change.
@@ -57,7 +57,7 @@ def _rename_columns(row: pa.Table) -> pa.Table:
 
 
 @lru_cache(maxsize=4)
-def _place_of_each_vnode(vnode_count: int) -> Positions:
+def place_of_each_vnode(vnode_count: int) -> Positions:
     """(vnode_count,) the least number that hashes to each vnode, used as the key of the row's copy for that vnode."""
     places, numbers = np.full(vnode_count, -1, np.int64), 0
     while (places < 0).any():

@@ -11,8 +11,9 @@ next to the node (tussock.jobs.plan.fragments).
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -85,6 +86,7 @@ class Actor:
     new: bool = False  # whether this is the relation's first epoch
     moment_before: int = 0  # value of now() in views in the previous epoch, Unix microseconds
     moment: int = 0  # the same for this epoch
+    counters: Counter[str] = field(default_factory=Counter)  # that an executor reports to the driver
 
 
 class Executor(Protocol):

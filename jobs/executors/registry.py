@@ -11,6 +11,7 @@ from tussock.jobs.executors.generate import GenerateNode
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.keyed_changes import KeyedChanges
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -30,6 +31,7 @@ from tussock.jobs.executors.union_all import UnionAll
 
 Node = (
     TableReplay
+    | KeyedChanges
     | ValuesNode
     | RangeNode
     | ProjectNode

@@ -97,6 +97,12 @@ WHOLE_TABLES = UnboundedCost(
     "reads the whole table once",
     "Name the key in the condition: `WHERE id = 7`, `WHERE id IN (…)`.",
 )
+WHOLE_SOURCES = UnboundedCost(
+    "truncations and dumps of keyed sources",
+    "a record that truncates a source with `changes 'operations'`, and each file of one with `changes 'snapshot'`",
+    "reads the positions of all keys, and the rows of the keys that are older",
+    "Let the feed write the changed rows only, if it can.",
+)
 
 UNBOUNDED = (
     LISTS,
@@ -110,5 +116,6 @@ UNBOUNDED = (
     NOT_IN,
     TIES_OF_RANKS,
     WHOLE_TABLES,
+    WHOLE_SOURCES,
 )
 """All of them, in the order of the page."""

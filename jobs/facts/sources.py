@@ -3,9 +3,11 @@
 from datetime import UTC, datetime
 
 import msgspec
+import pyarrow.compute as pc
 
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.move_source import move_source, moved_sources
+from tussock.jobs.executors.keyed_changes import LATE_CHANGES
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table
@@ -48,6 +50,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     changed: bool = False  # `trouble` is that a taken file has changed
     read_by: str = "the engine"  # who reads its files: `Spark (reason)`, or the engine and Spark
     by_spark_files: int = 0  # taken files that Spark reads although the engine reads others
+    late_changes: int | None = None  # changes that were older than the row of their key; None: the source has no key
 
 
 def list_sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
@@ -117,7 +120,16 @@ def _source_facts(
         rejects,
         changed,
         *_read_by(statement, table),
+        _count_late(meta, version, relation),
     )
+
+
+def _count_late(meta: MetaStore, version: HummockVersion, relation: Relation) -> int | None:
+    """Return the dropped changes of a keyed source. Cost: a scan of one row per vnode."""
+    counts = next((t for t in relation.state_tables if t.name == LATE_CHANGES), None)
+    if counts is None:
+        return None
+    return sum(pc.sum(rows.column(1)).as_py() or 0 for rows in open_table(meta.objects, version, counts).scan())
 
 
 def _read_by(source: CreateSource, taken: StorageTable) -> tuple[str, int]:

@@ -79,6 +79,18 @@ class EarlierBase(msgspec.Struct, frozen=True):
     below: int
 
 
+class KeyedBy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The key of a source whose records change rows (jobs/sources/keyed.py).
+
+    Args:
+        columns: indices of the key's columns.
+        delete_when: the bound condition of the option `delete_when`, over the columns; None: it is not set.
+    """
+
+    columns: tuple[int, ...]
+    delete_when: Expr | None = None
+
+
 class CreateSource(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A stream of external rows. `options` contains `path` and the options of the format.
 
@@ -89,6 +101,7 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         relative: None if the path was written absolute, or if the store is in a bucket.
         moves: one entry per move of its folder, the oldest first. Moves between which no file was taken are one, from
             the first folder to the last.
+        keyed: the key of its PRIMARY KEY; None: every record is a row.
     """
 
     name: str
@@ -101,6 +114,7 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     column_changes: tuple[EarlierColumns, ...] = ()
     relative: RelativePath | None = None
     moves: tuple[EarlierBase, ...] = ()
+    keyed: KeyedBy | None = None
 
     def name_in_rows(self, file: int, path: str) -> str:
         """The path of a file, by its number and present path, when the source took it."""

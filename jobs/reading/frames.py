@@ -13,6 +13,7 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
+from tussock.jobs.catalog.definition import stores_rows
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.reading.query import with_lengths
@@ -128,7 +129,7 @@ class Frames:
         return frame
 
     def _rows_frame(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:
-        if relation.kind is RelationKind.SOURCE:
+        if not stores_rows(relation):
             rows = _no_rows(self.session, relation)
         else:
             rows = with_lengths(

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tussock.jobs.catalog.definition import stores_rows
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.jobs.reading.stored_rows import StoredRows
-from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.sight import Sight
 
 _COUNT = ["COUNT", "(", "*", ")"]
@@ -85,8 +86,8 @@ def limit_rows(rows: pa.RecordBatchReader, limit: int) -> pa.RecordBatchReader:
 def _find_relation(catalog: Catalog, tokens: list[Token]) -> Relation | None:
     if len(tokens) != 1 or tokens[0].kind != "word":
         return None
-    stored = (RelationKind.TABLE, RelationKind.VIEW)
-    return next((r for r in catalog.live_relations() if r.name == tokens[0].text.lower() and r.kind in stored), None)
+    name = tokens[0].text.lower()
+    return next((r for r in catalog.live_relations() if r.name == name and stores_rows(r)), None)
 
 
 def _listed_columns(relation: Relation, tokens: list[Token]) -> tuple[str, ...] | None:

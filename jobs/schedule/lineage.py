@@ -10,6 +10,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.schedule.schedule import Feed, Scheduled
+from tussock.jobs.sources.keyed import CHANGE_NAMES, CHANGE_TYPES, TRUNCATION_NAMES
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.meta.catalog import Relation
@@ -58,6 +59,12 @@ class Lineage:
 
     def columns_of_feed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer passes to an input."""
+        if feed.want.port is Port.CHANGES:
+            width = len(feed.types) - len(CHANGE_TYPES)
+            own = (*self.output_columns(feed.producer)[:width], *map(NamedColumn, CHANGE_NAMES))
+            return tuple(own[c] for c in feed.want.columns)
+        if feed.want.port is Port.TRUNCATIONS:
+            return tuple(NamedColumn(TRUNCATION_NAMES[c]) for c in feed.want.columns)
         if feed.want.port is not Port.ROWS:
             return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
         return tuple(self.output_columns(feed.producer)[c] for c in feed.want.columns)

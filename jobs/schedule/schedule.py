@@ -26,6 +26,7 @@ from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
 from tussock.jobs.sources.ports import Port
+from tussock.jobs.sources.registry import plan_of_source
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
 
 
@@ -202,21 +203,24 @@ def _make_schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Sche
     relations, building = (*relations, *built), {r.id for r in built}
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment with its output
+    leaves: dict[int, int] = {}  # the same of sources -> the leaf, which has the other ports
     source_columns = _source_columns(relations)
     known = {} if before is None else {r.id: r for r in before.relations}
     for relation in relations:
         definition = definition_of(relation)
         build = relation.id in building
         if isinstance(definition, SourceDefinition):
-            source = Source(relation.id, definition.statement, *parted_columns(source_columns.get(relation.id, ())))
-            output[relation.id] = len(entries)
-            entries.append(_Entry(relation, build, source, None, ()))
-            continue
+            output[relation.id] = leaves[relation.id] = len(entries)
+            entries.append(_Entry(relation, build, _leaf_of(relation, definition, source_columns), None, ()))
+            if not definition.fragments:
+                continue
         first, earlier = len(entries), _inputs_before(relation, known)
         for number, fragment in enumerate(fragments_of(relation)):
             producers = tuple(
                 (
-                    first + i.fragment if i.fragment is not None else output[i.relation_id],  # type: ignore[index]
+                    first + i.fragment
+                    if i.fragment is not None
+                    else (output if i.port is Port.ROWS else leaves)[i.relation_id],  # type: ignore[index]
                     i,
                     earlier.get((number, place)),
                 )
@@ -226,6 +230,14 @@ def _make_schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Sche
         output[relation.id] = len(entries) - 1
     _set_levels(entries)
     return _assemble_schedule(entries, _Reading(catalog, epoch, before))
+
+
+def _leaf_of(relation: Relation, definition: SourceDefinition, columns: Mapping[int, tuple[int, ...]]) -> Source:
+    """The leaf of a source. A keyed source reads whole records, the others the columns that readers need."""
+    statement = definition.statement
+    if definition.fragments:
+        return Source(relation.id, statement, tuple(range(len(statement.fields))), plan_of_source(statement).hidden)
+    return Source(relation.id, statement, *parted_columns(columns.get(relation.id, ())))
 
 
 class _Reading:

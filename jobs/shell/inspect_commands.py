@@ -179,6 +179,8 @@ def _print_sources(chosen: argparse.Namespace) -> None:
             print(f"{source.source} is read by {source.read_by}")
         if source.rejects:
             print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
+        if source.late_changes:
+            print(f"{source.source} dropped changes that were older than the row of their key: {source.late_changes:,}")
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:

@@ -23,10 +23,12 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import Divided, EngineReader, ReadPart, SourceReader, TimeZones
+from tussock.jobs.sources.base import Divided, EngineReader, OptionEffect, ReadPart, SourceReader, TimeZones
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, records_of
+from tussock.jobs.sources.keyed import OPTIONS as KEYED_OPTIONS
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
 
@@ -71,12 +73,12 @@ class BoundedEngine:
 
     def never(self, source: CreateSource) -> str | None:
         """See EngineReader."""
-        return self._reader.never(source)
+        return self._reader.never(records_of(source))
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         """See EngineReader."""
         with errors_of_source(source):
-            return self._reader.reasons_for_spark(source, document, zones)
+            return self._reader.reasons_for_spark(records_of(source), document, zones)
 
     def divide(
         self,
@@ -88,7 +90,7 @@ class BoundedEngine:
     ) -> Divided:
         """See EngineReader."""
         with errors_of_source(source):
-            return self._reader.divide(source, document, by_spark, units, zones)
+            return self._reader.divide(records_of(source), document, by_spark, units, zones)
 
     def item_of(self, part: msgspec.Raw) -> str:
         """See EngineReader."""
@@ -97,14 +99,14 @@ class BoundedEngine:
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> ReadPart:
         """See EngineReader. Errors name the file."""
         with errors_of_source(source, self._reader.item_of(part)):
-            return self._reader.read(source, part, columns)
+            return self._reader.read(records_of(source), part, columns)
 
 
 class BoundedReader:
     """A reader inside the boundary.
 
     Methods with a source among their arguments read the source's input, and are guarded. The other methods use
-    documents and tables of the store, whose errors pass.
+    documents and tables of the store, whose errors pass. The reader of a keyed source sees its records (keyed.py).
     """
 
     def __init__(self, reader: SourceReader) -> None:
@@ -113,7 +115,14 @@ class BoundedReader:
     def check(self, source: CreateSource) -> None:
         """See SourceDescriber. Raises CredentialInOptionError too."""
         refuse_credentials(source, self._reader.login)
+        check_keyed(source, self._reader.hidden(source))
         _guard_method(self._reader.check, waits=False)(source)
+
+    def effect_of(self, option: str) -> OptionEffect:
+        """See SourceDescriber."""
+        if option == DELETE_LIMIT:
+            return OptionEffect.AT_ONCE
+        return OptionEffect.IDENTITY if option in KEYED_OPTIONS else self._reader.effect_of(option)
 
     @property
     def engine(self) -> EngineReader | None:
@@ -124,7 +133,7 @@ class BoundedReader:
         self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
     ) -> "DataFrame":
         """See SourceReader."""
-        reader = self._reader
+        reader, source = self._reader, records_of(source)
         with errors_of_source(source):
             return _union_frames(
                 reader.frame(spark, as_of, some, columns) for as_of, some in _alike_parts(reader, source, document)
@@ -134,6 +143,7 @@ class BoundedReader:
         self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
     ) -> "DataFrame":
         """See InputReader."""
+        source = records_of(source)
         with errors_of_source(source):
             return _union_frames(
                 _with_present_columns(self._reader.by_spark(session, as_of, some, hidden), as_of, source, hidden)
@@ -179,6 +189,8 @@ def _guard_method(method: Callable[..., Any], *, waits: bool) -> Callable[..., A
         source = next((value for value in (*args, *named.values()) if isinstance(value, CreateSource)), None)
         if source is None:
             return method(*args, **named)
+        args = tuple(records_of(value) if value is source else value for value in args)
+        named = {name: records_of(value) if value is source else value for name, value in named.items()}
         store = next((value.objects.uri for value in (*args, *named.values()) if hasattr(value, "objects")), "")
         try:
             with errors_of_source(source, store=store):

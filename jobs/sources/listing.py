@@ -211,6 +211,12 @@ def _literal_texts(name: str) -> list[str]:
     return found
 
 
+def literal_folder(path: str, options: Mapping[str, str]) -> str:
+    """Return the part of a path before its first wildcard or placeholder, without a slash at its end."""
+    place = _place_of(path, options, None)
+    return place.root + "/".join(_literal_names(place))
+
+
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
     """Return a path that names the folders called `name=value`; None if this path reaches no unnamed ones.
 

@@ -18,9 +18,11 @@ class Port(StrEnum):
 
     ROWS = "rows"  # the source's own rows
     REJECTS = "rejects"  # unreadable records
+    CHANGES = "changes"  # of a keyed source: the changes of its rows (row_changes.py)
+    TRUNCATIONS = "truncations"  # of a keyed source: the changes that delete every row
 
 
-#: The columns of each port except ROWS, which has the source's columns.
+#: The columns of the ports that feed tables. The others have the source's columns.
 FIELDS: Mapping[Port, tuple[Field, ...]] = {Port.REJECTS: rejects.FIELDS}
 
 

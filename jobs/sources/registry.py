@@ -9,6 +9,7 @@ from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.errors import UnsupportedFormatError
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
+from tussock.jobs.sources.keyed import KeyedPlan, plan_of
 from tussock.jobs.sources.orc import OrcFiles
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.text_files import TextFiles
@@ -38,3 +39,8 @@ def reader_of(source: CreateSource) -> SourceReader:
     if (reader := _BOUNDED.get(source.format)) is None:
         raise UnsupportedFormatError(source.name, source.format, tuple(READERS))
     return reader
+
+
+def plan_of_source(source: CreateSource) -> KeyedPlan:
+    """Return how the records of a keyed source change rows. Raises as `plan_of`. Requires: it is keyed."""
+    return plan_of(source, reader_of(source).hidden(source))

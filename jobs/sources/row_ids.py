@@ -11,20 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 ROW_ID_NAME = "_row_id"
-_POSITION_BITS = 40
+POSITION_BITS = 40
 _Ids = TypeVar("_Ids", int, npt.NDArray[np.int64])
 
 
 def pack_row_ids(number: int, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Return the row ids of records of one file."""
-    return pa.array(positions | np.int64(number << _POSITION_BITS), pa.int64())
+    return pa.array(positions | np.int64(number << POSITION_BITS), pa.int64())
 
 
 def file_of(row_ids: _Ids) -> _Ids:
     """Return the number of the file or partition."""
-    return row_ids >> _POSITION_BITS
+    return row_ids >> POSITION_BITS
 
 
 def position_of(row_ids: _Ids) -> _Ids:
     """Return the position in the file or partition."""
-    return row_ids & ((1 << _POSITION_BITS) - 1)
+    return row_ids & ((1 << POSITION_BITS) - 1)

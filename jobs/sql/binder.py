@@ -20,6 +20,7 @@ from tussock.jobs.logical.statements import (
     CreateView,
     Drop,
     Explain,
+    KeyedBy,
     Query,
     RelationAt,
 )
@@ -31,8 +32,9 @@ from tussock.jobs.sql.function_ddl import bind_function
 from tussock.jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from tussock.jobs.sql.sandbox import Sandbox, items
 from tussock.jobs.sql.show import show_plan
-from tussock.jobs.sql.source_ddl import bind_alter_source
+from tussock.jobs.sql.source_ddl import bind_alter_source, bind_record_condition
 from tussock.jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
+from tussock.jobs.sql.table_words import read_column_list
 from tussock.jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
 from tussock.statestore.meta.catalog import Relation, RelationKind
 
@@ -273,13 +275,17 @@ class Binder:
     def _bind_source_ddl(self, source: SourceText, cursor: Cursor) -> CreateSource:
         header = read_source(cursor, self._formats, self._without_path)
         fields: tuple[Field, ...] = ()
+        keyed: KeyedBy | None = None
         if header.columns is not None:
-            begin, end = header.columns
-            columns = source.take_part(begin, end)
-            with translating_errors(columns):
-                schema = self._sandbox.parser().parseTableSchema(columns.for_spark)
-            fields = declared_fields(source, begin, [(f.name(), f.dataType()) for f in schema.fields()])
-        return CreateSource(header.name, header.format, fields, header.options, header.if_not_exists)
+            words = read_column_list(source, *header.columns)
+            with translating_errors(words.text):
+                schema = self._sandbox.parser().parseTableSchema(words.text.for_spark)
+            declared = [(f.name(), f.dataType()) for f in schema.fields()]
+            fields = declared_fields(words.text, header.columns[0], declared)
+            keyed = None if words.key is None else KeyedBy(words.key.places_in(fields))
+        if keyed is not None and (condition := header.options.get("delete_when")) is not None:
+            keyed = msgspec.structs.replace(keyed, delete_when=bind_record_condition(self._sandbox, fields, condition))
+        return CreateSource(header.name, header.format, fields, header.options, header.if_not_exists, keyed=keyed)
 
 
 def _with_epochs(bound: Bound, at: tuple[RelationAt, ...]) -> Bound:

@@ -270,12 +270,17 @@ def _refuse_source(sandbox: Sandbox, cursor: Cursor) -> None:
         cursor.at += 1
     begin = cursor.at
     name = cursor.tokens[begin].value().lower() if begin < len(cursor.tokens) else ""
-    if (relation := sandbox.relations.get(name)) is not None and relation.kind is RelationKind.SOURCE:
+    if (relation := sandbox.relations.get(name)) is not None and _stores_no_rows(relation):
         raise cursor.complaint(
             f"MERGE cannot read source {name!r}, because a source stores no rows. Create a view over it (CREATE "
             f"MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}), run an epoch, and write USING {name}_rows. A "
             "MERGE runs once; rows that must follow every new file belong in a view"
         )
+
+
+def _stores_no_rows(relation: Relation) -> bool:
+    """Whether a relation is a source without a key: its only state table has the taken input."""
+    return relation.kind is RelationKind.SOURCE and len(relation.state_tables) <= 1
 
 
 def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:

@@ -1,11 +1,15 @@
 """Bind ALTER SOURCE. Spark's parser parses the columns as a table's."""
 
+from collections.abc import Sequence
+
 from tussock.jobs.logical.errors import sql_error
-from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.nodes import Expr, Field
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import AddSourceColumns, BoundSourceOptions, SetSourceColumns
+from tussock.jobs.spark.sql_errors import translating_errors
+from tussock.jobs.sql.catalyst import bind_projection
 from tussock.jobs.sql.grammar import Cursor, option_names, read_options
-from tussock.jobs.sql.sandbox import Sandbox, items
+from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 from tussock.jobs.sql.table_ddl import column_of, declared_fields, offset_of, word_of
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -68,6 +72,16 @@ def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> BoundAlterSource:
                 source, offset_of(source, offset, field.name), f"source {name!r} already has a column {field.name!r}"
             )
     return AddSourceColumns(name, known, fields)
+
+
+def bind_record_condition(sandbox: Sandbox, fields: Sequence[Field], text: str) -> Expr:
+    """An expression over a record of a source, bound once as in a view. Raises SqlError, UnsupportedQueryError."""
+    source = SourceText(text)
+    with sandbox.active(), translating_errors(source):
+        records = sandbox.empty_dataset([f.name for f in fields], [f.type for f in fields])
+        frame = records.selectExpr(seq_of(sandbox, [text]))
+    (bound,) = bind_projection(sandbox, source, frame, "an option")
+    return bound
 
 
 def _rename_column(cursor: Cursor, name: str, known: tuple[Field, ...]) -> SetSourceColumns:

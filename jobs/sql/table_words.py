@@ -68,6 +68,24 @@ def read_table_words(cursor: Cursor) -> TableWords:
     return TableWords(edit_source(cursor.source, parts) if parts else cursor.source, reader.key, reader.append_only)
 
 
+def read_column_list(source: SourceText, begin: int, end: int) -> TableWords:
+    """Read the PRIMARY KEY of a list of columns, as in CREATE SOURCE. `text` is the list without its brackets.
+
+    Args:
+        begin, end: the offsets of the list without its brackets.
+
+    Raises as above.
+    """
+    cursor = Cursor(source)
+    cursor.at = next((i for i, token in enumerate(cursor.tokens) if token.start >= begin), len(cursor.tokens))
+    reader, comma = _Reader(cursor), None
+    while (comma := reader.read_element(comma)) is not None:
+        pass
+    columns = source.take_part(begin, end)
+    parts = {span: " " * (span[1] - span[0]) for span in reader.spans}
+    return TableWords(edit_source(columns, parts) if parts else columns, reader.key, False)
+
+
 @dataclass(slots=True)
 class _Reader:
     cursor: Cursor
@@ -81,7 +99,7 @@ class _Reader:
         if cursor.accept("("):
             comma = None
             while True:
-                comma = self._read_element(comma)
+                comma = self.read_element(comma)
                 if comma is None:
                     break
         while cursor.at < len(cursor.tokens) and not cursor.comes("AS"):
@@ -96,7 +114,7 @@ class _Reader:
     def _end(self) -> int:
         return self.cursor.tokens[self.cursor.at - 1].end
 
-    def _read_element(self, comma: int | None) -> int | None:
+    def read_element(self, comma: int | None) -> int | None:
         """Read one element of the list, with the comma or bracket behind it. The comma's offset; None at the end."""
         cursor = self.cursor
         first = cursor.offset

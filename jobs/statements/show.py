@@ -15,7 +15,7 @@ from tussock.jobs.catalog.definition import (
 from tussock.jobs.logical.hidden_columns import hidden_types
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
-from tussock.jobs.logical.statements import CreateTable, CreateView, Explain, Show, Shown
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Explain, Show, Shown
 from tussock.jobs.schedule.explain import explain_relation
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -168,7 +168,7 @@ def _created_by(relation: Relation) -> str:
         case SourceDefinition(statement):
             options = ", ".join(f"{_quote_option(k)} {_quote_text(v)}" for k, v in statement.options.items())
             return (
-                f"CREATE SOURCE {relation.name} ({_declare_fields(statement.fields)}) USING {statement.format} OPTIONS "
+                f"CREATE SOURCE {relation.name} ({declared_text(statement)}) USING {statement.format} OPTIONS "
                 f"({options})"
             )
         case TableDefinition(statement):
@@ -184,9 +184,12 @@ def _created_by(relation: Relation) -> str:
             return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
 
 
-def declared_text(of: CreateTable | Sequence[Field]) -> str:
-    """The part of a CREATE TABLE after the table's name. For columns alone, the part between the parentheses."""
-    return _create_table_text(of) if isinstance(of, CreateTable) else _declare_fields(of)
+def declared_text(of: CreateTable | CreateSource) -> str:
+    """The part of a CREATE TABLE after the table's name. For a source, the part between the parentheses."""
+    if isinstance(of, CreateTable):
+        return _create_table_text(of)
+    key = () if of.keyed is None else of.keyed.columns
+    return ", ".join(part for part in (_declare_fields(of.fields), _declare_key(of.fields, key)) if part)
 
 
 def _create_table_text(table: CreateTable) -> str:
@@ -197,10 +200,13 @@ def _create_table_text(table: CreateTable) -> str:
         f"{defaults.get(i, '')}{comments.get(i, '')}"
         for i, f in enumerate(table.fields)
     ]
-    if table.key:
-        columns.append(f"PRIMARY KEY ({', '.join(_quote_name(table.fields[k].name) for k in table.key)})")
+    columns += [key] if (key := _declare_key(table.fields, table.key)) else []
     comment = "" if table.comment is None else f" COMMENT {_quote_text(table.comment)}"
     return f"({', '.join(columns)}){' APPEND ONLY' if table.append_only else ''}{comment}"
+
+
+def _declare_key(fields: Sequence[Field], key: Sequence[int]) -> str:
+    return f"PRIMARY KEY ({', '.join(_quote_name(fields[k].name) for k in key)})" if key else ""
 
 
 def _declare_fields(fields: Sequence[Field]) -> str:

@@ -72,7 +72,7 @@ def _find_unchanged_source(catalog: Catalog, cursor: Cursor, base: Path, store: 
     if list_differences(there, place_source(CreateSource(header.name, header.format, (), header.options), base, store)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
-    return relation if not declared or _fold_case(declared) == _fold_case(declared_text(there.fields)) else None
+    return relation if not declared or _fold_case(declared) == _fold_case(declared_text(there)) else None
 
 
 def _find_unchanged_table(catalog: Catalog, cursor: Cursor) -> Relation | None:

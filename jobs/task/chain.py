@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import WEIGHT, empty_chunk
-from tussock.jobs.chunks.failure import ActorError, ViewFailedError
+from tussock.jobs.chunks.failure import ActorError, SourceFileError, ViewFailedError
 from tussock.jobs.executors.base import net_chunk
 from tussock.jobs.executors.operator import Actor, Executor, ExpressionError, MakesPieces, TakesPieces
 from tussock.jobs.executors.table_replay import StatementRowError
@@ -151,8 +151,8 @@ def _name_errors(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:
         yield from pieces
     except ExpressionError as err:
         raise failed_row(scheduled.shown_name, scheduled.id, operator, err) from err
-    except (FailedRow, ActorError, StatementRowError):
-        raise  # these already contain their operator, view or statement
+    except (FailedRow, ActorError, StatementRowError, SourceFileError):
+        raise  # these already contain their operator, view, statement or source
     except (InputError, KernelError) as err:
         raise ViewFailedError(scheduled.relation, str(err), scheduled.build) from err
     except TussockError:

@@ -28,11 +28,13 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
+from tussock.jobs.sources.keyed import is_keyed
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
-from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.registry import plan_of_source, reader_of
 from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
-from tussock.jobs.sources.rejects import split_rejects
+from tussock.jobs.sources.rejects import quarantines_rejects, split_rejects
+from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.widening import widen_columns
 from tussock.jobs.task.chain import Put, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
@@ -88,6 +90,7 @@ class _Taken:
     rows: int
     bytes: int
     hot: HotKeyFound | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +195,15 @@ class Unit:
             )
             for unit, cell in encode_parts(pieces, count_bytes(chunk)):
                 yield make_cells(unit, Address.of_exchange(scheduled.id, exchange.index), [cell])
-        last = scheduled.source is not None or self._is_materialized(scheduled)
+        keyed = scheduled.source is not None and is_keyed(scheduled.source.statement)
+        last = (scheduled.source is not None and not keyed) or self._is_materialized(scheduled)
         seconds = time.perf_counter() - started
         counts = taken.rows, output.put.rows
         log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.shown_name, *counts, seconds)
         ids = scheduled.relation_id, scheduled.id, self.level, self.slot
         net = output.put.weight if last else 0
-        report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
+        of_rows = *ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot
+        report = FragmentReport(*of_rows, dict(taken.counters))
         yield make_cells(self.slot, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _coming_input(self, scheduled: Scheduled) -> _Coming | None:
@@ -229,7 +234,10 @@ class Unit:
             *moments,
         )
         taken = _Taken(
-            sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest_key(fragment, inputs)
+            sum(i.num_rows for i in inputs),
+            sum(i.nbytes for i in inputs),
+            self._hottest_key(fragment, inputs),
+            actor.counters,
         )
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
@@ -307,7 +315,8 @@ class Unit:
 
     @staticmethod
     def _is_materialized(scheduled: Scheduled) -> bool:
-        assert scheduled.fragment is not None
+        if scheduled.fragment is None:
+            return False
         operators = scheduled.fragment.operators  # empty if the fragment only passes on rows from Spark
         return bool(operators) and operators[-1].node.keeps_relation
 
@@ -343,8 +352,13 @@ class Unit:
         objects = opened_objects(self.task.store_uri)
         rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
         delta, parts = rows.collect_rows(read_new(), read_old())
-        fed = {Port.REJECTS: pa.concat_tables(rejects)}
-        return _Output(Put.of(delta), parts, tuple(sorted(undeclared)), fed), _Taken(rows.read_rows, rows.read_bytes)
+        taken, fed = _Taken(rows.read_rows, rows.read_bytes), {Port.REJECTS: pa.concat_tables(rejects)}
+        if is_keyed(statement):
+            plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
+            found = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)
+            fed[Port.REJECTS] = pa.concat_tables([fed[Port.REJECTS], found.rejects])
+            fed |= {Port.CHANGES: found.changes, Port.TRUNCATIONS: found.truncations}
+        return _Output(Put.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
     def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
         """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""

@@ -28,7 +28,7 @@ from tussock.jobs.catalog.apply import CannotPauseError, pause_views
 from tussock.jobs.catalog.fed_tables import fed_by
 from tussock.jobs.catalog.statement_log import replay_log, skip_arguments, statement_text, statements_of
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
-from tussock.jobs.logical.statements import computed_after
+from tussock.jobs.logical.statements import CreateSource, computed_after
 from tussock.jobs.sources.base import Asked, Pins
 from tussock.jobs.sources.errors import OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
@@ -452,7 +452,7 @@ class _PinningSkipped(Pinning):
         default_factory=list
     )  # errors of sources that cannot be listed
 
-    def make_request(self, max_bytes: int | None) -> Asked:
+    def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
         """See Pinning."""
         return Asked(self.interval, max_bytes, None, self.detour.skip_files, True)
 
@@ -466,7 +466,8 @@ class _PinningSkipped(Pinning):
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)
         try:
-            return Pinned(reader_of(statement).pin(statement, taken, self.make_request(max_bytes), keeper), holds)
+            asked = self.make_request(statement, max_bytes)
+            return Pinned(reader_of(statement).pin(statement, taken, asked, keeper), holds)
         except (InputError, SourceAwayError) as err:
             self.troubles.append(err)
             return Pinned(Pins(), holds)

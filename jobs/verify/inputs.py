@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tussock.jobs.catalog.create import hidden_of
-from tussock.jobs.catalog.definition import output_of, source_of
+from tussock.jobs.catalog.definition import output_of, source_of, stores_rows
 from tussock.jobs.kernels.python_function import call_function
 from tussock.jobs.logical.hidden_columns import HiddenColumn, mentions_hidden
 from tussock.jobs.logical.months import carried_name, columns_of_carried
@@ -187,7 +187,7 @@ class Inputs:
                 rows_of = self._parsed_rows if mentions_hidden(view.sql) else None
                 register_view(self.session, view, self._at_moment(view.sql), rows_of)
                 return
-            case RelationKind.SOURCE:
+            case RelationKind.SOURCE if not stores_rows(relation):
                 frame = self._source_rows(relation)
             case _:
                 assert output_of(relation) is not None

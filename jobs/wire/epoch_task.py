@@ -98,6 +98,7 @@ class FragmentReport(msgspec.Struct, frozen=True):
     net: int = 0  # sum of the output's weights
     bytes_in: int = 0  # size of the input rows as Arrow arrays
     hot: HotKeyFound | None = None
+    counters: dict[str, int] = {}  # of its executors
 
 
 def cells_of(batches: Iterable[pa.RecordBatch]) -> bytes:

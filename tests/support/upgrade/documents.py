@@ -21,6 +21,7 @@ from tussock.jobs.executors.generate import GenerateNode
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.keyed_changes import KeyedChanges
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -71,6 +72,7 @@ from tussock.jobs.logical.statements import (
     Drop,
     FunctionModule,
     Insert,
+    KeyedBy,
     Update,
 )
 from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
@@ -187,6 +189,13 @@ WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIEL
 
 # --- statements ----------------------------------------------------------------------------------------------------
 
+_KEYED_SOURCE = CreateSource(
+    "customers",
+    "csv",
+    _FIELDS,
+    {"path": "/data/customers", "changes": "upsert", "delete_when": "g IS NULL"},
+    keyed=KeyedBy((0,), Call("IsNull", "boolean", (Column(1, "string"),))),
+)
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
 _RELATIVE = statements.RelativePath("data/sales", "/a/shop", "../shop")
 _MOVED = statements.EarlierBase("/z/shop", "/a/shop", 2)
@@ -227,6 +236,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "set_source_path": statements.SetSourceOptions("sales", {"path": "/a"}, {"path": "/b"}, relative=_RELATIVE),
     "set_source_options": statements.SetSourceOptions("sales", {"path": "/a"}, {"path": "/b"}, declared=True),
     "create_source": _CREATE_SOURCE,
+    "create_keyed_source": _KEYED_SOURCE,
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_plain_view": CreatePlainView("named", "SELECT k AS a …", _FIELDS, ("a", "b"), ("orders",), True),
@@ -352,6 +362,29 @@ _NESTED = Fragment(
 
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
+    "source_keyed": SourceDefinition(
+        _KEYED_SOURCE,
+        11,
+        fragments=(
+            Fragment(
+                (
+                    Input(
+                        7,
+                        None,
+                        (0, 1, 2, 3),
+                        ("int", "string", "boolean", "binary"),
+                        Dispatch.HASH,
+                        (0,),
+                        port=Port.CHANGES,
+                    ),
+                ),
+                (Operator(KeyedChanges((0,), ("int", "string"), 604_800_000_000, True), (-1,), (12, 13, 14, 15, 16)),),
+                ("int", "string"),
+                False,
+            ),
+        ),
+        output=Output(("int", "string"), (0,), (0,), False, 12),
+    ),
     "source_altered": SourceDefinition(
         msgspec.structs.replace(_CREATE_SOURCE, widths=(statements.Narrower(1, 3),)), 11, _CREATE_SOURCE, ("0a1b/1",)
     ),

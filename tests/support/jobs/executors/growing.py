@@ -20,6 +20,7 @@ from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin, joined_types
+from tussock.jobs.executors.keyed_changes import KeyedChanges
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -428,6 +429,44 @@ def table_cases() -> Iterator[GrowingCase]:
     yield GrowingCase("table", node, all_rows, {}, ("by a condition",), log)
 
 
+def keyed_cases() -> Iterator[GrowingCase]:
+    """Changes of a keyed source: `load` is a first change of each key."""
+    types = TYPES[:5]
+
+    def changes(rows: pa.Table, position: int) -> pa.Table:
+        """Upserts at a position."""
+        count, at = rows.num_rows, position.to_bytes(4, "big")
+        marks = [pa.repeat(pa.scalar(False), count), pa.repeat(pa.scalar(at, pa.binary()), count)]
+        return make_chunk([*rows.columns[: len(types)], *marks], rows.column(rows.num_columns - 1))
+
+    def load(size: int) -> list[pa.Table]:
+        return [changes(all_rows(size)[0], 5), no_truncations()]
+
+    def touched(size: int, more: int, weight: int) -> pa.Table:
+        group = np.arange(GROUPS)
+        return weighted(rows_at(group, size // 2 + 3 * group, more), weight)
+
+    def newer(size: int) -> list[pa.Table]:
+        return [changes(touched(size, 20_000, 1), 7), no_truncations()]
+
+    def late(size: int) -> list[pa.Table]:
+        return [changes(touched(size, 20_000, 1), 3), no_truncations()]
+
+    def taken_back(size: int) -> list[pa.Table]:
+        return [changes(touched(size, 0, -1), 5), no_truncations()]
+
+    def no_truncations() -> pa.Table:
+        return make_chunk([pa.array([], pa.binary())], pa.array([], pa.int64()))
+
+    def truncated(size: int) -> list[pa.Table]:
+        at = make_chunk([pa.array([(6).to_bytes(4, "big")], pa.binary())], pa.array([1], pa.int64()))
+        return [changes(touched(size, 20_000, 1), 7), at]
+
+    node = KeyedChanges((KEY,), types, 7, remembers=True, truncates=True)
+    named = {"newer": newer, "late": late, "taken back": taken_back, "truncated": truncated}
+    yield GrowingCase("keyed source", node, load, named, ("truncated",))
+
+
 def cases() -> list[GrowingCase]:
     """Every case, by operator."""
     return [
@@ -436,6 +475,7 @@ def cases() -> list[GrowingCase]:
         *ranked_cases(),
         *join_cases(),
         *table_cases(),
+        *keyed_cases(),
     ]
 
 

@@ -1,0 +1,367 @@
+"""KeyedChanges: apply the changes that the records of a source describe to the rows of its table, one per key.
+
+    rows       key -> row, for readers
+    positions  key -> position of the change that gave the row
+    deleted    key -> position of the change that deleted it, moment of that epoch
+    late       vnode -> changes that came too late so far (one row per vnode, so that it moves with the vnode)
+    history    key, position -> deletes, row: every change, if changes can be taken back; otherwise empty
+    truncated  vnode, position: the truncations (once per vnode)
+
+The change of a key with the greatest position decides its row (positions: tussock.jobs.sources.row_changes). A change
+that is older than the present one of its key is dropped and counted. A deleted key remembers its position for the
+period of `tombstones`, by the moments of epochs.
+
+A truncation deletes every key whose change is older. So a key without a newer change counts as deleted at the position
+of the newest truncation.
+
+A change that is taken back leaves the history. If it decided its key, the greatest one that is left decides it.
+
+Cost: the keys that changed; for a truncation, all keys. Once in a seventh of the period of `tombstones`, also the
+deleted keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
+from tussock.jobs.executors.broadcast_row import place_of_each_vnode
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list, show_row
+from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
+from tussock.jobs.logical.nodes import Expr
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.nested import conform_rows
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array, vnodes_of
+
+LATE_CHANGES = "late"
+_PURGES_PER_PERIOD = 7
+_Flags = npt.NDArray[np.bool_]
+
+
+class DuplicateKeyError(SourceFileError):
+    """A delivery of a keyed source contains a key twice."""
+
+    key: str
+
+    def __str__(self) -> str:
+        of = f"source {self.source!r}" if self.source else "the source"
+        return (
+            f"a delivery of {of} contains more than one row with the key ({self.key}), and a snapshot must contain "
+            "each key once. Write the file without the duplicate, and the next run reads it. If more columns identify "
+            "a row, create the source again with all of them in its PRIMARY KEY. Until then, the rows of the delivery "
+            "before stay."
+        )
+
+
+class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
+    """Applies changes by key.
+
+    Inputs: changes (the columns of the row, whether the change deletes its key, and its position), and possibly
+    truncations (their positions).
+    Output: the changes of the rows.
+    """
+
+    key: tuple[int, ...]
+    types: tuple[str, ...]
+    tombstones_us: int
+    remembers: bool = False  # changes can be taken back
+    truncates: bool = False  # a record may delete all keys
+    whole_deliveries: bool = False  # each file is the whole source, so it contains each key once
+
+    @property
+    def keeps_relation(self) -> bool:
+        return True
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """See the module. `rows` comes first."""
+        key = tuple(self.types[k] for k in self.key)
+        places = [KeyColumn(i) for i in range(len(key))]
+        whole, width = tuple(range(len(key))), len(key)
+        rows = state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key)
+        change = (*key, "binary", "boolean", *self.types)
+        return (
+            rows,
+            state_table("positions", (*key, "binary"), places, whole),
+            state_table("deleted", (*key, "binary", "bigint"), places, whole),
+            state_table(LATE_CHANGES, ("bigint", "bigint"), [KeyColumn(0)], (0,)),
+            state_table("history", change, [*places, KeyColumn(width)], whole),
+            state_table("truncated", ("bigint", "binary"), [KeyColumn(0), KeyColumn(1)], (0,)),
+        )
+
+    def column_origins(self) -> tuple[Origin, ...]:
+        return tuple(Own(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def explain_text(self) -> str:
+        return f"KeyedChanges key=[{column_list(self.key)}]" + (" remembers changes" if self.remembers else "")
+
+    def describe_cost(self) -> str:
+        return "changed keys; all keys for each truncation or dump"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (WHOLE_SOURCES,) if self.truncates else ()
+
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return KeyedChangesExecutor(self, tables, actor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The change that decides each of some keys.
+
+    Args:
+        position: (keys,) binary; NULL: no change is known.
+        deletes: (keys,) whether it deletes the key.
+        rows: (keys,) the rows; the values of deleting changes have no meaning.
+    """
+
+    position: pa.Array
+    deletes: _Flags
+    rows: pa.Table
+
+    @property
+    def known(self) -> _Flags:
+        return np.asarray(self.position.is_valid())
+
+    def cover(self, truncated: bytes | None) -> "_Latest":
+        """This change, or the deletion by a truncation that is newer or equal."""
+        if truncated is None:
+            return self
+        at = _repeat_position(truncated, len(self.deletes))
+        newer = _is_later(self.position, at)
+        return _Latest(pc.if_else(pa.array(newer), self.position, at), self.deletes | ~newer, self.rows)
+
+    def where(self, chosen: _Flags, other: "_Latest") -> "_Latest":
+        """This change for the chosen keys, and the other one for the rest."""
+        places = np.where(chosen, np.arange(len(chosen)), np.arange(len(chosen)) + len(chosen))
+        return _Latest(
+            pc.if_else(pa.array(chosen), self.position, other.position),
+            np.where(chosen, self.deletes, other.deletes),
+            take_rows(pa.concat_tables([self.rows, other.rows]).combine_chunks(), places),
+        )
+
+
+class KeyedChangesExecutor:
+    """Applies the changes of one actor's keys.
+
+    Invariant: the sum of all output chunks is the content of `rows` on these vnodes.
+    """
+
+    def __init__(self, node: KeyedChanges, tables: Sequence[StateTable], actor: Actor) -> None:
+        self._node, self._actor = node, actor
+        self._rows, self._positions, self._deleted, self._late, self._history, self._truncated = tables
+        self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Apply a chunk of changes, and one of truncations. Weights are 1, or -1 for a change that is taken back.
+
+        Returns: at most one -old and one +new row per key.
+        """
+        chunk, *truncations = chunks
+        self._purge_deleted()
+        was, now = self._truncate(truncations[0] if truncations else None)
+        if chunk.num_rows == 0 and was == now:
+            return empty_chunk(self._node.types)
+        weights = weights_of(chunk)
+        changes = rows_of(chunk)
+        if self._node.whole_deliveries:  # the next delivery replaces the rows that are taken back
+            changes, weights = changes.filter(pa.array(weights > 0)), weights[weights > 0]
+        gone, come = (changes.filter(pa.array(weights * sign > 0)) for sign in (-1, 1))
+        if self._node.remembers:
+            self._history.delete_rows(self._as_history(gone))
+            self._history.insert_rows(self._as_history(come))
+        keys = pa.concat_tables([self._keys_of(changes), *self._keys_between(was, now)])
+        ids, first = key_ids(keys.columns, keys.num_rows)
+        keys, ids = take_rows(keys, first), ids[: len(weights)]
+        before = self._latest_before(keys).cover(was)
+        taken_back = self._decided_by(before.position, gone, ids[weights < 0])
+        if self._node.whole_deliveries:
+            self._require_distinct_keys(come, ids, now)
+        arrived = self._newest_of(come, ids[weights > 0], len(first))
+        self._count_late(come, ids[weights > 0], before.position, taken_back)
+        after = arrived.where(_is_later(arrived.position, before.position), before)
+        if _is_later_truncation(was, now):
+            taken_back |= _is_same(before.position, _repeat_position(was, len(first)))
+        if taken_back.any():
+            after = self._newest_left(keys, taken_back).where(taken_back, after)
+        return self._write(keys, before, after.cover(now), now)
+
+    def _truncate(self, truncations: pa.Table | None) -> tuple[bytes | None, bytes | None]:
+        """Record truncations. Returns the newest position before and after this epoch; None: there is none."""
+        if truncations is None:
+            return None, None
+        was = self._newest_truncation()
+        places = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
+        weights = weights_of(truncations)
+        for sign, write in ((-1, self._truncated.delete_rows), (1, self._truncated.insert_rows)):
+            positions = one_array(truncations.column(0).filter(pa.array(weights * sign > 0)))
+            if sign > 0 or self._node.remembers:
+                copies = [np.repeat(places, len(positions)), np.tile(np.arange(len(positions)), len(places))]
+                write(pa.table([pa.array(copies[0]), positions.take(pa.array(copies[1]))], names=["c0", "c1"]))
+        return was, self._newest_truncation()
+
+    def _newest_truncation(self) -> bytes | None:
+        place = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)[:1]]
+        found = self._truncated.scan_prefix(pa.table([pa.array(place)], names=["c0"]), limit=1, reverse=True).rows
+        return found.column(1)[0].as_py() if found.num_rows else None
+
+    def _keys_between(self, was: bytes | None, now: bytes | None) -> list[pa.Table]:
+        """The keys that a new truncation may delete, or that may return as one is taken back."""
+        if was == now:
+            return []
+        width = len(self._node.key)
+        table = self._history if _is_later_truncation(was, now) else self._positions
+        low, high = (now, was) if table is self._history else (was, now)
+        found = []
+        for rows in table.scan(self._actor.vnodes):
+            chosen = pc.less_equal(rows.column(width), pa.scalar(high, pa.binary()))
+            if low is not None:
+                chosen = pc.and_(chosen, pc.greater(rows.column(width), pa.scalar(low, pa.binary())))
+            found.append(self._named_keys(rows.filter(chosen).columns[:width]))
+        return found
+
+    def _keys_of(self, rows: pa.Table) -> pa.Table:
+        return self._named_keys([rows.column(k) for k in self._node.key])
+
+    def _named_keys(self, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
+        kinds = [self._schema.field(k).type for k in self._node.key]
+        schema = pa.schema([(f"c{i}", kind) for i, kind in enumerate(kinds)])
+        return conform_rows(pa.table(list(columns), names=schema.names), schema)
+
+    def _latest_before(self, keys: pa.Table) -> _Latest:
+        """The change that decided each key before this epoch. The row is the present one."""
+        live, dead = self._positions.get_rows(keys), self._deleted.get_rows(keys)
+        since = self._actor.moment - self._node.tombstones_us
+        remembered = pc.and_(dead.found, pc.fill_null(pc.greater_equal(one_array(dead.rows.column(-1)), since), False))
+        position = pc.if_else(remembered, one_array(dead.rows.column(-2)), pa.scalar(None, pa.binary()))
+        rows = conform_rows(self._rows.get_rows(keys).rows, self._schema)
+        return _Latest(pc.coalesce(one_array(live.rows.column(-1)), position), ~np.asarray(live.found), rows)
+
+    def _decided_by(self, position: pa.Array, gone: pa.Table, ids: Positions) -> _Flags:
+        """(keys,) whether the change that decided a key is taken back."""
+        found = np.zeros(len(position), np.bool_)
+        if gone.num_rows:
+            same = pc.equal(position.take(pa.array(ids)), one_array(gone.column(-1)))
+            found[ids[np.asarray(pc.fill_null(same, False))]] = True
+        return found
+
+    def _newest_of(self, come: pa.Table, ids: Positions, keys: int) -> _Latest:
+        """The change with the greatest position of each key."""
+        order = pc.sort_indices(
+            pa.table({"id": pa.array(ids), "position": come.column(-1)}),
+            sort_keys=[("id", "ascending"), ("position", "ascending")],
+        ).to_numpy()
+        last = np.full(keys, -1, np.int64)
+        last[ids[order]] = order  # NumPy keeps the last write to a place: the greatest position
+        there = last >= 0
+        picked = pa.array(last, mask=~there)
+        rows = conform_rows(_take_or_null(come.select(list(range(len(self._node.types)))), picked), self._schema)
+        deletes = pc.fill_null(one_array(come.column(-2)).take(picked), False)
+        return _Latest(one_array(come.column(-1)).take(picked), np.asarray(deletes), rows)
+
+    def _newest_left(self, keys: pa.Table, chosen: _Flags) -> _Latest:
+        """The change with the greatest position in the history of the chosen keys; none for the others."""
+        some = np.flatnonzero(chosen)
+        found = self._history.scan_prefix(take_rows(keys, some), limit=1, reverse=True)
+        places = np.full(len(chosen), -1, np.int64)
+        places[some[np.asarray(found.index)]] = np.arange(found.rows.num_rows)
+        picked, width = pa.array(places, mask=places < 0), len(self._node.key)
+        rows = conform_rows(
+            _take_or_null(found.rows.select(list(range(width + 2, found.rows.num_columns))), picked), self._schema
+        )
+        deletes = pc.fill_null(one_array(found.rows.column(width + 1)).take(picked), True)
+        return _Latest(one_array(found.rows.column(width)).take(picked), np.asarray(deletes), rows)
+
+    def _write(self, keys: pa.Table, before: _Latest, after: _Latest, truncated: bytes | None) -> pa.Table:
+        """Write the keys whose deciding change is another one, and return the difference of the rows."""
+        had, has = ~before.deletes, after.known & ~after.deletes
+        moved = ~np.asarray(_is_same(before.position, after.position))
+        by_key = after.known & ~_is_same(after.position, _repeat_position(truncated, len(has)))
+        with_position = keys.append_column("position", after.position)
+        self._positions.insert_rows(with_position.filter(pa.array(moved & has)))
+        self._positions.delete_rows(with_position.filter(pa.array(moved & had & ~has)))
+        dead = with_position.append_column("at", pa.repeat(pa.scalar(self._actor.moment, pa.int64()), keys.num_rows))
+        self._deleted.insert_rows(dead.filter(pa.array(moved & by_key & ~has)))
+        self._deleted.delete_rows(dead.filter(pa.array(moved & ~had & ~(by_key & ~has))))
+        same = had & has & same_rows(before.rows, after.rows)
+        if self._node.whole_deliveries:
+            self._actor.counters.update(present=int(had.sum()), deleted=int((had & ~has).sum()))
+        old, new = before.rows.filter(pa.array(had & ~same)), after.rows.filter(pa.array(has & ~same))
+        self._rows.delete_rows(before.rows.filter(pa.array(had & ~has)))
+        self._rows.insert_rows(new)
+        return chunk_of_difference(old, new)
+
+    def _require_distinct_keys(self, come: pa.Table, ids: Positions, delivery: bytes | None) -> None:
+        """Raise DuplicateKeyError if the newest delivery contains a key twice."""
+        newest = np.asarray(_is_later(one_array(come.column(-1)), _repeat_position(delivery, come.num_rows)))
+        repeated = np.flatnonzero(newest & (np.bincount(ids[newest], minlength=int(ids.max(initial=0)) + 1)[ids] > 1))
+        if len(repeated):
+            first = self._keys_of(come.slice(int(repeated[0]), 1))
+            raise DuplicateKeyError(show_row(first, 0))
+
+    def _count_late(self, come: pa.Table, ids: Positions, position: pa.Array, taken_back: _Flags) -> None:
+        """Count the changes that are older than the one that decided their key before this epoch."""
+        if not come.num_rows:
+            return
+        late = ~np.asarray(_is_later(one_array(come.column(-1)), position.take(pa.array(ids)))) & ~taken_back[ids]
+        if not late.any():
+            return
+        rows = come.filter(pa.array(late))
+        vnodes = np.asarray(vnodes_of([rows.column(k) for k in self._node.key], self._actor.vnode_count))
+        counts = np.bincount(vnodes, minlength=self._actor.vnode_count)
+        touched = np.flatnonzero(counts)
+        places = pa.array(place_of_each_vnode(self._actor.vnode_count)[touched])
+        was = self._late.get_rows(pa.table([places], names=["c0"]))
+        sums = pc.add(pc.fill_null(one_array(was.rows.column(1)), 0), pa.array(counts[touched]))
+        self._late.insert_rows(pa.table([places, sums], names=["c0", "c1"]))
+
+    def _purge_deleted(self) -> None:
+        """Forget deleted keys whose period is over, once in a part of the period."""
+        part = max(1, self._node.tombstones_us // _PURGES_PER_PERIOD)
+        if self._actor.moment // part == self._actor.moment_before // part:
+            return
+        since = self._actor.moment - self._node.tombstones_us
+        for rows in self._deleted.scan(self._actor.vnodes):
+            self._deleted.delete_rows(rows.filter(pc.less(rows.column(-1), since)))
+
+    def _as_history(self, changes: pa.Table) -> pa.Table:
+        """The changes as rows of the history."""
+        keys = [changes.column(k) for k in self._node.key]
+        columns = [*keys, changes.column(-1), changes.column(-2), *changes.columns[:-2]]
+        return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def _is_later_truncation(one: bytes | None, other: bytes | None) -> bool:
+    return one is not None and (other is None or one > other)
+
+
+def _repeat_position(position: bytes | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(position, pa.binary()), count)
+
+
+def _is_later(position: pa.Array, than: pa.Array) -> _Flags:
+    """(n,) whether a position is known, and greater than another one, if that is known."""
+    later = pc.or_(than.is_null(), pc.fill_null(pc.greater(position, than), False))
+    return np.asarray(pc.and_(position.is_valid(), later))
+
+
+def _is_same(one: pa.Array, other: pa.Array) -> _Flags:
+    """(n,) whether positions are equal, or both are unknown."""
+    both_unknown = pc.and_(one.is_null(), other.is_null())
+    return np.asarray(pc.or_(both_unknown, pc.fill_null(pc.equal(one, other), False)))
+
+
+def _take_or_null(rows: pa.Table, picked: pa.Array) -> pa.Table:
+    """Rows by place; NULLs for a NULL."""
+    return rows.combine_chunks().take(picked)

@@ -1,0 +1,297 @@
+"""Keyed sources: sources whose records change rows. The current rows are a table of the store, one row per key.
+
+    CREATE SOURCE customers (id bigint, …, PRIMARY KEY (id)) USING … OPTIONS (path …, changes 'upsert')
+
+The reader of the format reads *records* (`records_of`, applied by boundary.py). The leaf turns each record into a
+change of a key (row_changes.py), and KeyedChanges (jobs/executors/keyed_changes.py) applies the changes to the table.
+
+* **One relation.** The relation of the source stores the rows, as a table does (`SourceDefinition.output`). Statements
+  that name the source (ALTER, restate, holds) and views that read it use one name.
+* **Position.** The changes of a key are ordered by bytes: the values of `sequence_by`, the file's name below the
+  source's folder, `_row_id`. The order is a function of the input, and does not depend on the epochs that took it. The
+  time of arrival would: a corrected file would move after later files.
+* **Corrected files.** With `retain 'files'`, every change is stored by key and position. A restated file arrives with
+  -1 for its old changes and +1 for the new ones. The old ones leave the history. If one of them decided its key, one
+  read by prefix finds the newest remaining change, which may be in any earlier file. With `retain 'none'` and in
+  Kafka, nothing is taken back, and there is no history.
+* **Truncations** are a second port, sent to every actor and stored once per vnode. The newest one acts as a deletion of
+  each key at its position. So only an epoch with a truncation reads all keys, and a late insert of a key that was never
+  seen is dropped. A truncation that is taken back reads the history for the keys that return.
+* **Dumps** (`changes 'snapshot'`) are truncations too: each file begins with one, just before its first record. So the
+  difference by key and late files need no other code. A corrected file has a new number, hence a later position than
+  its old records. An epoch takes one file, so a hold names the right one, and no epoch has half a dump. The actors
+  count present and deleted keys, and the driver compares the sums with `delete_limit` before it seals
+  (jobs/driver/delete_limits.py). There is no history.
+* **Deleted keys** are forgotten by the moment of the epoch. A read ignores expired ones, so the result does not depend
+  on when they are removed.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
+from tussock.jobs.logical.nodes import Call, Column, Expr
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.listing import literal_folder
+from tussock.jobs.sources.rejects import quarantines_rejects
+from tussock.statestore.nested import is_nested
+from tussock.statestore.types import arrow_type
+
+CHANGES, SEQUENCE_BY, DELETE_WHEN, TOMBSTONES = "changes", "sequence_by", "delete_when", "tombstones"
+OP_COLUMN, OP_INSERT, OP_UPDATE, OP_DELETE, OP_TRUNCATE = (
+    "op_column",
+    "op_insert",
+    "op_update",
+    "op_delete",
+    "op_truncate",
+)
+#: The values of an operation column without the options, in lower case: AWS DMS, Fivetran, Datastream and others.
+OPERATIONS = {
+    OP_INSERT: ("i", "insert", "c", "r", "false"),
+    OP_UPDATE: ("u", "update", "upsert", "update-insert"),
+    OP_DELETE: ("d", "delete", "update-delete", "true"),
+    OP_TRUNCATE: ("t", "truncate"),
+}
+DELETE_LIMIT = "delete_limit"
+OPTIONS = (CHANGES, SEQUENCE_BY, DELETE_WHEN, TOMBSTONES, OP_COLUMN, *OPERATIONS, DELETE_LIMIT)
+_NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
+RETAIN, FILES, KAFKA = "retain", "files", "kafka"
+
+_DAY_US = 86_400_000_000
+_UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": _DAY_US}
+_PERIOD = re.compile(r"([1-9]\d*) ?([smhd])")
+_DEFAULT_TOMBSTONES = "7d"
+_PERCENT = re.compile(r"(\d+)%")
+
+#: The last columns of a change, after the columns of the row: it deletes the key, and its position (row_changes.py).
+CHANGE_TYPES = ("boolean", "binary")
+CHANGE_NAMES = ("_deletes", "_position")
+#: The columns of a truncation: its position.
+TRUNCATION_TYPES, TRUNCATION_NAMES = ("binary",), ("_position",)
+
+
+class RecordKind(StrEnum):
+    """The meaning of a record: the values of the option `changes`."""
+
+    UPSERT = "upsert"  # it is the new row of its key, or deletes the key
+    OPERATIONS = "operations"  # a column contains its operation
+    SNAPSHOT = "snapshot"  # it is a row of a delivery, which is the whole source
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The operations of records: the column, and its values in lower case."""
+
+    column: int
+    upserts: tuple[str, ...]
+    deletes: tuple[str, ...]
+    truncates: tuple[str, ...]
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All values."""
+        return (*self.upserts, *self.deletes, *self.truncates)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPlan:
+    """How the records of a keyed source change rows.
+
+    Args:
+        key: indices of the key's columns.
+        sequence: columns that order the changes of a key, as indices of a scan: hidden columns are negative.
+        hidden: the hidden columns that the leaf reads.
+        delete_when: the condition over a record that deletes its key; None: no record does.
+        operations: of the records; None: each is an upsert.
+        whole_deliveries: each file is a delivery of the whole source.
+        tombstones_us: how long a deleted key remembers its position, in microseconds.
+        remembers: every change is stored, so that a change can be taken back.
+        folders: the folders that names of files are relative to, in positions.
+    """
+
+    key: tuple[int, ...]
+    sequence: tuple[int, ...]
+    hidden: tuple[HiddenColumn, ...]
+    delete_when: Expr | None
+    operations: Operations | None
+    whole_deliveries: bool
+    tombstones_us: int
+    remembers: bool
+    folders: tuple[str, ...]
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a record may delete every key."""
+        return self.operations is not None or self.whole_deliveries
+
+
+def is_keyed(source: CreateSource) -> bool:
+    """Return whether the records of a source change rows of a key."""
+    return source.keyed is not None
+
+
+def records_of(source: CreateSource) -> CreateSource:
+    """Return the source as the reader of its format sees it, with the columns of a record."""
+    if source.keyed is None:
+        return source
+    options = {name: value for name, value in source.options.items() if name not in OPTIONS}
+    return msgspec.structs.replace(source, options=options, keyed=None)
+
+
+def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
+    """Return how the records of a keyed source change rows.
+
+    Args:
+        hidden: the hidden columns of its records.
+
+    Raises: BadOptionError for an option that has no meaning. Requires: is_keyed(source).
+    """
+    assert source.keyed is not None
+    sequence = _sequence_of(source, hidden)
+    needed = {HiddenColumn(c) for c in sequence if c < 0}
+    if hidden:  # names of files order changes, and errors contain them
+        needed.add(HiddenColumn.FILE_PATH)
+        needed.update(OF_FILES if quarantines_rejects(source) else ())
+    return KeyedPlan(
+        source.keyed.columns,
+        sequence,
+        tuple(sorted(needed)),
+        _deletion_of(source),
+        _operations_of(source),
+        takes_whole_deliveries(source),
+        parse_period(source, source.options.get(TOMBSTONES, _DEFAULT_TOMBSTONES)),
+        source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source),
+        _folders_of(source),
+    )
+
+
+def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
+    """Reject a statement whose options for changes contradict its columns or its format. Raises BadOptionError."""
+    stray = next((name for name in OPTIONS if name in source.options), None)
+    if source.keyed is None:
+        if stray is not None:
+            reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
+            raise BadOptionError(source.name, stray, source.options[stray], reason)
+        return
+    kinds = " or ".join(f"'{kind}'" for kind in RecordKind)
+    changes = source.options.get(CHANGES)
+    if changes is None:
+        raise MissingOptionError(source.name, CHANGES, f"a source with a PRIMARY KEY needs {kinds}")
+    if changes not in tuple(RecordKind):
+        raise BadOptionError(source.name, CHANGES, changes, f"expected {kinds}")
+    if source.format == "delta":
+        reason = "a Delta table has its own changes; declare its key by the option key 'column, …' instead"
+        raise BadOptionError(source.name, CHANGES, changes, reason)
+    if (changes == RecordKind.OPERATIONS) != (OP_COLUMN in source.options):
+        reason = f"the name of the column with the operation, if changes is '{RecordKind.OPERATIONS}', and only then"
+        raise MissingOptionError(source.name, OP_COLUMN, reason)
+    if takes_whole_deliveries(source):
+        _check_snapshots(source, hidden)
+    elif DELETE_LIMIT in source.options:
+        reason = f"the option limits the keys that a delivery deletes, so changes must be '{RecordKind.SNAPSHOT}'"
+        raise BadOptionError(source.name, DELETE_LIMIT, source.options[DELETE_LIMIT], reason)
+    plan_of(source, hidden)
+    if (condition := source.keyed.delete_when) is not None and condition.type != "boolean":
+        reason = f"expected a condition, but {expression_text(condition)} is a {condition.type}"
+        raise BadOptionError(source.name, DELETE_WHEN, source.options.get(DELETE_WHEN, ""), reason)
+
+
+def takes_whole_deliveries(source: CreateSource) -> bool:
+    """Return whether each file of a source is a delivery of the whole source. An epoch takes one of them."""
+    return source.keyed is not None and source.options.get(CHANGES) == RecordKind.SNAPSHOT
+
+
+def delete_limit_of(source: CreateSource) -> int | None:
+    """Return the most keys that a delivery may delete, in percent of the present keys; None: no limit."""
+    text = source.options.get(DELETE_LIMIT)
+    if text is None:
+        return None
+    if (found := _PERCENT.fullmatch(text)) is None or int(found[1]) > 100:
+        raise BadOptionError(source.name, DELETE_LIMIT, text, "expected a percentage such as '20%'")
+    return int(found[1])
+
+
+def _check_snapshots(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
+    delete_limit_of(source)
+    if not hidden:
+        reason = f"a {source.format} source has no files, and each file is a delivery"
+        raise BadOptionError(source.name, CHANGES, RecordKind.SNAPSHOT, reason)
+    for option in _NOT_OF_SNAPSHOTS:
+        if option in source.options:
+            reason = f"with changes '{RecordKind.SNAPSHOT}', the newest delivery alone decides the rows"
+            raise BadOptionError(source.name, option, source.options[option], reason)
+
+
+def parse_period(source: CreateSource, text: str) -> int:
+    """Return a period such as `7d` in microseconds. Raises BadOptionError."""
+    if (found := _PERIOD.fullmatch(text)) is None:
+        raise BadOptionError(source.name, TOMBSTONES, text, "expected a period such as '12h' or '7d'")
+    return int(found[1]) * _UNITS_US[found[2]]
+
+
+def _sequence_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> tuple[int, ...]:
+    if (text := source.options.get(SEQUENCE_BY)) is None:
+        return ()
+    columns = {f.name.lower(): i for i, f in enumerate(source.fields)} | {c.column: int(c) for c in hidden}
+    types = {i: f.type for i, f in enumerate(source.fields)}
+    found = list[int]()
+    for name in (part.strip().strip("`") for part in text.split(",")):
+        if (column := columns.get(name.lower())) is None:
+            there = ", ".join((*(f.name for f in source.fields), *(c.column for c in hidden)))
+            raise BadOptionError(source.name, SEQUENCE_BY, text, f"{name!r} is no column of it; its columns: {there}")
+        if column >= 0 and is_nested(arrow_type(types[column])):
+            reason = f"column {name!r} is a {types[column]}, which has no order; name a number, a text or a time"
+            raise BadOptionError(source.name, SEQUENCE_BY, text, reason)
+        found.append(column)
+    return tuple(found)
+
+
+def _deletion_of(source: CreateSource) -> Expr | None:
+    """The condition of the option, or in Kafka a value of NULL, which is a tombstone of the topic."""
+    assert source.keyed is not None
+    if source.keyed.delete_when is not None or source.format != KAFKA:
+        return source.keyed.delete_when
+    value = next((i for i, f in enumerate(source.fields) if f.name == "value"), None)
+    return None if value is None else Call("IsNull", "boolean", (Column(value, source.fields[value].type),))
+
+
+def _operations_of(source: CreateSource) -> Operations | None:
+    if (name := source.options.get(OP_COLUMN)) is None:
+        return None
+    column = next((i for i, f in enumerate(source.fields) if f.name.lower() == name.lower()), None)
+    if column is None:
+        there = ", ".join(f.name for f in source.fields)
+        raise BadOptionError(source.name, OP_COLUMN, name, f"it is no column of the source; its columns: {there}")
+    if source.fields[column].type not in ("string", "boolean"):
+        reason = f"the column is a {source.fields[column].type}, and an operation is a string or a boolean"
+        raise BadOptionError(source.name, OP_COLUMN, name, reason)
+    values = {option: _values_of(source, option) for option in OPERATIONS}
+    given = [value for some in values.values() for value in some]
+    if repeated := next((value for value in given if given.count(value) > 1), None):
+        option = next(option for option in values if option in source.options and repeated in values[option])
+        raise BadOptionError(source.name, option, source.options[option], f"{repeated!r} is another operation too")
+    upserts = (*values[OP_INSERT], *values[OP_UPDATE])
+    return Operations(column, upserts, values[OP_DELETE], values[OP_TRUNCATE])
+
+
+def _values_of(source: CreateSource, option: str) -> tuple[str, ...]:
+    """The values of an operation, in lower case. Defaults make room for the values of other options."""
+    if (text := source.options.get(option)) is not None:
+        return tuple(value.strip().lower() for value in text.split(","))
+    others = {value for other in OPERATIONS if other in source.options for value in _values_of(source, other)}
+    return tuple(value for value in OPERATIONS[option] if value not in others)
+
+
+def _folders_of(source: CreateSource) -> tuple[str, ...]:
+    path = source.options.get("path")
+    if path is None:
+        return ()
+    folder = literal_folder(path, source.options)
+    moved = (f"{move.base}{folder.removeprefix(move.to)}" for move in source.moves if folder.startswith(move.to))
+    return tuple(dict.fromkeys((folder, *moved)))

@@ -1,0 +1,499 @@
+"""Sources with a key: random changes against a model in Python, at every epoch. No Spark.
+
+The model keeps the records of every file, and computes the rows from all of them.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.chunks.chunk import make_chunk
+from tussock.jobs.driver.epoch import advance_store, next_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.sources import list_sources
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, KeyedBy, SetSourceOptions
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.registry import plan_of_source, reader_of
+from tussock.jobs.sources.row_changes import row_changes
+from tussock.jobs.sources.row_ids import pack_row_ids
+from tussock.jobs.trouble.restate import Restating
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.types import arrow_type
+
+FIELDS = (Field("id", "bigint"), Field("n", "int"), Field("v", "int"), Field("s", "string"))
+GONE = Call("EqualTo", "boolean", (Column(3, "string"), Literal("gone", "string")))
+GROUPED = (Field("v", "int"), Field("rows", "bigint"), Field("highest", "int"))
+EVERY_ROW = Scan("customers", (0, 1, 2, 3), FIELDS)
+BY_VALUE = Aggregate(
+    EVERY_ROW,
+    (Column(2, "int"),),
+    (AggCall("Count", "bigint", (Literal(1, "int"),)), AggCall("Max", "int", (Column(1, "int"),))),
+    GROUPED,
+)
+NOW_MS, DAY_MS = 1_800_000_000_000, 86_400_000
+Record = tuple[int, int, int | None, str]
+
+
+def customers(folder: Path, **options: str) -> CreateSource:
+    keyed = KeyedBy((0,), GONE)
+    given = {"path": str(folder), "retain": "files", "changes": "upsert", "delete_when": "s = 'gone'"} | options
+    return CreateSource("customers", "parquet", FIELDS, given, keyed=keyed)
+
+
+def write(path: Path, records: Sequence[Record]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    columns = list(zip(*records, strict=True)) or [(), (), (), ()]
+    kinds = (pa.int64(), pa.int32(), pa.int32(), pa.string())
+    arrays = [pa.array(c, kind) for c, kind in zip(columns, kinds, strict=True)]
+    pq.write_table(pa.table(arrays, names=[f.name for f in FIELDS]), path)
+
+
+@dataclass
+class Model:
+    """The records of every file; the greatest (n, name, place) of a key decides its row.
+
+    A truncation is the newest change of all keys that are not newer.
+    """
+
+    by_sequence: bool
+    files: dict[str, list[Record]] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[object, ...]]:
+        latest: dict[int, tuple[tuple[int, str, int], Record]] = {}
+        truncated = (-1, "", 0)
+        for name, records in self.files.items():
+            for place, record in enumerate(records):
+                position = (record[1] if self.by_sequence else 0, name, place)
+                if record[3] == "T":
+                    truncated = max(truncated, position)
+                elif record[0] not in latest or latest[record[0]][0] < position:
+                    latest[record[0]] = (position, record)
+        there = (r for position, r in latest.values() if position > truncated)
+        return sorted((r for r in there if r[3] not in ("gone", "D")), key=repr)
+
+    def by_value(self) -> list[tuple[object, ...]]:
+        groups: dict[object, list[int]] = {}
+        for _, n, v, _ in self.rows():
+            groups.setdefault(v, []).append(n)  # type: ignore[arg-type]
+        return sorted(((v, len(ns), max(ns)) for v, ns in groups.items()), key=repr)
+
+
+def require_equal(meta: MetaStore, model: Model) -> None:
+    assert rows(meta, "customers") == model.rows()
+    assert rows(meta, "by_value") == model.by_value()
+
+
+def restate(meta: MetaStore, path: Path, *, gone: bool = False) -> None:
+    if Restating(meta, "customers", Restated(str(path), gone=gone)).begin_restating() is not None:
+        next_epoch(LocalRunner(), meta)
+
+
+def some_records(chance: random.Random, epoch: int, texts: Sequence[str]) -> list[Record]:
+    """Changes of few keys, whose sequences are late, equal, repeated and out of order."""
+    return [
+        (
+            chance.randrange(12),
+            max(0, epoch + chance.randrange(-4, 3)),
+            chance.choice([None, 1, 2, 3]),
+            "T" if "U" in texts and chance.random() < 0.02 else chance.choice(texts),
+        )
+        for _ in range(chance.randrange(1, 15))
+    ]
+
+
+@pytest.mark.parametrize("changes", ["upsert", "operations"])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
+def test_random_changes_corrections_and_restarts_give_the_rows_of_the_model(
+    tmp_path: Path, seed: int, changes: str
+) -> None:
+    texts = ["I", "U", "u", "D"] if changes == "operations" else ["a", "b", "gone"]
+    chance, folder, by_sequence = random.Random(seed), tmp_path / "in", seed % 2 == 0
+    meta, model = new_store(tmp_path / "store", units=chance.choice([1, 2, 4])), Model(by_sequence)
+    write(folder / "f50.parquet", records := some_records(chance, 0, texts))
+    model.files["f50.parquet"] = records
+    options = {"sequence_by": "n"} if by_sequence else {}
+    if changes == "operations":
+        options |= {"changes": changes, "op_column": "s"}
+    append(meta, customers(folder, **options), CreateView("by_value", "SELECT …", BY_VALUE))
+    advance_store(LocalRunner(), meta)
+    require_equal(meta, model)
+    for epoch in range(1, 31):
+        match chance.choice(["new"] * 5 + ["corrected", "withdrawn", "restarted", "late view"]):
+            case "corrected" if model.files:
+                name = chance.choice(sorted(model.files))
+                kept = [r for r in model.files[name] if chance.random() < 0.7]
+                model.files[name] = [*kept, *some_records(chance, epoch, texts)]
+                write(folder / name, model.files[name])
+                restate(meta, folder / name)
+            case "withdrawn" if model.files:
+                name = chance.choice(sorted(model.files))
+                del model.files[name]
+                restate(meta, folder / name, gone=True)
+                (folder / name).unlink()
+            case "restarted":
+                meta = open_store(tmp_path / "store", f"run {epoch}")
+            case "late view":
+                append(meta, CreateView("late", "SELECT …", BY_VALUE))
+                advance_store(LocalRunner(), meta)
+                assert rows(meta, "late") == model.by_value()
+                append(meta, Drop(RelationKind.VIEW, "late"))
+            case _:
+                name = f"f{chance.randrange(100):02}{epoch:02}.parquet"
+                model.files[name] = chance.choice([*model.files.values()]) if chance.random() < 0.1 else []
+                model.files[name] = [*model.files[name], *some_records(chance, epoch, texts)]
+                write(folder / name, model.files[name])
+        advance_store(LocalRunner(), meta)
+        require_equal(meta, model)
+
+
+def store_at(folder: Path, now_ms: int) -> MetaStore:
+    """The store at a moment of the clock."""
+    return MetaStore(open_object_store(str(folder)), f"at {now_ms}", lambda: now_ms)
+
+
+def late_changes(meta: MetaStore) -> int | None:
+    (source,) = list_sources(meta)
+    return source.late_changes
+
+
+@pytest.mark.parametrize(("after_ms", "remembered"), [(7 * DAY_MS, True), (7 * DAY_MS + 1, False)])
+def test_a_deleted_key_remembers_its_sequence_for_the_period_of_tombstones(
+    tmp_path: Path, after_ms: int, remembered: bool
+) -> None:
+    folder = tmp_path / "in"
+    write(folder / "a.parquet", [(1, 5, 1, "old"), (2, 5, 2, "other")])
+    append(new_store(tmp_path / "store"), customers(folder, sequence_by="n", retain="none"))
+    advance_store(LocalRunner(), store_at(tmp_path / "store", NOW_MS - 1))
+    write(folder / "b.parquet", [(1, 9, None, "gone")])
+    advance_store(LocalRunner(), store_at(tmp_path / "store", NOW_MS))
+    write(folder / "c.parquet", [(1, 8, 8, "late")])
+    meta = store_at(tmp_path / "store", NOW_MS + after_ms)
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [*([] if remembered else [(1, 8, 8, "late")]), (2, 5, 2, "other")]
+    assert late_changes(meta) == int(remembered)
+
+
+def test_late_changes_are_dropped_and_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write(folder / "a.parquet", [(1, 5, 1, "a"), (1, 4, 1, "b"), (2, 5, 2, "c")])
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(folder, sequence_by="n"))
+    advance_store(LocalRunner(), meta)
+    assert (rows(meta, "customers"), late_changes(meta)) == ([(1, 5, 1, "a"), (2, 5, 2, "c")], 0)
+    write(folder / "b.parquet", [(1, 4, 7, "x"), (1, 3, 7, "y"), (2, 6, 7, "z"), (3, 1, 7, "new")])
+    advance_store(LocalRunner(), meta)
+    assert (rows(meta, "customers"), late_changes(meta)) == ([(1, 5, 1, "a"), (2, 6, 7, "z"), (3, 1, 7, "new")], 2)
+
+
+def test_repeated_changes_send_no_rows_to_views(tmp_path: Path) -> None:
+    folder, records = tmp_path / "in", [(k, 5, k, "a") for k in range(20)]
+    write(folder / "a.parquet", records)
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(folder, sequence_by="n"), CreateView("by_value", "SELECT …", BY_VALUE))
+    advance_store(LocalRunner(), meta)
+    for name in ("b", "c"):
+        write(folder / f"{name}.parquet", [*records, (30, 1, 1, "new")])
+        (summary,) = advance_store(LocalRunner(), meta)
+        sent = {name: counts.rows_out for name, counts in summary.rows.items()}
+        assert sent["customers"] == (1 if name == "b" else 0)
+
+
+NULL_KEY = [(1, 1, 1, "a"), (None, 1, 2, "b"), (3, None, 3, "c"), (4, 1, 4, "d")]
+
+
+def test_a_record_with_null_in_its_key_or_sequence_holds_the_source(tmp_path: Path) -> None:
+    write(tmp_path / "in/a.parquet", NULL_KEY)  # type: ignore[arg-type]
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(tmp_path / "in", sequence_by="n"))
+    advance_store(LocalRunner(), meta)
+    reason = held_sources(meta.read_latest().catalog)["customers"]
+    assert f"file {tmp_path}/in/a.parquet, record 2: column 'id' of the key is NULL" in reason
+    assert f"--skip-file {tmp_path}/in/a.parquet" in reason
+    write(tmp_path / "in/a.parquet", [NULL_KEY[0]])  # type: ignore[list-item]
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, 1, 1, "a")]
+
+
+def test_a_source_that_quarantines_rejects_such_records_and_takes_them_back_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "in/a b.parquet"
+    write(path, NULL_KEY)  # type: ignore[arg-type]
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(tmp_path / "in", sequence_by="n", on_error="quarantine"))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, 1, 1, "a"), (4, 1, 4, "d")]
+    found = [(row[:3], row[4]["file_name"]) for row in rows(meta, "customers__rejects")]  # type: ignore[index]
+    reasons = ("column 'id' of the key is NULL", "column 'n' of the sequence is NULL")
+    assert found == [((str(path), n, reason), "a%20b.parquet") for n, reason in zip((2, 3), reasons, strict=True)]
+    write(path, [*NULL_KEY[2:], (9, 9, 9, "new")])  # type: ignore[list-item]
+    restate(meta, path)
+    assert rows(meta, "customers") == [(4, 1, 4, "d"), (9, 9, 9, "new")]
+    assert [row[1] for row in rows(meta, "customers__rejects")] == [1]
+
+
+def operations_of(folder: Path, **options: str) -> CreateSource:
+    return customers(folder, **{"changes": "operations", "op_column": "s", "sequence_by": "n"} | options)
+
+
+def test_operations_insert_update_delete_and_truncate(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    write(folder / "a.parquet", [(1, 1, 1, "I"), (2, 1, 2, "I"), (3, 1, 3, "I")])
+    append(meta, operations_of(folder))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, 1, 1, "I"), (2, 1, 2, "I"), (3, 1, 3, "I")]
+    write(folder / "b.parquet", [(1, 2, 7, "update"), (2, 2, None, "DELETE")])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, 2, 7, "update"), (3, 1, 3, "I")]
+    write(folder / "c.parquet", [(None, 3, None, "T"), (4, 4, 4, "I"), (5, 2, 5, "I")])  # type: ignore[list-item]
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(4, 4, 4, "I")]
+    write(folder / "d.parquet", [(6, 2, 6, "I"), (3, 3, 3, "u"), (7, 4, 7, "u")])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(3, 3, 3, "u"), (4, 4, 4, "I"), (7, 4, 7, "u")]  # d.parquet follows c.parquet
+    restate(meta, folder / "c.parquet", gone=True)
+    (folder / "c.parquet").unlink()
+    assert rows(meta, "customers") == [(1, 2, 7, "update"), (3, 3, 3, "u"), (6, 2, 6, "I"), (7, 4, 7, "u")]
+
+
+def test_a_changed_key_is_a_delete_of_the_old_and_an_insert_of_the_new_one(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    write(folder / "a.parquet", [(1, 1, 1, "INSERT")])
+    append(meta, operations_of(folder))
+    advance_store(LocalRunner(), meta)
+    write(folder / "b.parquet", [(1, 2, 1, "UPDATE-DELETE"), (9, 2, 1, "UPDATE-INSERT")])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(9, 2, 1, "UPDATE-INSERT")]
+
+
+def test_an_unknown_operation_is_no_change(tmp_path: Path) -> None:
+    records = [(1, 1, 1, "I"), (2, 1, 2, "X"), (3, 1, 3, None)]
+    write(tmp_path / "in/a.parquet", records)  # type: ignore[arg-type]
+    meta = new_store(tmp_path / "store")
+    append(meta, operations_of(tmp_path / "in"))
+    advance_store(LocalRunner(), meta)
+    reason = held_sources(meta.read_latest().catalog)["customers"]
+    assert "record 2: column 's' contains the unknown operation x" in reason
+    aside = new_store(tmp_path / "aside")
+    append(aside, operations_of(tmp_path / "in", on_error="quarantine"))
+    advance_store(LocalRunner(), aside)
+    assert rows(aside, "customers") == [(1, 1, 1, "I")]
+    assert [row[1:3] for row in rows(aside, "customers__rejects")] == [
+        (2, "column 's' contains the unknown operation x"),
+        (3, "column 's' contains the unknown operation NULL"),
+    ]
+
+
+def test_the_values_of_operations_can_be_named(tmp_path: Path) -> None:
+    write(tmp_path / "in/a.parquet", [(1, 1, 1, "new"), (2, 1, 2, "new"), (2, 2, 2, "D"), (1, 2, 3, "i")])
+    meta = new_store(tmp_path / "store")
+    append(meta, operations_of(tmp_path / "in", op_insert="new, D", op_delete="i"))
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(2, 2, 2, "D")]
+
+
+KEYS: dict[str, list[object]] = {
+    "tinyint": [-1, 0, 1],
+    "decimal(20,3)": [Decimal("-1.5"), Decimal("0.001"), Decimal("12345678901234567.125")],
+    "double": [-1.5, 0.0, float("inf")],
+    "string": ["", "a", "ä\0b"],
+    "binary": [b"", b"\x00", b"\xff"],
+    "boolean": [False, True],
+    "date": [date(1, 1, 1), date(2026, 1, 1)],
+    "timestamp": [datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 0, 1, UTC)],
+    "timestamp_ntz": [datetime(1970, 1, 1), datetime(2026, 1, 1, 0, 0, 0, 1)],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_the_last_row_of_a_key_counts_for_keys_of_every_type(tmp_path: Path, kind: str) -> None:
+    values, folder = KEYS[kind], tmp_path / "in"
+    folder.mkdir()
+    for name in ("a", "b"):
+        column = pa.array([*values, values[0]], arrow_type(kind))
+        numbers = pa.array(range(len(column)), pa.int32())
+        pq.write_table(pa.table({"k": column, "v": numbers}), folder / f"{name}.parquet")
+    options = {"path": str(folder), "retain": "files", "changes": "upsert"}
+    fields = (Field("k", kind), Field("v", "int"))
+    meta = new_store(tmp_path / "store")
+    append(meta, CreateSource("t", "parquet", fields, options, keyed=KeyedBy((0,))))
+    advance_store(LocalRunner(), meta)
+    expected = [(values[0], len(values)), *((v, n) for n, v in enumerate(values[1:], 1))]
+    assert rows(meta, "t") == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"changes": "all"}, "expected 'upsert'"),
+        ({"sequence_by": "m"}, "'m' is no column of it; its columns: id, n, v, s, _metadata.file_path"),
+        ({"changes": "operations", "op_column": "o"}, "it is no column of the source; its columns: id, n, v, s"),
+        ({"changes": "operations", "op_column": "n"}, "an operation is a string or a boolean"),
+        (
+            {"changes": "operations", "op_column": "s", "op_delete": "x", "op_insert": "X"},
+            "'x' is another operation too",
+        ),
+        ({"tombstones": "7"}, "expected a period such as '12h' or '7d'"),
+    ],
+)
+def test_an_option_without_meaning_is_refused(options: dict[str, str], reason: str) -> None:
+    source = customers(Path("/data"), **options)
+    with pytest.raises(BadOptionError, match=re.escape(reason)):
+        reader_of(source).check(source)
+
+
+def test_a_key_and_its_options_need_each_other() -> None:
+    keyed = customers(Path("/data"))
+    bare = msgspec.structs.replace(keyed, keyed=None)
+    with pytest.raises(BadOptionError, match="PRIMARY KEY"):
+        reader_of(bare).check(bare)
+    without = msgspec.structs.replace(keyed, options={"path": "/data"})
+    with pytest.raises(MissingOptionError, match="changes"):
+        reader_of(without).check(without)
+
+
+def test_a_null_value_of_a_topic_deletes_its_key() -> None:
+    fields = (Field("key", "binary"), Field("value", "binary"))
+    topic = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "changes": "upsert"}
+    source = CreateSource("t", "kafka", fields, topic, keyed=KeyedBy((0,)))
+    reader_of(source).check(source)
+    plan = plan_of_source(source)
+    assert plan.delete_when == Call("IsNull", "boolean", (Column(1, "binary"),))
+    assert (plan.hidden, plan.remembers) == ((), False)
+    values = pa.array([b"1", None, b"3"], pa.binary())
+    records = make_chunk([pa.array([b"a", b"b", b"c"]), values, pack_row_ids(0, np.arange(3))], pa.array([1, 1, 1]))
+    found = row_changes(plan, fields, records, thread_kernel(), quarantine=False)
+    assert found.changes.column(2).to_pylist() == [False, True, False]
+    assert found.changes.column(3).to_pylist() == sorted(found.changes.column(3).to_pylist())
+
+
+def test_files_count_in_the_order_of_their_names_below_the_source(tmp_path: Path) -> None:
+    """A store that reads the files one by one, in any order, has the rows of one that reads them at once."""
+    found = []
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        base = tmp_path / "".join(map(str, order))
+        meta = new_store(base / "store")
+        append(meta, customers(base / "in", may_be_missing="true"))
+        for n in order:
+            write(base / f"in/{n}.parquet", [(1, n, n, "a"), (2, n, n, "gone" if n == 1 else "b"), (n + 5, 0, 0, "c")])
+            advance_store(LocalRunner(), meta)
+        found.append(rows(meta, "customers"))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == (1, 2, 2, "a")
+
+
+def dumps(folder: Path, **options: str) -> CreateSource:
+    options = {"path": str(folder), "retain": "files", "changes": "snapshot"} | options
+    return CreateSource("customers", "parquet", FIELDS, options, keyed=KeyedBy((0,)))
+
+
+def a_dump(chance: random.Random, keys: int = 14) -> list[Record]:
+    """Rows of distinct keys, in any order. Most of them equal the rows of other dumps."""
+    chosen = chance.sample(range(keys), chance.randrange(1, keys))
+    return [(k, 0, chance.choice([1, 1, 1, 2]), "a") for k in chosen]
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 100))])
+def test_the_newest_of_random_dumps_gives_the_rows(tmp_path: Path, seed: int) -> None:
+    """Dumps arrive in any order, and the newest one is corrected at times. An epoch takes one of them."""
+    chance, folder = random.Random(seed), tmp_path / "in"
+    meta = new_store(tmp_path / "store", units=chance.choice([1, 2, 4]))
+    files = {"f50": a_dump(chance)}
+    write(folder / "f50.parquet", files["f50"])
+    append(meta, dumps(folder), CreateView("by_value", "SELECT …", BY_VALUE))
+    for epoch in range(1, 31):
+        advance_store(LocalRunner(), meta)
+        model = Model(False, {"newest": files[max(files)]})
+        require_equal(meta, model)
+        match chance.choice(["new", "new", "two", "corrected", "restarted"]):
+            case "corrected":
+                name = chance.choice(sorted(files))
+                files[name] = a_dump(chance)
+                write(folder / f"{name}.parquet", files[name])
+                restate(meta, folder / f"{name}.parquet")
+            case "restarted":
+                meta = open_store(tmp_path / "store", f"run {epoch}")
+            case some:
+                for _ in range(2 if some == "two" else 1):
+                    name = f"f{chance.randrange(48 + epoch, 60 + epoch):02}"
+                    if name not in files:
+                        files[name] = a_dump(chance)
+                        write(folder / f"{name}.parquet", files[name])
+
+
+def test_a_dump_sends_the_difference_by_key_to_views(tmp_path: Path) -> None:
+    records = [(k, 0, k % 3, "a") for k in range(1_000)]
+    write(tmp_path / "in/a.parquet", records)
+    meta = new_store(tmp_path / "store")
+    append(meta, dumps(tmp_path / "in"), CreateView("by_value", "SELECT …", BY_VALUE))
+    advance_store(LocalRunner(), meta)
+    write(tmp_path / "in/b.parquet", [*records[10:], (5_000, 0, 1, "new"), (5_001, 0, 1, "new")][::-1])
+    (summary,) = advance_store(LocalRunner(), meta)
+    assert summary.rows["customers"].rows_out == 12
+    assert len(rows(meta, "customers")) == 992
+
+
+def test_a_key_that_a_dump_contains_twice_holds_the_source(tmp_path: Path) -> None:
+    write(tmp_path / "in/a.parquet", [(1, 0, 1, "a"), (2, 0, 2, "b")])
+    meta = new_store(tmp_path / "store")
+    append(meta, dumps(tmp_path / "in"))
+    advance_store(LocalRunner(), meta)
+    write(tmp_path / "in/b.parquet", [(1, 0, 1, "a"), (3, 0, 2, "b"), (3, 0, 2, "b")])
+    advance_store(LocalRunner(), meta)
+    reason = held_sources(meta.read_latest().catalog)["customers"]
+    assert "a delivery of source 'customers' contains more than one row with the key (3)" in reason
+    assert rows(meta, "customers") == [(1, 0, 1, "a"), (2, 0, 2, "b")]
+    write(tmp_path / "in/b.parquet", [(3, 0, 2, "b")])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(3, 0, 2, "b")]
+
+
+@pytest.mark.parametrize(("limit", "holds"), [("20%", True), ("25%", False)])
+def test_a_dump_that_lacks_more_keys_than_delete_limit_holds_the_source(
+    tmp_path: Path, limit: str, holds: bool
+) -> None:
+    write(tmp_path / "in/a.parquet", records := [(k, 0, 1, "a") for k in range(100)])
+    meta = new_store(tmp_path / "store")
+    append(meta, dumps(tmp_path / "in", delete_limit=limit), CreateView("by_value", "SELECT …", BY_VALUE))
+    advance_store(LocalRunner(), meta)
+    write(tmp_path / "in/b.parquet", records[25:])
+    advance_store(LocalRunner(), meta)
+    assert len(rows(meta, "customers")) == (100 if holds else 75)
+    if not holds:
+        return
+    reason = held_sources(meta.read_latest().catalog)["customers"]
+    assert "a delivery lacks 25 of the 100 present keys, more than 20% (delete_limit)" in reason
+    before = dumps(tmp_path / "in", delete_limit=limit).options
+    append(meta, SetSourceOptions("customers", before, before | {"delete_limit": "100%"}))
+    advance_store(LocalRunner(), meta)
+    assert len(rows(meta, "customers")) == 75
+    assert held_sources(meta.read_latest().catalog) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"delete_limit": "lots"}, "expected a percentage such as '20%'"),
+        ({"sequence_by": "n"}, "the newest delivery alone decides the rows"),
+        ({"changes": "upsert", "delete_limit": "20%"}, "changes must be 'snapshot'"),
+    ],
+)
+def test_an_option_without_meaning_for_dumps_is_refused(options: dict[str, str], reason: str) -> None:
+    source = dumps(Path("/data"), **options)
+    with pytest.raises(BadOptionError, match=re.escape(reason)):
+        reader_of(source).check(source)
