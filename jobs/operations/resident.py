@@ -58,19 +58,19 @@ class Turn:
         """Wait for the turn; False if `stop` was set before. Returns at once if this process has it."""
         seen, since, told = b"", time.monotonic(), False
         while self._lost.is_set():
-            own = self._sign_of(0)
+            own = self._encode_sign(0)
             if self._objects.put_if_absent(_NAME, own):
                 self._lost.clear()
                 break
             with suppress(ObjectNotFoundError):
                 if (now := self._objects.get(_NAME)) != seen:
                     seen, since = now, time.monotonic()
-                elif time.monotonic() - since >= DEAD_S:
+                holder = decode_json(seen, TurnHolder)
+                if time.monotonic() - since >= DEAD_S or _has_ended(holder):
                     self._objects.put(_NAME, own)
                     self._lost.clear()
                     break
                 if not told:
-                    holder = decode_json(seen, TurnHolder)
                     self._progress(
                         f"process {holder.pid} on {holder.host} runs the epochs of this store; this one takes over "
                         "when it ends"
@@ -106,7 +106,7 @@ class Turn:
                 if not self._is_ours():
                     self._lost.set()
                     return
-                self._objects.put(_NAME, self._sign_of(sign := sign + 1))
+                self._objects.put(_NAME, self._encode_sign(sign := sign + 1))
 
     def _is_ours(self) -> bool:
         try:
@@ -114,8 +114,26 @@ class Turn:
         except ObjectNotFoundError:
             return False
 
-    def _sign_of(self, number: int) -> bytes:
+    def _encode_sign(self, number: int) -> bytes:
         return msgspec.json.encode(TurnHolder(self._writer, socket.gethostname(), os.getpid(), number))
+
+
+def _has_ended(holder: TurnHolder) -> bool:
+    """Return whether a process of this host is known to have ended, so that a restart after a kill need not wait.
+
+    A wrong answer, as for two containers with one host name, only costs a race.
+    """
+    if holder.host != socket.gethostname():
+        return False
+    if holder.pid == os.getpid():  # of an earlier container with this name
+        return True
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def run_repeatedly(

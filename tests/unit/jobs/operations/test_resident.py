@@ -2,12 +2,16 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
+import msgspec
 import pytest
 
 from tests.support.jobs.driver.embedded import insert, rows
@@ -16,7 +20,7 @@ from tests.unit.jobs.facts.test_status import files, shop
 from tussock.jobs.driver.epoch import advance_store
 from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.operations import resident
-from tussock.jobs.operations.resident import Turn, run_repeatedly
+from tussock.jobs.operations.resident import Turn, TurnHolder, run_repeatedly
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.tables import EpochSettings, Runner
@@ -32,6 +36,12 @@ PATIENCE_S = 20.0
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "RENEW_S", 0.02)
     monkeypatch.setattr(resident, "DEAD_S", 0.5)
+
+
+@pytest.fixture
+def two_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of this test do not know each other's end: only signs of life count."""
+    monkeypatch.setattr(resident, "_has_ended", lambda holder: False)
 
 
 def turn_of(meta: MetaStore, writer: str, told: list[str]) -> Turn:
@@ -51,6 +61,7 @@ def waiting(turn: Turn) -> Iterator[Event]:
         thread.join(PATIENCE_S)
 
 
+@pytest.mark.usefixtures("two_hosts")
 def test_the_second_process_waits_until_the_first_one_ends(shop: MetaStore) -> None:
     told: list[str] = []
     first, second = turn_of(shop, "a", told), turn_of(shop, "b", told)
@@ -64,6 +75,7 @@ def test_the_second_process_waits_until_the_first_one_ends(shop: MetaStore) -> N
                     " when it ends"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("two_hosts")
 def test_the_second_process_takes_over_from_a_dead_one_which_notices_if_it_comes_back(shop: MetaStore) -> None:
     first, second = turn_of(shop, "a", []), turn_of(shop, "b", [])
     assert first.wait(Event(), 0.01)  # and shows no sign, as a process that stands still
@@ -73,11 +85,27 @@ def test_the_second_process_takes_over_from_a_dead_one_which_notices_if_it_comes
         assert second.has_turn()
 
 
+@pytest.mark.usefixtures("two_hosts")
 def test_who_waits_ends_with_its_signal(shop: MetaStore) -> None:
     assert turn_of(shop, "a", []).wait(Event(), 0.01)
     stop = Event()
     stop.set()
     assert not turn_of(shop, "b", []).wait(stop, 0.01)
+
+
+def test_a_process_that_was_killed_on_this_host_is_followed_at_once(
+    shop: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident, "DEAD_S", 3600.0)
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = TurnHolder("killed", socket.gethostname(), killed.pid)
+    shop.objects.put("runs/resident.json", msgspec.json.encode(holder))
+    stop = Event()
+    stop.set()
+    assert not turn_of(shop, "next", []).wait(stop, 0.01), "it lives"
+    killed.kill()
+    killed.communicate()
+    assert turn_of(shop, "next", []).wait(Event(), 0.01)
 
 
 def pipeline(meta: MetaStore) -> PipelineStore:
