@@ -61,12 +61,12 @@ class Measured(NamedTuple):
     rows: int
     epoch_before: float
     epoch: float
-    gate: float
+    check: float
     scan: float
 
     @property
     def suite(self) -> float:
-        return self.gate + self.epoch - self.epoch_before
+        return self.check + self.epoch - self.epoch_before
 
 
 def main(arguments: list[str]) -> int:
@@ -79,11 +79,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     found = [_measured(rows, options.runs) for rows in options.rows]
     print(
-        f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'gate':>7} {'suite':>7} {'gate by scan':>13}   seconds"
+        f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'check':>7} {'suite':>7} {'check by scan':>13} seconds"
     )
     for one in found:
         print(
-            f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} "
+            f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.check:>7.2f} "
             f"{one.suite:>7.2f} {one.scan:>13.2f}"
         )
     growth = found[-1].suite / found[0].suite
@@ -105,14 +105,14 @@ def _measured(rows: int, runs: int) -> Measured:
             session.apply(pipeline.read_scripts(), derived=derive_measures(_pipeline(pipeline.folder, {})))
             session.flush()
             compact_store(session.meta)
-            epochs, gates = [], []
+            epochs, checks = [], []
             for run in range(runs + 2):  # the first two warm up
                 seconds, epoch = _epoch(session, random, rows)
                 start = time.perf_counter()
                 record = check_epoch(refuse_spark, session.meta, pipeline, epoch)
                 if run > 1:
                     epochs.append(seconds)
-                    gates.append(time.perf_counter() - start)
+                    checks.append(time.perf_counter() - start)
                 session.meta.publish(epoch)
             start = time.perf_counter()
             scanned = check_epoch(
@@ -121,7 +121,7 @@ def _measured(rows: int, runs: int) -> Measured:
             scan = time.perf_counter() - start
             _compare(record, scanned)
     print(f"{rows:,} rows: measured, and equal to Great Expectations over all of them", flush=True)
-    return Measured(rows, statistics.median(before), statistics.median(epochs), statistics.median(gates), scan)
+    return Measured(rows, statistics.median(before), statistics.median(epochs), statistics.median(checks), scan)
 
 
 def _epoch(session: Session, random: np.random.Generator, rows: int) -> tuple[float, int]:

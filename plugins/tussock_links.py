@@ -1,4 +1,4 @@
-"""Buttons on tasks: to the page of the run's epochs, and to the report of the quality gate.
+"""Buttons on tasks: to the page of the run's epochs, and to the report of the quality check.
 
 The worker writes a link when its task ends. The link names only the run; the page looks up the epochs when it is
 opened.

@@ -512,8 +512,8 @@ class UndoneError(AirflowFailException):
 class ValidateViews(SubmitJob):
     """Runs the suites on the committed epoch.
 
-    They run in this process or, if a suite needs Spark, in the job `quality`. Fails without a retry if a
-    suite fails, since the same rows would fail again. If the gate judges each view separately, `health` fails instead.
+    They run in this process or, if a suite needs Spark, in the job `quality`. Fails without a retry if a suite fails,
+    since the same rows would fail again. If the quality check judges each view separately, `health` fails instead.
     """
 
     def execute(self, context: Any) -> None:
@@ -521,7 +521,7 @@ class ValidateViews(SubmitJob):
 
     def _judge(self, context: Any, epoch: int) -> None:
         from tussock.jobs.operations import quality
-        from tussock.jobs.quality.record import GateVerdict
+        from tussock.jobs.quality.record import QualityVerdict
 
         at = _opened(self.pipeline_name)
         with no_retry(self.pipeline_name):
@@ -529,9 +529,9 @@ class ValidateViews(SubmitJob):
                 self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
                 return
             known = quality.verdict(at, epoch)
-        if known is not GateVerdict.NONE:
+        if known is not QualityVerdict.NONE:
             self.log.info("The current suites have already judged epoch %d: %s", epoch, known.value)
-            if known is GateVerdict.FAILED and not quality.checks_each_view(at):
+            if known is QualityVerdict.FAILED and not quality.checks_each_view(at):
                 raise AirflowFailException(quality.failure(at, epoch))
             return
         if self._judged_here(at, epoch):
@@ -579,7 +579,7 @@ class CommitVersion(AnnouncingTask):
 
 
 class PublishViews(AnnouncingTask):
-    """Publishes the committed epoch, as far as the gate passed it.
+    """Publishes the committed epoch, as far as the quality check passed it.
 
     Reports changed views to Airflow and OpenLineage.
     """

@@ -2,7 +2,7 @@
 
 python -m scripts.matrix                 run the oldest and the newest cell, and write docs/versions.md
 python -m scripts.matrix all             run all cells
-python -m scripts.matrix oldest --suite binding --suite gate
+python -m scripts.matrix oldest --suite binding --suite quality
 
 Each cell gets a virtual environment of its own in .matrix/, resolved from pyproject.toml with the cell's releases. The
 page keeps the results of cells and suites that a run leaves out, with their commit.
@@ -48,7 +48,7 @@ CELLS = (
     Cell("newest", "3.13", "3.3", "4.2"),
     Cell("next", "3.13", "3.3", "4.3"),
 )
-_SCOPE = "tests/unit/plugins/test_gate_scope.py tests/spark/plugins/test_gate_scope.py"
+_SCOPE = "tests/unit/plugins/test_quality_scope.py tests/spark/plugins/test_quality_scope.py"
 SUITES: Mapping[str, tuple[str, ...]] = {
     "binding": ("tests/unit/jobs/sql tests/spark/jobs/sql", "tests/unit/jobs/spark tests/spark/jobs/spark"),
     "functions": (
@@ -62,7 +62,7 @@ SUITES: Mapping[str, tuple[str, ...]] = {
         "tests/spark/end_to_end/test_time_travel.py",
     ),
     "verify": ("tests/unit/jobs/verify tests/spark/jobs/verify",),
-    "gate": ("tests/unit/jobs/quality tests/spark/jobs/quality",),
+    "quality": ("tests/unit/jobs/quality tests/spark/jobs/quality",),
     "publish": ("tests/unit/jobs/sinks",),
     # The first needs Great Expectations with Spark, and the others import it without; one process cannot do both.
     "DAGs": (

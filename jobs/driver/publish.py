@@ -16,8 +16,8 @@ def publish_epoch(meta: MetaStore, epoch: int, refused: Collection[int] | None =
     Never goes back: no effect if this epoch or a later one is already published.
 
     Args:
-        refused: relations that the quality gate refused, if it judges view by view; see `MetaStore.publish`. None: the
-            gate was not consulted.
+        refused: relations that the quality check refused, if it judges view by view; see `MetaStore.publish`. None: the
+            check did not run.
 
     Sinks run after this. A sink must apply the net change between the previously published epoch and `epoch`. A publish
     can be interrupted and repeated, so a sink writes by epoch, and is called again for a published epoch.

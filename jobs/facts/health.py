@@ -147,7 +147,7 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     tables: PublishedFacts | None
     copy: CopyFacts | None
     verified: VerifiedFacts | None
-    record: QualityRecord | None = None  # the gate's, of the committed epoch
+    record: QualityRecord | None = None  # the quality check's, of the committed epoch
     missing: Sequence[MissingFiles] = ()  # of the newest intervals
     statements: int = 0  # they wait in the log
     is_empty: bool = False  # no epoch is committed or open, and no statement waits
@@ -544,7 +544,7 @@ def _of_publishing(facts: HealthFacts) -> Iterator[Trouble]:
 
 
 def _of_checks(facts: HealthFacts) -> Iterator[Trouble]:
-    """Yield what only the gate's record shows: skipped checks, and assertions and arrivals that failed or warn."""
+    """Yield troubles of the record of quality only: skipped checks; assertions and arrivals that failed or warn."""
     if facts.record is None:
         return
     since = epoch_moment(facts.record.epoch)

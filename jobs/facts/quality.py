@@ -12,10 +12,10 @@ from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.quality.index import RESULTS, SuiteResult
 from tussock.jobs.quality.record import (
     Failure,
-    GateVerdict,
     Judged,
     Metric,
     QualityRecord,
+    QualityVerdict,
     ViewQuality,
     is_source,
     record_name,
@@ -39,7 +39,7 @@ class CheckFacts(msgspec.Struct, frozen=True):
     epoch: int
     at: datetime
     view: str
-    verdict: GateVerdict
+    verdict: QualityVerdict
     rows: int  # checked
     expectations: int
     failures: tuple[Failure, ...]
@@ -62,15 +62,15 @@ class CheckFacts(msgspec.Struct, frozen=True):
 
 
 class EpochQuality(msgspec.Struct, frozen=True):
-    """The gate's verdict on one epoch."""
+    """The quality check's verdict on one epoch."""
 
     epoch: int
     at: datetime
-    verdict: GateVerdict  # NONE: not checked, as for all epochs of a train except the last
+    verdict: QualityVerdict  # NONE: not checked, as for all epochs of a train except the last
     checks: tuple[CheckFacts, ...]  # by view
     paused: tuple[str, ...]  # views with a suite that were not checked
     published_by: str = ""  # the command that published it without its checks, which may have run later
-    refused: bool = False  # the gate kept the whole epoch from readers, who then saw a later one instead
+    refused: bool = False  # the quality check kept the whole epoch from readers, who then saw a later one instead
 
     @property
     def warnings(self) -> int:
@@ -102,15 +102,15 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
 def quality_of_epoch(
     epoch: int, record: QualityRecord | None, pages: Mapping[str, tuple[str, ...]], *, by_view: bool = False
 ) -> EpochQuality:
-    """Return the gate's verdict on an epoch.
+    """Return the quality check's verdict on an epoch.
 
     Args:
-        record: the gate's record of the epoch; None if it has none.
+        record: the quality check's record of the epoch; None if it has none.
         pages: the pages of the Data Docs about the epoch, by view.
-        by_view: whether the gate judges view by view, so that it refuses no whole epoch.
+        by_view: whether the quality check judges view by view, so that it refuses no whole epoch.
     """
     if record is None:
-        return EpochQuality(epoch, epoch_moment(epoch), GateVerdict.NONE, (), ())
+        return EpochQuality(epoch, epoch_moment(epoch), QualityVerdict.NONE, (), ())
     seen = record.seen or ()
     checks = tuple(_check(epoch, view, pages.get(view.view, ()), view.view in seen) for view in record.views)
     by = record.unchecked or record.published_by or ""

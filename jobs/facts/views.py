@@ -41,7 +41,7 @@ class Quality(StrEnum):
 
 
 class QualityFacts(msgspec.Struct, frozen=True):
-    """The gate's result for one view at the newest epoch that it checked."""
+    """The quality check's result for one view at the newest epoch that it checked."""
 
     verdict: Quality = Quality.NOT_CHECKED
     epoch: int | None = None  # the checked epoch
@@ -289,7 +289,7 @@ class _Look:
 
 
 def _newest_results(meta: MetaStore, version: HummockVersion) -> Iterator[tuple[str, QualityFacts]]:
-    """Yield the gate's newest result for each view, by name."""
+    """Yield the quality check's newest result for each view, by name."""
     held = sorted({h.epoch for h in version.held if h.epoch}, reverse=True)
     quality_by_view: dict[str, QualityFacts] = {}
     for epoch in dict.fromkeys((version.epoch, version.published, *held[:6])):

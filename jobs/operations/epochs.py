@@ -79,7 +79,7 @@ def recorded_in_job(at: PipelineStore, run: Mapping[str, str]) -> AbstractContex
 
 @contextmanager
 def recorded_to_its_end(at: PipelineStore, what: str) -> Iterator[None]:
-    """Record what a command leaves undone after its epochs: the error of its last steps, such as the gate.
+    """Record what a command leaves undone after its epochs: the error of its last steps, such as the quality check.
 
     The epochs in the block record their own errors. Cost: none if the block succeeds; else a GET and a PUT.
     """

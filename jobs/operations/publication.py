@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tussock.jobs.quality.record import GateVerdict, QualityRecord, stays_published
+from tussock.jobs.quality.record import QualityRecord, QualityVerdict, stays_published
 from tussock.jobs.reading.intake import MOST_EPOCHS
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.sight import published_sight
@@ -27,7 +27,7 @@ class PublishedView:
     name: str
     rows: int | None
     changed_rows: int | None
-    quality: GateVerdict
+    quality: QualityVerdict
     since: int = 0
     warnings: int = 0
 
@@ -50,7 +50,7 @@ def publication_of(meta: MetaStore, epoch: int, record: QualityRecord | None) ->
     """Return the changes that the publish of `epoch` made visible, however long ago it was. Requires: it is published.
 
     Args:
-        record: the gate's record of this epoch; None if the pipeline has no suites.
+        record: the quality check's record of this epoch; None if the pipeline has no suites.
     """
     before, version = around_publish(meta, epoch)
     mine = version.published == epoch  # otherwise it was published together with a later epoch
@@ -75,7 +75,7 @@ def published_views(
             view,
             rows=None if quality is None else quality.rows,
             changed_rows=changed.get(view),
-            quality=GateVerdict.NONE if quality is None else quality.verdict,
+            quality=QualityVerdict.NONE if quality is None else quality.verdict,
             since=epoch,
             warnings=0 if quality is None else len(quality.warnings),
         )

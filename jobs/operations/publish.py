@@ -20,7 +20,8 @@ def publish_epoch(at: PipelineStore, epoch: int) -> Publication:
     """Publish `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same result.
 
     Raises:
-        QualityGateError: a suite failed and the gate judges the whole pipeline; readers keep seeing the previous epoch.
+        QualityCheckError: a suite failed, and the check judges the whole pipeline; readers keep seeing the previous
+            epoch.
         MissingRecordError: the pipeline has suites that have not run on this epoch, and readers do not see all of it.
     """
     try:
@@ -36,16 +37,16 @@ def publish_epoch(at: PipelineStore, epoch: int) -> Publication:
 
 
 def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unchecked: str = "") -> int | None:
-    """Publish the newest committed epoch to readers, as far as it passes the gate, and to the tables of `[publish]`.
+    """Publish the newest committed epoch to readers as far as it passes the quality check, and to published tables.
 
-    The gate judges it first, unless the current suites have done so.
+    The quality check judges it first, unless the current suites have done so.
 
     Args:
-        unchecked: the command that publishes without the gate, for the record; empty: the gate decides. Views that are
-            held back stay held back without the gate.
+        unchecked: the command that publishes without the quality check, for the record; empty: the check decides.
+            Views that are held back stay held back without the check.
 
     Returns: the epoch; None if readers already see all of it.
-    Raises: QualityGateError: suites failed, and nothing was published. HeldViewsError: suites failed, and everything
+    Raises: QualityCheckError: suites failed, and nothing was published. HeldViewsError: suites failed, and everything
         but their views was published. QualitySuiteError.
     """
     version = at.meta.read_latest()
@@ -83,7 +84,7 @@ def _publish_epoch(at: PipelineStore, epoch: int, refused: Collection[int] | Non
 
 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
-    """Return the record of an epoch that passed the gate; None if the pipeline has no suites.
+    """Return the record of an epoch that passed the quality check; None if the pipeline has no suites.
 
     Raises as `publish_epoch`.
     """

@@ -13,10 +13,10 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.arrival import digest_of
 from tussock.jobs.quality.assertions import read_assertions
 from tussock.jobs.quality.record import (
-    GateVerdict,
     HeldViewsError,
-    QualityGateError,
+    QualityCheckError,
     QualityRecord,
+    QualityVerdict,
     ViewQuality,
     find_current_record,
     read_record,
@@ -24,7 +24,7 @@ from tussock.jobs.quality.record import (
     write_record,
 )
 from tussock.jobs.quality.suite import read_suites
-from tussock.jobs.settings.tables import QUALITY_FOLDER, GateScope
+from tussock.jobs.settings.tables import QUALITY_FOLDER, QualityScope
 from tussock.jobs.settings.user_files import errors_of_writing
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.sight import published_sight
@@ -47,7 +47,7 @@ def has_suites(at: PipelineStore) -> bool:
 
 def checks_each_view(at: PipelineStore) -> bool:
     """Return whether a failed suite holds back only its view, and not the whole epoch."""
-    return at.pipeline.quality is not None and at.pipeline.quality.scope is GateScope.VIEW
+    return at.pipeline.quality is not None and at.pipeline.quality.scope is QualityScope.VIEW
 
 
 def find_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
@@ -57,10 +57,10 @@ def find_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     return find_current_record(at.meta.objects, epoch, digests, digest_of(at.pipeline.arrival))
 
 
-def verdict(at: PipelineStore, epoch: int) -> GateVerdict:
+def verdict(at: PipelineStore, epoch: int) -> QualityVerdict:
     """Return the verdict of `find_record`; NONE without a record."""
     record = find_record(at, epoch)
-    return GateVerdict.NONE if record is None else record.verdict
+    return QualityVerdict.NONE if record is None else record.verdict
 
 
 def check_here(at: PipelineStore, epoch: int, costs: Progress = no_progress) -> QualityRecord:
@@ -178,15 +178,15 @@ def record_unchecked(at: PipelineStore, epoch: int, command: str) -> None:
 
 
 def require_passed(at: PipelineStore, record: QualityRecord) -> None:
-    """Raises QualityGateError if suites failed and the gate judges the whole pipeline."""
+    """Raises QualityCheckError if suites failed and the quality check judges the whole pipeline."""
     if not record.passed and not checks_each_view(at):
-        raise QualityGateError(record, at.meta.read_latest().published)
+        raise QualityCheckError(record, at.meta.read_latest().published)
 
 
 def find_refusal(at: PipelineStore, epoch: int) -> str | None:
     """Return in a sentence that suites failed a run's whole epoch; None if they did not.
 
-    Cost: two GETs, or none if the gate judges view by view.
+    Cost: two GETs, or none if the quality check judges view by view.
     """
     if checks_each_view(at) or (record := read_record(at.meta.objects, epoch)) is None or record.passed:
         return None
@@ -223,8 +223,8 @@ def _is_corrected(failed: ViewQuality, epoch: int, version: HummockVersion, newe
 
 
 def failure(at: PipelineStore, epoch: int) -> str | None:
-    """Return the reason why `epoch` did not pass the gate; None if it passed or was not judged."""
+    """Return the reason why `epoch` did not pass the quality check; None if it passed or was not judged."""
     record = read_record(at.meta.objects, epoch)
     if record is None or record.passed:
         return None
-    return str(QualityGateError(record, at.meta.read_latest().published))
+    return str(QualityCheckError(record, at.meta.read_latest().published))

@@ -3,9 +3,9 @@ how many of their records may be unreadable.
 
 Two places use them:
 
-- The gate judges what the epochs since the last publish took in (`judge_arrivals`): too many rejects, or too few rows.
-  If the gate runs, a file whose every record was set aside fails even without a rule. The result is an entry of the
-  quality record.
+- The quality check judges what the epochs since the last publish took in (`judge_arrivals`): too many rejects, or too
+  few rows. If it runs, a file whose every record was set aside fails even without a rule. The result is an entry of
+  the quality record.
 - A run of an interval, and the health of the pipeline, look for missing files (`missing_files`). A file that lies in
   the source's place has arrived, taken or not.
 

@@ -3,10 +3,10 @@
     -- severity: warning
     SELECT o.id, o.shop FROM orders o LEFT JOIN shops s ON o.shop = s.shop WHERE s.shop IS NULL
 
-`tussock apply` creates a hidden view per assertion, which epochs maintain at the cost of their changes. So the gate
-reads only the wrong rows. The severity is "error" (the default) or "warning", as for expectations.
+`tussock apply` creates a hidden view per assertion, which epochs maintain at the cost of their changes. So the quality
+check reads only the wrong rows. The severity is "error" (the default) or "warning", as for expectations.
 
-If the gate judges view by view, a failed assertion holds back the views and tables that its SELECT reads.
+If the quality check judges view by view, a failed assertion holds back the views and tables that its SELECT reads.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.quality.record import NOT_APPLIED, SAMPLE_KEYS, Failure, ViewQuality, stays_published
-from tussock.jobs.quality.suite import GATES, REPORTS, QualitySuiteError
+from tussock.jobs.quality.suite import BLOCKS, REPORTS, QualitySuiteError
 from tussock.jobs.reading.reader import scan_relation
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.catalog import INTERNAL, Relation, RelationKind
@@ -81,7 +81,7 @@ def _severity(file: Path, text: str) -> str:
             if get_close_matches(name.lower(), ["severity"]):
                 raise QualitySuiteError(str(file), f"the header {name!r}", "'severity'")
             continue
-        if value not in GATES | REPORTS:
+        if value not in BLOCKS | REPORTS:
             raise QualitySuiteError(str(file), f"severity {value!r}", '"error" or "warning"')
         severity = value
     return severity

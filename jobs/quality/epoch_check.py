@@ -48,7 +48,7 @@ from tussock.jobs.quality.suite_runs import SuiteFound, SuiteRuns
 from tussock.jobs.quality.text import expectation_text, item_text
 from tussock.jobs.quality.valid_suite import require_valid
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.tables import GateScope
+from tussock.jobs.settings.tables import QualityScope
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
@@ -297,7 +297,7 @@ def _judged_since(meta: "MetaStore", version: HummockVersion, epoch: int) -> int
 
 
 def _arrivals_passed(record: QualityRecord | None) -> bool:
-    """Return whether the gate judged an epoch and refused no source's intake, so that other checks hold views back."""
+    """Return whether the check judged an epoch and refused no source's intake, so that other checks hold views back."""
     return record is not None and not record.unchecked and not any(is_source(name) for name in record.failed)
 
 
@@ -335,11 +335,11 @@ def _cost_line(one: _PlannedPart, rows: int, cpu: float, clock: float) -> str:
 
 @contextmanager
 def _own_trouble(pipeline: Pipeline, suite: Suite, broken: dict[str, ViewQuality]) -> Iterator[None]:
-    """If the gate judges view by view, record an unusable suite as a failure of its view in `broken`; else raise it."""
+    """If the check judges view by view, record an unusable suite as a failure of its view in `broken`; else raise."""
     try:
         yield
     except QualitySuiteError as err:
-        if pipeline.quality is None or pipeline.quality.scope is GateScope.PIPELINE:
+        if pipeline.quality is None or pipeline.quality.scope is QualityScope.PIPELINE:
             raise
         failure = Failure(USABLE_SUITE, str(err).rstrip("."))
         broken[suite.view] = ViewQuality(suite.view, 0, len(suite.items), (failure,), suite=suite.digest)

@@ -1,4 +1,4 @@
-"""The start page of a pipeline's Data Docs: `index.html` lists the gate's results and links to the page of each.
+"""The start page of a pipeline's Data Docs: `index.html` lists the results of checks and links to the page of each.
 
 Great Expectations' own index loads scripts from the internet, and stays empty without a connection. This page is one
 self-contained file. Its data is in the same folder, one JSON line per result.

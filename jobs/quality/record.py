@@ -1,6 +1,6 @@
 """The record of a quality check: the results of one epoch, as one JSON object `quality/<epoch>.json` in the store.
 
-A publish depends on it: the published epoch only moves to an epoch whose record passed. If the gate judges view by
+A publish depends on it: the published epoch only moves to an epoch whose record passed. If the check judges view by
 view, failed views are held back instead. This module imports neither Great Expectations nor Spark, because every
 publish loads it.
 """
@@ -39,7 +39,7 @@ NOT_APPLIED = "The store does not maintain it in this form. `tussock apply` does
 _COUNT = re.compile(r"[\d,]+(?: of [\d,]+)? (?:wrong |distinct |failing )?(?:rows?|values|records)\b")
 
 
-class GateVerdict(StrEnum):
+class QualityVerdict(StrEnum):
     """The quality verdict on a view or an epoch."""
 
     PASSED = "passed"  # all expectations hold
@@ -104,8 +104,8 @@ class ViewQuality(msgspec.Struct, frozen=True):
         return (self.view,) if self.holds is msgspec.UNSET else self.holds
 
     @property
-    def verdict(self) -> GateVerdict:
-        return GateVerdict.FAILED if self.failures else GateVerdict.PASSED
+    def verdict(self) -> QualityVerdict:
+        return QualityVerdict.FAILED if self.failures else QualityVerdict.PASSED
 
     def metric(self, expectation: str) -> Metric | None:
         """Return the metric of an expectation, by its text."""
@@ -113,7 +113,7 @@ class ViewQuality(msgspec.Struct, frozen=True):
 
 
 class QualityRecord(msgspec.Struct, frozen=True):
-    """The gate's result for one epoch."""
+    """The quality check's result for one epoch."""
 
     epoch: int
     views: tuple[ViewQuality, ...]
@@ -125,7 +125,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
     arrival: str | msgspec.UnsetType = msgspec.UNSET  # digest of the rules on arrival; unset: there were none
     # The command that had published this epoch without its checks when they ran after all: `unchecked` of that time.
     published_by: str | msgspec.UnsetType = msgspec.UNSET
-    # The failed entries of `views` whose rows at this epoch readers saw before the gate judged them.
+    # The failed entries of `views` whose rows at this epoch readers saw before the quality check judged them.
     seen: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def view(self, name: str) -> ViewQuality | None:
@@ -139,7 +139,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
     @property
     def refused(self) -> frozenset[str]:
-        """The relations that the failures hold back, if the gate judges view by view."""
+        """The relations that the failures hold back, if the quality check judges view by view."""
         return frozenset(name for view in self.views if view.failures for name in view.held_back)
 
     @property
@@ -148,7 +148,7 @@ class QualityRecord(msgspec.Struct, frozen=True):
 
     @property
     def was_published(self) -> bool:
-        """Whether all rows that failed were published before the gate judged them, so that it refused none."""
+        """Whether all rows that failed were published before the quality check judged them, so that it refused none."""
         return not self.passed and set(self.failed) <= set(self.seen or ())
 
     @property
@@ -157,16 +157,16 @@ class QualityRecord(msgspec.Struct, frozen=True):
         return f" by {self.published_by}" if self.published_by else ""
 
     @property
-    def verdict(self) -> GateVerdict:
+    def verdict(self) -> QualityVerdict:
         if self.unchecked and self.passed:
-            return GateVerdict.NONE
-        return GateVerdict.PASSED if self.passed else GateVerdict.FAILED
+            return QualityVerdict.NONE
+        return QualityVerdict.PASSED if self.passed else QualityVerdict.FAILED
 
 
-class QualityGateError(InputError):
+class QualityCheckError(InputError):
     """Rows of a committed epoch violate a suite; the epoch is not published.
 
-    `published`: the epoch that readers see. It can be this one, if it was published before the gate judged it.
+    `published`: the epoch that readers see. It can be this one, if it was published before the quality check judged it.
     """
 
     parts_values = True
@@ -176,7 +176,7 @@ class QualityGateError(InputError):
 
     def __str__(self) -> str:
         record = self.record
-        first = f"epoch {record.epoch} did not pass the quality gate"
+        first = f"epoch {record.epoch} did not pass the quality check"
         if record.was_published:
             first += f", but was published{record.publisher} before this check."
         elif self.published > record.epoch:
@@ -225,7 +225,7 @@ def subject_of(name: str) -> str:
 
 
 class MissingRecordError(InputError):
-    """The gate has not run on an epoch."""
+    """The quality check has not run on an epoch."""
 
     epoch: int
 
@@ -247,7 +247,7 @@ def write_record(objects: ObjectStore, record: QualityRecord) -> None:
 
 
 def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
-    """Return the record of `epoch`; None if the gate has not run."""
+    """Return the record of `epoch`; None if the quality check has not run."""
     try:
         return decode_json(objects.get(record_name(epoch)), QualityRecord)
     except ObjectNotFoundError:

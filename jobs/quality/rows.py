@@ -88,7 +88,7 @@ class RowsOfMetrics:
 def _make_room(context: "AbstractDataContext", engine: str) -> None:
     """Remove the context's data source of another engine.
 
-    GX accepts only one source per name, and a gate may run suites of both engines.
+    GX accepts only one source per name, and a quality check may run suites of both engines.
     """
     if (there := context.data_sources.all().get(SOURCE)) is not None and there.type != engine:
         context.data_sources.delete(SOURCE)

@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tussock.jobs.settings.tables import GateScope, QualitySettings
+from tussock.jobs.settings.tables import QualityScope, QualitySettings
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import Relation, RelationKind
 
@@ -66,7 +66,7 @@ class QualitySuiteError(InputError):
         return f"{self.file}: found {self.finding}, expected {self.expected}."
 
 
-GATES = frozenset({"error", "critical"})
+BLOCKS = frozenset({"error", "critical"})
 REPORTS = frozenset({"warning", "info"})
 
 
@@ -119,14 +119,14 @@ def read_suite(file: Path) -> Suite:
             or not isinstance(item.get("kwargs", {}), dict)
         ):
             raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
-        if item.get("severity", "error") not in GATES | REPORTS:
+        if item.get("severity", "error") not in BLOCKS | REPORTS:
             raise QualitySuiteError(
                 str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY
             )
         if (objection := _wrong_history(item)) is not None:
             raise QualitySuiteError(str(file), f"expectation {number}: {objection}", _HISTORY)
     meta = document.get("meta") or {}
-    if meta.get("severity", "error") not in GATES | REPORTS:
+    if meta.get("severity", "error") not in BLOCKS | REPORTS:
         raise QualitySuiteError(str(file), f"meta.severity {json.dumps(meta['severity'])}", _SEVERITY)
     key = meta.get("key")
     if key is not None and not (isinstance(key, list) and key and all(isinstance(column, str) for column in key)):
@@ -146,12 +146,12 @@ def read_suite(file: Path) -> Suite:
 def read_suites(quality: QualitySettings | None) -> list[Suite]:
     """Read the suites of a pipeline. Raises QualitySuiteError for an unusable file.
 
-    If the gate judges view by view, an unusable file only affects its view: its suite is `broken`.
+    If the quality check judges view by view, an unusable file only affects its view: its suite is `broken`.
     """
     if quality is None:
         return []
     return [
-        read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file)
+        read_suite(file) if quality.scope is QualityScope.PIPELINE else _whole_or_broken(file)
         for file in quality.list_suites()
     ]
 

@@ -124,8 +124,8 @@ class SuiteRuns:
             with _quiet():
                 result, pages = self._run(suite, part, rows.source(self._context), frame, epoch, named_by)
             reported = [r for r in result.results if _only_reports(r)]
-            gates = [r for r in result.results if not _only_reports(r)]
-            failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
+            blocking = [r for r in result.results if not _only_reports(r)]
+            failures, warnings = (tuple(_failures(results, named_by)) for results in (blocking, reported))
             verdict = SuiteFound(
                 rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results)
             )

@@ -92,8 +92,8 @@ class NeverPassedError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} is held back: none of its rows have passed the quality gate, because its own suite or that "
-            f"of a view it reads fails. To read the failed rows, read epoch {self.epoch} by its number."
+            f"{self.name!r} is held back: none of its rows have passed the quality check, because its own suite or "
+            f"that of a view it reads fails. To read the failed rows, read epoch {self.epoch} by its number."
         )
 
 

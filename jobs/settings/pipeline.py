@@ -136,10 +136,10 @@ from tussock.jobs.settings.tables import (
     ArrivalRule,
     DeploySettings,
     EpochSettings,
-    GateScope,
     NotifierSettings,
     PagesSettings,
     PublishSettings,
+    QualityScope,
     QualitySettings,
     RebalanceSettings,
     TableEngine,
@@ -345,7 +345,7 @@ class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: Text = QUALITY_FOLDER
     docs: Text | None = None
-    scope: Annotated[GateScope, Meta(description='"pipeline" or "view"')] = GateScope.PIPELINE
+    scope: Annotated[QualityScope, Meta(description='"pipeline" or "view"')] = QualityScope.PIPELINE
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -178,7 +178,7 @@ class VerifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     percent: Annotated[int, whole_number(1, 100)] = 100
 
 
-class GateScope(StrEnum):
+class QualityScope(StrEnum):
     """The views that a failed suite holds back."""
 
     PIPELINE = "pipeline"  # the whole epoch: all views stay consistent with each other
@@ -191,7 +191,7 @@ class QualitySettings:
 
     folder: Path
     docs: Path
-    scope: GateScope = GateScope.PIPELINE
+    scope: QualityScope = QualityScope.PIPELINE
 
     def list_suites(self) -> tuple[Path, ...]:
         """Return the suite files in name order. Each is named after its view. Cost: one directory listing.

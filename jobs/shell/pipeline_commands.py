@@ -285,12 +285,12 @@ def _release(
 
     Returns: whether an epoch ran, or was published.
 
-    Raises: QualityGateError, HeldViewsError, and the errors of `checks`; others are notes of the first.
+    Raises: QualityCheckError, HeldViewsError, and the errors of `checks`; others are notes of the first.
     """
     from tussock.jobs.driver.pauses import PausedViewsError
     from tussock.jobs.driver.summary import show_summary
     from tussock.jobs.operations.publish import publish_newest
-    from tussock.jobs.quality.record import QualityGateError
+    from tussock.jobs.quality.record import QualityCheckError
 
     for summary in done.summaries:
         print(show_summary(summary, reasons=False))  # the error that follows contains them
@@ -313,7 +313,7 @@ def _release(
         for err in undone_reasons(str(failed)):
             failed.add_note(str(err))
         version = at.meta.read_latest()
-        if version.published < version.epoch and not isinstance(failed, QualityGateError):
+        if version.published < version.epoch and not isinstance(failed, QualityCheckError):
             failed.add_note(f"Epoch {version.epoch} is committed, but not published: `tussock epoch` publishes it.")
         raise
     if reasons := list(undone_reasons("")):

@@ -44,7 +44,7 @@ COMMANDS = (
     Command(
         "check",
         "run the quality suites of a pipeline, and print the report",
-        "Runs the suites in the pipeline's quality folder on the newest epoch, published or not, as the quality gate "
+        "Runs the suites in the pipeline's quality folder on the newest epoch, published or not, as the quality check "
         "does before an epoch is published. Changes nothing: the store's quality record and the Data Docs stay. Exit "
         "code 0: all expectations hold, or only warnings failed. 1: an expectation failed, or a suite cannot be used.",
         (

@@ -1,6 +1,6 @@
 """Publish outside the store: bring the table of each published relation to an epoch, and write the epoch's manifest.
 
-This runs after the published epoch has moved, and so after the quality gate. Each table commits separately, keyed by
+This runs after the published epoch has moved, and so after the quality check. Each table commits separately, keyed by
 epoch (jobs/sinks/base.py). The manifest comes last: once it exists, the epoch is done. After an interruption, the same
 call continues; two concurrent calls have the same result as one.
 

@@ -13,7 +13,7 @@ from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, inj
 from tussock.jobs.facts.quality import EpochQuality, pages_of, quality_of_epoch, record_etags
 from tussock.jobs.quality.index import RESULTS
 from tussock.jobs.quality.record import read_record
-from tussock.jobs.settings.tables import GateScope
+from tussock.jobs.settings.tables import QualityScope
 from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import LAST_TASK, committed_epoch, failed_tasks, find_run
@@ -54,7 +54,7 @@ def epochs_page(
 
 @router.get("/dags/{dag_id}/epochs/{epoch}")
 def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch: int) -> Response:
-    """Show one epoch: rows in and out by relation, seconds by step, and the gate's verdict."""
+    """Show one epoch: rows in and out by relation, seconds by step, and the quality check's verdict."""
     store = store_of(dag_id)
     facts = store.at_version(("epoch", epoch), lambda meta, _: one_epoch(meta, epoch))
     if facts is None:
@@ -67,7 +67,7 @@ def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch:
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
 def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> Response:
-    """Show the gate's verdict on the epoch that a run committed."""
+    """Show the quality check's verdict on the epoch that a run committed."""
     store = store_of(dag_id)
     epoch = committed_epoch(session, dag_id, run_id)
     verdicts = qualities(store, () if epoch is None else (epoch,))
@@ -125,7 +125,7 @@ def _open_of(store: SeenStore, asked: Mapping[str, str]) -> BarrierFacts | None:
 
 
 def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
-    """The gate's verdicts on these epochs, in the same order.
+    """The quality check's verdicts on these epochs, in the same order.
 
     A suite may be corrected and run again, so each page compares the ETags of the records. It reads only the ones that
     have changed. Cost: a HEAD per epoch, PARALLEL at once.
@@ -136,7 +136,7 @@ def qualities(store: SeenStore, epochs: tuple[int, ...]) -> tuple[EpochQuality, 
         docs = settings.docs
         pages = store.remembered(("docs", docs, file_version(docs / RESULTS), epochs), lambda: pages_of(docs, epochs))
 
-    by_view = settings is not None and settings.scope is GateScope.VIEW
+    by_view = settings is not None and settings.scope is QualityScope.VIEW
 
     def quality_of(epoch: int, etag: str | None) -> EpochQuality:
         of = pages.get(epoch, {})

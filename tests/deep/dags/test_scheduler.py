@@ -135,7 +135,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert "failing rows: manufacturer=" in log
     assert "readers still see the previous epoch" in log
 
-    # The suite is corrected. The gate runs again, and the held epoch is published without another commit.
+    # The suite is corrected. The quality check runs again, and the held epoch is published without another commit.
     home.set_pipeline('"min_value": 100000}', '"min_value": 1}', "quality/manufacturer_delays.json")
     home.airflow("tasks", "clear", DAG, "--task-regex", "validate_views", "--downstream", "--only-failed", "--yes")
     wait_for("the held run", lambda: _ended(home, {**scheduled, "manual": "success"}))

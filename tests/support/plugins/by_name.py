@@ -10,7 +10,7 @@ from tussock.jobs.operations import alerts, compaction, epochs, news, publicatio
 from tussock.jobs.operations import publish as publishing
 from tussock.jobs.operations.epochs import Wish
 from tussock.jobs.operations.runners import Where
-from tussock.jobs.quality.record import GateVerdict, QualityRecord
+from tussock.jobs.quality.record import QualityRecord, QualityVerdict
 from tussock.jobs.settings.tables import Runner
 from tussock.jobs.sinks.manifest import TableState
 from tussock.jobs.texts.restatement import begun_lines
@@ -93,7 +93,7 @@ def view_news(name: str, told: news.Asked) -> publication.Publication:
     return news.view_news(open_pipeline_store(name), told)
 
 
-def verdict(name: str, epoch: int) -> GateVerdict:
+def verdict(name: str, epoch: int) -> QualityVerdict:
     return quality.verdict(open_pipeline_store(name), epoch)
 
 
@@ -105,7 +105,7 @@ def require_none_held_back(name: str, epoch: int) -> None:
     quality.require_none_held_back(open_pipeline_store(name), epoch)
 
 
-def gate_failure(name: str, epoch: int) -> str | None:
+def failure_of_check(name: str, epoch: int) -> str | None:
     return quality.failure(open_pipeline_store(name), epoch)
 
 

@@ -199,7 +199,7 @@ OTHERS = {
         "delta",
     ),
     "a Delta sink on Spark": ('imported("tussock.jobs.sinks.kinds").sinks_on_spark(None)', "delta-spark"),
-    "a gate": ('imported("tussock.jobs.quality.import_gx").import_gx(spark=False)', "quality"),
+    "an import for suites": ('imported("tussock.jobs.quality.import_gx").import_gx(spark=False)', "quality"),
 }
 
 

@@ -621,14 +621,14 @@ ELSEWHERE = {
     "NeedsSparkError": ("the remedy starts Spark", "tests/spark/jobs/driver/test_runner.py"),
     "NoEpochYetError": (
         "needs a suite; the command is NothingToVerifyError's",
-        "tests/spark/jobs/quality/test_gate.py",
+        "tests/spark/jobs/quality/test_suite_runs.py",
     ),
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/unit/jobs/viewtests/test_document.py"),
     "DuckZoneError": ("needs a release of DuckDB with other rules", "tests/unit/jobs/reading/test_duck_zones.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/unit/jobs/upkeep/test_rebalance.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
-    "QualityGateError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
+    "QualityCheckError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
     "ReadEntryError": (
         "only statements that Spark evaluates read others",
         "tests/unit/end_to_end/test_transactions.py",

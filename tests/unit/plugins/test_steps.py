@@ -24,10 +24,10 @@ from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
 from tussock.jobs.operations.publication import Publication
 from tussock.jobs.quality.record import (
     Failure,
-    GateVerdict,
     MissingRecordError,
-    QualityGateError,
+    QualityCheckError,
     QualityRecord,
+    QualityVerdict,
     ViewQuality,
     write_record,
 )
@@ -210,12 +210,12 @@ def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) 
         epoch, (ViewQuality("sales", 3, 1, (Failure("expect_x(column='id')", "1 of 3 rows", ({"id": "2"},)),)),)
     )
     write_record(meta.objects, failed)
-    with pytest.raises(QualityGateError, match=r"failing rows: id=2"):
+    with pytest.raises(QualityCheckError, match=r"failing rows: id=2"):
         steps.publish("shop", epoch)
-    assert steps.gate_failure("shop", epoch) == str(QualityGateError(failed))
+    assert steps.failure_of_check("shop", epoch) == str(QualityCheckError(failed))
     assert meta.read_latest().published == 0
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
-    assert steps.gate_failure("shop", epoch) is None
+    assert steps.failure_of_check("shop", epoch) is None
     assert steps.publish("shop", epoch) == Publication(epoch, 2, ())
     assert meta.read_latest().published == epoch
     assert steps.publish("shop", epoch).version == 2  # again: without effect
@@ -268,8 +268,8 @@ def test_only_a_view_with_a_suite_is_reported_as_passed(meta: MetaStore) -> None
     epoch = commit_of(meta, ("sales", "visits"), sales=1)
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     sales, visits = steps.publish("shop", epoch).views
-    assert (sales.quality, sales.rows) == (GateVerdict.PASSED, 3)
-    assert (visits.quality, visits.rows) == (GateVerdict.NONE, None)
+    assert (sales.quality, sales.rows) == (QualityVerdict.PASSED, 3)
+    assert (visits.quality, visits.rows) == (QualityVerdict.NONE, None)
 
 
 def test_the_unfinished_run_has_the_open_barrier_or_the_unpublished_epoch(
@@ -290,19 +290,22 @@ def test_the_unfinished_run_has_the_open_barrier_or_the_unpublished_epoch(
 
 def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path: Path) -> None:
     epoch = commit_of(meta, ("sales",))
-    assert steps.verdict("shop", epoch) is GateVerdict.NONE
+    assert steps.verdict("shop", epoch) is QualityVerdict.NONE
     digest = read_suite(tmp_path / "pipelines/shop/quality/sales.json").digest
-    for failures, verdict in (((), GateVerdict.PASSED), ((Failure("expect_x()", "1 of 3 rows"),), GateVerdict.FAILED)):
+    for failures, verdict in (
+        ((), QualityVerdict.PASSED),
+        ((Failure("expect_x()", "1 of 3 rows"),), QualityVerdict.FAILED),
+    ):
         write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, failures, suite=digest),)))
         assert steps.verdict("shop", epoch) is verdict
     write_record(meta.objects, QualityRecord(epoch, (), paused=("sales",)))
-    assert steps.verdict("shop", epoch) is GateVerdict.PASSED
+    assert steps.verdict("shop", epoch) is QualityVerdict.PASSED
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, suite=digest),)))
     (tmp_path / "pipelines/shop/quality/visits.json").write_text('{"expectations": []}')
-    assert steps.verdict("shop", epoch) is GateVerdict.NONE
+    assert steps.verdict("shop", epoch) is QualityVerdict.NONE
     (tmp_path / "pipelines/shop/quality/visits.json").unlink()
     (tmp_path / "pipelines/shop/quality/sales.json").write_text('{"expectations": [ ]}')
-    assert steps.verdict("shop", epoch) is GateVerdict.NONE
+    assert steps.verdict("shop", epoch) is QualityVerdict.NONE
 
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:

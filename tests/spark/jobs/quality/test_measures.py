@@ -43,13 +43,16 @@ def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: i
     assert pipeline.quality is not None
     (file,) = pipeline.quality.list_suites()
     suite = read_suite(file)
-    with session.meta.open_for_reading(epoch) as version, SuiteRuns(pipeline.quality.docs.with_name("spark")) as gate:
+    with (
+        session.meta.open_for_reading(epoch) as version,
+        SuiteRuns(pipeline.quality.docs.with_name("spark")) as suite_runs,
+    ):
         frame = relation_frame(
             spark, session.meta.objects.uri, version, find_relation(version.catalog, suite.view), epoch
         )
         rows = frame.coalesce(1).cache()  # each expectation runs a query or two over them
         try:
-            return gate.check(suite, suite.whole, SparkRows(rows), epoch, ["id"])
+            return suite_runs.check(suite, suite.whole, SparkRows(rows), epoch, ["id"])
         finally:
             rows.unpersist()
 

@@ -232,7 +232,7 @@ def test_the_units_work_for_a_build_is_reported_under_its_name(meta: MetaStore) 
     assert "pairs (being built)" in {work.hot.relation for work in sealed.units if work.hot is not None}
 
 
-def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
+def test_the_quality_check_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
     meta = new_store(tmp_path / "store", units=2)
     vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.read_latest().mapping.units))
     bad = int(np.argmin(vnodes))  # read first, so not among the last epoch's rows

@@ -22,7 +22,7 @@ from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.overview import pipeline_state, relation_states
 from tussock.jobs.facts.quality import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.upkeep import find_due_work
-from tussock.jobs.quality.record import Failure, GateVerdict, Metric
+from tussock.jobs.quality.record import Failure, Metric, QualityVerdict
 from tussock.jobs.quality.suite import read_suite
 from tussock.jobs.settings.retention import Retention
 from tussock.jobs.settings.tables import PublishSettings, QualitySettings
@@ -147,7 +147,7 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
     old, now = Failure("gone(column='x')", "3 rows", ({"x": "1"},)), Failure("b()", "2 rows")
 
     def check(number: int, failures: tuple[Failure, ...], warnings: tuple[Failure, ...]) -> CheckFacts:
-        verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
+        verdict = QualityVerdict.FAILED if failures else QualityVerdict.PASSED
         listed = {1: ("a(column='x')",), 3: ("a(column='x')", "b()")}.get(number, ())  # a release before lists none
         metrics = tuple(Metric(text, number / 2) for text in listed)
         suite = digest if number == 4 else "another"
@@ -173,7 +173,7 @@ def test_an_expectation_has_a_history_even_if_the_suite_has_changed_since(tmp_pa
 
 def test_an_assertion_and_the_arrival_of_a_source_have_a_history_without_a_suite(tmp_path: Path) -> None:
     def check(number: int, view: str, *failures: Failure) -> CheckFacts:
-        verdict = GateVerdict.FAILED if failures else GateVerdict.PASSED
+        verdict = QualityVerdict.FAILED if failures else QualityVerdict.PASSED
         return CheckFacts(number, epoch_moment(number), view, verdict, number - 1, 1, failures, (), of_view=False)
 
     paid, arrived = "paid.sql", "source orders"

@@ -1,4 +1,4 @@
-"""The failures of the gate that a cleared run still reports. The tests set the verdicts. No JVM."""
+"""The failures of the quality check that a cleared run still reports. The tests set the verdicts. No JVM."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.operations.quality import check_here, verdict
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_intervals
-from tussock.jobs.quality.record import Failure, GateVerdict, ViewQuality, remedies
+from tussock.jobs.quality.record import Failure, QualityVerdict, ViewQuality, remedies
 from tussock.jobs.reading.intake import read_intakes
 from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
 from tussock.jobs.settings.printed_commands import commands_in
@@ -291,7 +291,7 @@ def test_a_first_rule_of_a_source_judges_an_epoch_that_was_judged_without_it(sho
     shop.configure("[arrival.events]\nmin_rows = 3\n")
     at = PipelineStore(load_pipeline(shop.folder / "pipelines/shop"), shop.meta)
     verdicts += [verdict(at, shop.published), check_here(at, shop.published).verdict, verdict(at, shop.published)]
-    assert verdicts == [GateVerdict.PASSED, GateVerdict.NONE, GateVerdict.FAILED, GateVerdict.FAILED]
+    assert verdicts == [QualityVerdict.PASSED, QualityVerdict.NONE, QualityVerdict.FAILED, QualityVerdict.FAILED]
 
 
 def restate(shop: Shop, folder: Path, number: int, *records: Record) -> tuple[int, str]:

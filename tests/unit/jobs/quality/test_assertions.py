@@ -131,7 +131,9 @@ def test_an_assertion_whose_select_raised_keeps_failing_until_it_is_resumed(two_
         code, printed = shop.run("epoch", "--pipeline", "shop")
         assert code == 1, printed
         assert f"`tussock apply shop --resume {one.view}`" in printed or row != BAD, printed
-        assert printed.count("Overflow in addition") == 1, "the gate's error has the reason, and a note would repeat it"
+        assert printed.count("Overflow in addition") == 1, (
+            "the quality check's error has the reason, and a note would repeat it"
+        )
         record = read_record(shop.meta.objects, shop.meta.read_latest().epoch)
         assert record is not None
         assert (record.failed, set(record.refused), record.paused) == (("no_rows.sql",), {"t"}, ())

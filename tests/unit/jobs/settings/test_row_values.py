@@ -10,7 +10,7 @@ from tussock.jobs.facts.health import Trouble, TroubleKind
 from tussock.jobs.quality.record import (
     Failure,
     HeldViewsError,
-    QualityGateError,
+    QualityCheckError,
     QualityRecord,
     ViewQuality,
     failure_lines,
@@ -55,9 +55,9 @@ CHECKS = Verification(
     )
 )
 TEXTS: dict[str, Callable[[], str]] = {
-    "the results of a gate": lambda: "\n".join(record_lines(RECORD)),
-    "the failures of a gate": lambda: "\n".join(failure_lines(RECORD)),
-    "an epoch that is refused": lambda: printed_error(QualityGateError(RECORD)),
+    "the results of a quality check": lambda: "\n".join(record_lines(RECORD)),
+    "the failures of a quality check": lambda: "\n".join(failure_lines(RECORD)),
+    "an epoch that is refused": lambda: printed_error(QualityCheckError(RECORD)),
     "views that are held back": lambda: printed_error(HeldViewsError(RECORD)),
     "sources that are held": lambda: printed_error(HeldSourcesError({"s": REASON})),
     "the warning of a source": lambda: str(HeldSourceWarning("s", REASON)),

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.end_to_end.test_remedies import repeated_part
 from tussock.jobs.barriers.source_holds import HeldSourcesError
 from tussock.jobs.driver.pauses import PausedViewsError
-from tussock.jobs.quality.record import Failure, QualityGateError, QualityRecord, ViewQuality
+from tussock.jobs.quality.record import Failure, QualityCheckError, QualityRecord, ViewQuality
 from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.sinks.publication import TablesNotPublishedError
 from tussock.statestore.errors import TussockError
@@ -41,7 +41,7 @@ def test_equal_reasons_and_equal_ends_are_separated() -> None:
             f"2 of 5 tables were not published:\n  a: column 'how long'.\n  b: column 'x y'.\n  {REMEDY}",
         ),
         (
-            QualityGateError(
+            QualityCheckError(
                 QualityRecord(
                     1,
                     (

@@ -1,4 +1,4 @@
-"""The gate on the command line and in a session: nothing that fails a suite is published. Needs no Spark."""
+"""The quality check on the command line and in a session: nothing that fails a suite is published. Needs no Spark."""
 
 import json
 import re
@@ -20,9 +20,9 @@ from tussock.jobs.operations.quality import check_once, failure, find_refusal
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.quality.epoch_check import NoEpochYetError, NoSuiteError
 from tussock.jobs.quality.record import (
-    GateVerdict,
     HeldViewsError,
     MissingRecordError,
+    QualityVerdict,
     failure_lines,
     read_record,
     record_lines,
@@ -102,7 +102,7 @@ def test_an_epoch_that_fails_its_suite_is_committed_and_not_published_until_the_
     insert(shop.meta, "t", (2, 7, 0))
     code, printed = shop.run("epoch", "--pipeline", "shop")
     assert code == 1
-    assert "did not pass the quality gate and is not published; readers still see the previous epoch." in printed
+    assert "did not pass the quality check and is not published; readers still see the previous epoch." in printed
     assert printed.count("expect_column_values_to_be_between(column='n', max_value=1): found 1 of 1 rows, e.g. 2") == 1
     assert "failing rows: c1=7, n=2" in printed
     assert shop.published == first
@@ -123,7 +123,7 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     assert (code, "expectations" in printed, shop.published) == (0, False, shop.meta.read_latest().epoch)
     record = read_record(shop.meta.objects, shop.published)
     assert record is not None
-    assert (record.unchecked, record.verdict) == ("tussock epoch --no-check", GateVerdict.NONE)
+    assert (record.unchecked, record.verdict) == ("tussock epoch --no-check", QualityVerdict.NONE)
     _, status = shop.run("status", "--pipeline", "shop")
     status = " ".join(status.split())
     assert "was published without its quality checks, by tussock epoch --no-check ->" in status, status
@@ -151,13 +151,13 @@ def test_an_epoch_that_is_judged_after_its_publish_is_nowhere_called_unpublished
     def quality(epoch: int) -> EpochQuality:
         return quality_of_epoch(epoch, read_record(at.meta.objects, epoch), {}, by_view=scope == "view")
 
-    assert (quality(epoch).published_by, quality(epoch).verdict) == ("tussock epoch --no-check", GateVerdict.NONE)
+    assert (quality(epoch).published_by, quality(epoch).verdict) == ("tussock epoch --no-check", QualityVerdict.NONE)
     for _ in range(2):  # the second time by the suite's new version, which fails as well
         record = check_once(at, epoch, no_progress)
         assert (record.seen, record.published_by) == (("per_g",), "tussock epoch --no-check")
         found = quality(epoch)
         assert (found.verdict, found.refused, found.published_by) == (
-            GateVerdict.FAILED,
+            QualityVerdict.FAILED,
             False,
             "tussock epoch --no-check",
         )

@@ -6,12 +6,12 @@ from tussock_steps import pipeline_of
 
 from tests.support.jobs.quality.hidden_views import apply_suites
 from tests.support.plugins import by_name as steps
-from tests.support.plugins import gate_scope as shared
-from tests.support.plugins.gate_scope import BROKEN, Shop
+from tests.support.plugins import quality_scope as shared
+from tests.support.plugins.quality_scope import BROKEN, Shop
 from tussock.jobs.quality.epoch_check import check_epoch
 from tussock.jobs.quality.record import (
-    GateVerdict,
     HeldViewsError,
+    QualityVerdict,
 )
 from tussock.jobs.quality.suite import read_suite
 
@@ -33,7 +33,7 @@ def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(
     pipeline = pipeline_of("shop")
     record = check_epoch(lambda _: request.getfixturevalue("spark"), shop.meta, pipeline, second)
     assert record.failed == ("per_g",)
-    assert steps.verdict("shop", second) is GateVerdict.FAILED
+    assert steps.verdict("shop", second) is QualityVerdict.FAILED
     assert steps.publish("shop", second).held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
     with pytest.raises(HeldViewsError, match=r"view 'per_g': a usable suite: found .*per_g\.json: found "):

@@ -1,4 +1,4 @@
-"""A gate with a verdict per view: failing views and their readers are held back, all others are published.
+"""A quality check with a verdict per view: failing views and their readers are held back, all others are published.
 
 Without Spark; the tests set the verdicts. A model keeps the expected rows: the table's when the view last passed.
 """
@@ -22,17 +22,17 @@ from tests.support.jobs.driver.embedded import append, insert
 from tests.support.jobs.plan.catalogs import counted, scan, view
 from tests.support.jobs.quality.hidden_views import apply_suites
 from tests.support.plugins import by_name as steps
-from tests.support.plugins import gate_scope as shared
-from tests.support.plugins.gate_scope import ANSWERS, BROKEN, Shop, counted_rows, sizes
+from tests.support.plugins import quality_scope as shared
+from tests.support.plugins.quality_scope import ANSWERS, BROKEN, Shop, counted_rows, sizes
 from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.logical.statements import Show, Shown, Transaction
 from tussock.jobs.operations.news import Told
 from tussock.jobs.quality.record import (
-    GateVerdict,
     HeldViewsError,
     MissingRecordError,
-    QualityGateError,
+    QualityCheckError,
+    QualityVerdict,
     record_lines,
     stays_published,
 )
@@ -96,9 +96,9 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     assert {
         v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: Told(told[view])).views
     } == {name: (v.since, v.changed_rows) for name, v in done.items()}
-    assert done["per_g"].quality is GateVerdict.PASSED
-    assert done["sizes"].quality is GateVerdict.NONE
-    assert GateVerdict.NONE.value == "not checked"
+    assert done["per_g"].quality is QualityVerdict.PASSED
+    assert done["sizes"].quality is QualityVerdict.NONE
+    assert QualityVerdict.NONE.value == "not checked"
     shop.require(per_g=good, sizes=good, keys=good)
     steps.require_none_held_back("shop", last)  # a cleared task of the run that failed
     assert shop.meta.read_latest().held == ()
@@ -130,7 +130,7 @@ def test_in_pipeline_scope_one_failing_suite_holds_back_the_whole_epoch(shop: Sh
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"\n', ""))
     shop.publish(first := shop.change((1, 1, 1)))
-    with pytest.raises(QualityGateError, match="readers still see the previous epoch"):
+    with pytest.raises(QualityCheckError, match="readers still see the previous epoch"):
         shop.publish(shop.change((2, 1, 1)), "per_g")
     shop.require(per_g=first, sizes=first, keys=first)
 
@@ -157,7 +157,7 @@ def test_a_new_view_is_hidden_until_its_suite_passes_and_a_failing_replacement_k
         assert counted_rows(session.read("per_g")) == Counter([(1, 2), (3, 2)])
 
 
-def test_a_publish_without_the_gate_leaves_held_back_views_held_back(shop: Shop) -> None:
+def test_a_publish_without_the_quality_check_leaves_held_back_views_held_back(shop: Shop) -> None:
     shop.publish(first := shop.change((1, 1, 1)))
     shop.publish(shop.change((2, 1, 1)), "per_g")
     last = shop.change((3, 1, 1))
@@ -206,7 +206,7 @@ def test_a_held_back_view_that_is_paused_keeps_the_rows_that_passed(shop: Shop) 
     version = shop.meta.read_latest()
     (paused,) = (r for r in version.catalog.live_relations() if r.name == "per_g")
     assert not stays_published(version, paused, last), (
-        "the gate looks at it: readers do not see the rows that it is paused at"
+        "the quality check looks at it: readers do not see the rows that it is paused at"
     )
     shop.publish(last, "per_g")
     shop.require(per_g=first, sizes=first, keys=last)
@@ -322,9 +322,9 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     )
     done = {v.name: v for v in steps.publish("shop", second).views}
     assert {name: (v.quality, v.warnings) for name, v in done.items()} == {
-        "per_g": (GateVerdict.PASSED, 1),
-        "sizes": (GateVerdict.NONE, 0),
-        "keys": (GateVerdict.PASSED, 1),
+        "per_g": (QualityVerdict.PASSED, 1),
+        "sizes": (QualityVerdict.NONE, 0),
+        "keys": (QualityVerdict.PASSED, 1),
     }
     shop.require(per_g=second, sizes=second, keys=second)
     assert "0 of 1 passed, 1 reported" in (shop.folder / "docs/index.html").read_text()
@@ -345,7 +345,7 @@ def test_a_suite_of_a_view_that_is_gone_is_named_and_holds_back_nothing(shop: Sh
         steps.require_none_held_back("shop", first)
 
 
-def test_an_unusable_suite_is_an_error_if_the_gate_judges_the_pipeline(shop: Shop) -> None:
+def test_an_unusable_suite_is_an_error_if_the_quality_check_judges_the_pipeline(shop: Shop) -> None:
     toml = shop.folder / "pipelines/shop/pipeline.toml"
     toml.write_text(toml.read_text().replace('scope = "view"', 'scope = "pipeline"'))
     (shop.folder / "pipelines/shop/quality/per_g.json").write_text(BROKEN["an unknown severity"])

@@ -1,4 +1,4 @@
-"""Rows and helpers of test_gate_scope.py, which is in several lanes."""
+"""Rows and helpers of test_quality_scope.py, which is in several lanes."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The quality gate over Spark DataFrames: passing and failing suites, their reports, and unusable suites."""
+"""The quality check over Spark DataFrames: passing and failing suites, their reports, and unusable suites."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tussock.jobs.quality.record import (
     SAMPLE_KEYS,
     Failure,
     Metric,
-    QualityGateError,
+    QualityCheckError,
     QualityRecord,
     ViewQuality,
     stays_published,
@@ -48,14 +48,14 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     return file
 
 
-def checked(gate: SuiteRuns, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
+def checked(suite_runs: SuiteRuns, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> SuiteFound:
     read = read_suite(file)
-    with gate:
-        return gate.check(read, read.whole, SparkRows(rows), epoch, key)
+    with suite_runs:
+        return suite_runs.check(read, read.whole, SparkRows(rows), epoch, key)
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> SuiteRuns:
+def suite_runs(tmp_path: Path) -> SuiteRuns:
     return SuiteRuns(tmp_path / "docs")
 
 
@@ -66,10 +66,12 @@ def delays(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: SuiteRuns, delays: DataFrame, tmp_path: Path) -> None:
+def test_a_view_that_meets_its_suite_passes_and_gets_a_page(
+    suite_runs: SuiteRuns, delays: DataFrame, tmp_path: Path
+) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
     metric = Metric("expect_column_values_to_be_unique(column='carrier')", 0.0)
-    assert checked(gate, delays, file, ["carrier"]) == SuiteFound(rows=3, failures=(), metrics=(metric,))
+    assert checked(suite_runs, delays, file, ["carrier"]) == SuiteFound(rows=3, failures=(), metrics=(metric,))
     (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
     assert f"epoch-{EPOCH}" in str(page)
     index = (tmp_path / "docs/index.html").read_text()
@@ -92,7 +94,7 @@ def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Pat
 
 
 def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows(
-    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
+    suite_runs: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(
         tmp_path,
@@ -100,7 +102,7 @@ def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows
         expectation("expect_table_row_count_to_be_between", min_value=10),
         expectation("expect_column_values_to_not_be_null", column="carrier"),
     )
-    found = checked(gate, delays, file, ["carrier", "month"])
+    found = checked(suite_runs, delays, file, ["carrier", "month"])
     assert found.failures == (
         Failure(
             "expect_column_values_to_be_between(column='delay', min_value=0)",
@@ -111,9 +113,9 @@ def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows
     )
     record = QualityRecord(EPOCH, (ViewQuality("delays", found.rows, 3, found.failures),))
     assert not record.passed
-    message = str(QualityGateError(record))
+    message = str(QualityCheckError(record))
     assert (
-        f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the previous epoch."
+        f"epoch {EPOCH} did not pass the quality check and is not published; readers still see the previous epoch."
         in message
     )
     assert (
@@ -124,7 +126,7 @@ def test_a_failing_expectation_is_reported_with_its_finding_and_the_keys_of_rows
 
 
 def test_quantiles_and_distributions_are_judged_over_all_rows(
-    gate: SuiteRuns, spark: SparkSession, tmp_path: Path
+    suite_runs: SuiteRuns, spark: SparkSession, tmp_path: Path
 ) -> None:
     ranges = {"quantiles": [0.5, 0.9], "value_ranges": [[40, 60], [None, 80]]}
     bins = {"bins": [0, 50, 100], "weights": [0.5, 0.5]}
@@ -136,7 +138,7 @@ def test_quantiles_and_distributions_are_judged_over_all_rows(
         expectation("expect_column_value_z_scores_to_be_less_than", column="id", threshold=3, double_sided=True),
         expectation("expect_column_distinct_values_to_be_in_set", column="id", value_set=list(range(99))),
     )
-    found = checked(gate, spark.range(100).toDF("id"), file, ["id"])
+    found = checked(suite_runs, spark.range(100).toDF("id"), file, ["id"])
     failure, beside = found.failures
     assert beside.observed == "1 distinct values, e.g. 99"
     assert failure.expectation.startswith("expect_column_quantile_values_to_be_between(column='id'")
@@ -146,24 +148,24 @@ def test_quantiles_and_distributions_are_judged_over_all_rows(
 
 
 def test_the_key_of_the_suite_takes_precedence_over_the_views_key(
-    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
+    suite_runs: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
-    assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
+    assert checked(suite_runs, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
 
 
-def test_a_view_of_many_failing_rows_names_a_sample(gate: SuiteRuns, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_view_of_many_failing_rows_names_a_sample(suite_runs: SuiteRuns, spark: SparkSession, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_between", column="id", max_value=-1))
-    (failure,) = checked(gate, spark.range(500).toDF("id"), file, ["id"]).failures
+    (failure,) = checked(suite_runs, spark.range(500).toDF("id"), file, ["id"]).failures
     assert failure.observed.startswith("500 of 500 rows")
     assert len(failure.keys) == SAMPLE_KEYS
 
 
 def test_an_empty_view_passes_expectations_that_do_not_depend_on_its_size(
-    gate: SuiteRuns, delays: DataFrame, tmp_path: Path
+    suite_runs: SuiteRuns, delays: DataFrame, tmp_path: Path
 ) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
-    found = checked(gate, delays.limit(0), file, ["carrier"])
+    found = checked(suite_runs, delays.limit(0), file, ["carrier"])
     assert (found.rows, found.failures) == (0, ())
 
 
@@ -190,12 +192,12 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
     ],
 )
 def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
-    gate: SuiteRuns, delays: DataFrame, tmp_path: Path, text: str, message: str
+    suite_runs: SuiteRuns, delays: DataFrame, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "delays.json"
     file.write_text(text)
     with pytest.raises(QualitySuiteError) as caught:
-        checked(gate, delays, file, ["carrier"])
+        checked(suite_runs, delays, file, ["carrier"])
     assert str(caught.value).startswith(f"{file}: found ")
     assert message in str(caught.value)
 
@@ -229,7 +231,7 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
         read = {sst.name for level in meta.read_latest().levels for sst in level}
         check = SuiteRuns.check
 
-        def check_later(gate: SuiteRuns, *given: Any) -> SuiteFound:
+        def check_later(suite_runs: SuiteRuns, *given: Any) -> SuiteFound:
             """The frame exists, but none of it has been read yet."""
             other = open_meta(f"{tmp_path}/store")
             assert [task.outcome for task in compact_store(other, full=True)] == ["merged"]
@@ -238,7 +240,7 @@ def test_a_validation_continues_during_compaction_and_vacuum_of_its_view(
             other.publish(later.epoch)
             clean_store(other, Retention(keep_ms=0))
             assert {sst.name for level in other.read_latest().levels for sst in level}.isdisjoint(read)
-            return check(gate, *given)
+            return check(suite_runs, *given)
 
         monkeypatch.setattr(SuiteRuns, "check", check_later)
         (view,) = check_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch).views
