@@ -1,8 +1,8 @@
 """Gives the columns of a table other names, without an object per column.
 
-`Table.columns` makes an object of Python for each column, and `Table.from_arrays` reads each again. That costs 1 to 3
-us per column and call, which is most of the cost of an epoch with ten rows of 2,000 columns. Arrow's own functions of
-whole tables cost a tenth of it.
+`pa.Table.columns` makes an object of Python for each column, and `pa.Table.from_arrays` reads each again. That costs 1
+to 3 us per column and call, which is most of the cost of an epoch with ten rows of 2,000 columns. Arrow's own functions
+of whole tables cost a tenth of it.
 """
 
 from functools import lru_cache

@@ -43,7 +43,7 @@ FOREIGN_WORDS = {
     "AIRFLOW_HOME",
     "Delta": "txn dataChange cdc",
     "Python": "python3 nan inf rglob tempfile multiprocessing __path__ __version__ compose",
-    "Arrow": "to_pandas empty_table fixed_size_binary month_day_nano_interval",
+    "Arrow": "to_pandas concat_batches empty_table fixed_size_binary month_day_nano_interval",
     "DuckDB": "python_enable_replacements in_clause",
     "Linux": "TZ mv rsync pwd tmpfs noexec mtime touch chmod link rename fstat pread posix_fadvise",
     "examples": "bucket prod shop orders item items",
