@@ -1,7 +1,7 @@
 """HashAgg: groups and their aggregates (aggregates/), maintained under inserts and deletes.
 
 State: `agg_values`, group key -> (row count, slots of the calls; see value_state). The side states that slots read
-(ordered_state, distinct_state) each have their own table.
+(ordered_state, distinct_state, frequency_index) each have their own table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,8 @@ from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, some_row
 from tussock.jobs.executors.agg_call import Agg, calls_text
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import NO_ROW, change_error, no_columns, state_table
+from tussock.jobs.executors.distinct_state import DistinctState
+from tussock.jobs.executors.frequency_index import Frequencies
 from tussock.jobs.executors.operator import (
     Actor,
     Computed,
@@ -105,8 +107,9 @@ class HashAggExecutor(TakesPieces):
         self._node, self._kernel = node, kernel
         self._layout = value_layout(node.calls, node.append_only)
         self._values = tables[0]
-        sides = zip(self._layout.sides, tables[1:], strict=True)
-        self._sides = {side: self._open_side(side, table) for side, table in sides}
+        self._sides: dict[Side, SideState] = {}
+        for side, table in zip(self._layout.sides, tables[1:], strict=True):
+            self._sides[side] = self._open_side(side, table)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Process one chunk: raw rows, or PartialAgg's output if the node is `partial`.
@@ -141,6 +144,10 @@ class HashAggExecutor(TakesPieces):
 
     def _open_side(self, side: Side, table: StateTable) -> SideState:
         node = self._node
+        if isinstance(side, Frequencies):
+            values = self._sides[side.values]
+            assert isinstance(values, DistinctState)
+            return side.open_state(values, table)
         if isinstance(side, OrderedLayout) and node.append_only:
             return side.open_state(node.keys, node.input_stream_key, table, self._layout.ends_of_side(side))
         return side.open_state(node.keys, node.input_stream_key, table)

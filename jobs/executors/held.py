@@ -1,14 +1,12 @@
 """Held results: slots that store a group's result and recompute it from a side state whenever the group changes."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.executors.agg_result import F64
 from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
 from tussock.jobs.executors.group_segments import I64, Segments
 from tussock.jobs.executors.hyperloglog import Corrections
@@ -177,102 +175,6 @@ class CollectedDistinct(OfValues):
 
     def compute_states(self, values: Segments) -> pa.Array:
         return lists_per_group(values, self.type)
-
-
-@dataclass(frozen=True, slots=True)
-class Mode(OfValues):
-    """The most frequent value. Ties give the least value, or the greatest if `greatest`. `once`: count each value once.
-
-    Reads the touched groups' values.
-    """
-
-    greatest: bool
-    once: bool
-
-    def compute_states(self, values: Segments) -> pa.Array:
-        counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
-        starts, ends = values.starts[values.filled_groups], values.starts[values.filled_groups + 1]
-        if not len(starts):
-            return values.values_at(starts)
-        most = np.repeat(np.maximum.reduceat(counts, starts), ends - starts)
-        candidates = np.flatnonzero(counts == most)
-        place = np.searchsorted(candidates, ends) - 1 if self.greatest else np.searchsorted(candidates, starts)
-        return values.values_at(candidates[place])
-
-
-@dataclass(frozen=True, slots=True)
-class Percentile(OfValues):
-    """Percentiles of a group's sorted values; NULL without rows. Reads the touched groups' values.
-
-    They are interpolated between two values, or (`discrete`) the first value that reaches the share. `reverse`: in
-    descending order.
-    """
-
-    shares: tuple[float, ...]
-    type: str
-    reverse: bool
-    discrete: bool
-    once: bool
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (self.type,)
-
-    def compute_states(self, values: Segments) -> pa.Array:
-        counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
-        upto = np.concatenate([[0], np.cumsum(counts)])
-        below = upto[values.starts[values.filled_groups]]  # number of rows in earlier groups
-        return self.states_among(
-            values.columns[0],
-            np.diff(upto[values.starts]),
-            lambda place: np.searchsorted(upto, below + place, "right") - 1,
-        )
-
-    def states_among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
-        """(n,) the states of groups with these row counts.
-
-        Args:
-            rows: (n,) row count per group.
-            at: for non-empty groups, maps a row's index in its ordered group (from 0) to its value's index in `column`.
-        """
-        there = rows > 0
-        filled = rows[there]
-        place: Callable[[I64], I64] = (lambda i: at(filled - 1 - i)) if self.reverse else at
-        found = (
-            self._discrete_values(column, filled, place)
-            if self.discrete
-            else self._interpolated_values(column, filled, place)
-        )
-        if not self.type.startswith("array"):
-            return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
-        offsets = np.concatenate([[0], np.cumsum(there) * len(self.shares)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), found, mask=pa.array(~there))
-
-    def _discrete_values(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
-        """(filled groups * shares,) the values themselves."""
-        places = [place(np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1) for share in self.shares]
-        kind = arrow_type(self.type)
-        taken = column.take(pa.array(np.stack(places, axis=1).ravel()))
-        return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
-
-    def _interpolated_values(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
-        """(filled groups * shares,) interpolated doubles. Intervals are truncated toward zero, as in Spark."""
-        whole = column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
-        numbers: F64 = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        found = []
-        for share in self.shares:
-            position = (rows - 1) * share
-            lower, higher = np.floor(position), np.ceil(position)
-            low, high = (place(p.astype(np.int64)) for p in (lower, higher))
-            with np.errstate(invalid="ignore"):
-                between = (higher - position) * numbers[low] + (position - lower) * numbers[high]
-            found.append(np.where((lower == higher) | (low == high), numbers[low], between))
-        interpolated = np.stack(found, axis=1).ravel()
-        return (
-            pa.array(interpolated.astype(np.int64), column.type)
-            if pa.types.is_duration(column.type)
-            else pa.array(interpolated)
-        )
 
 
 @dataclass(frozen=True, slots=True)

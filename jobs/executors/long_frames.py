@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import Estimate, FirstRowsSlot, Mode, Percentile
+from tussock.jobs.executors.held import Estimate, FirstRowsSlot
 from tussock.jobs.executors.hyperloglog import RANKS
+from tussock.jobs.executors.most_frequent import Mode
+from tussock.jobs.executors.percentile import Percentile
 from tussock.jobs.executors.value_state import Slot
 
 
@@ -68,7 +70,7 @@ def of_long_frames(slot: Slot, values: pa.Array, frames: LongFrames, from_an_end
     """
     if isinstance(slot, Percentile) and slot.values.times is None and not slot.once:
         filled = replace(frames, first=frames.first[frames.has_rows], end=frames.end[frames.has_rows])
-        return slot.states_among(values, frames.end - frames.first, lambda places: _at_places(filled, places))
+        return slot.states_among(values, frames.end - frames.first, lambda _, places: _at_places(filled, places))
     if not from_an_end:
         return None
     if isinstance(slot, Mode) and not slot.once:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import islice
+from itertools import chain, islice
 from operator import or_
 
 import msgspec
@@ -17,6 +17,7 @@ from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import Positions, key_ids
 from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.frequency_index import Frequencies
 from tussock.jobs.executors.integer_groups import sums_by_integer
 from tussock.jobs.executors.ordered_state import Ends
 from tussock.jobs.executors.value_state import I64, Deposit, RowCount, Side, Slot, State
@@ -50,9 +51,12 @@ class ValueLayout:
 
     @cached_property
     def sides(self) -> tuple[Side, ...]:
-        """The side states without repetition, in order of first use."""
-        wanted = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
-        return tuple(dict.fromkeys(side for side in wanted if side is not None))
+        """The side states without repetition, in order of first use. One that follows another comes after it."""
+        used = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
+        wanted = (
+            (side.values, side) if isinstance(side, Frequencies) else (side,) for side in used if side is not None
+        )
+        return tuple(dict.fromkeys(chain.from_iterable(wanted)))
 
     def ends_of_side(self, side: Side) -> Ends | None:
         """How many rows of a side all slots together read from either end of a group. None: all rows."""

@@ -10,6 +10,8 @@
     BitCounts                   binary                              bit_and, bit_or, bit_xor (aggregates/bits.py)
     Extreme                     the argument's type                 min, max (extreme.py)
     Only                        the argument's type, bigint         the only value of a group (aggregates/only.py)
+    Percentile                  the result's type, anchors          percentile, median, … (percentile.py)
+    Mode                        the argument's type, bigint         mode (most_frequent.py)
     Held                        the result's type                   results recomputed from a side state (held.py)
 
 Some slots read a *side state*: a separate table that the executor writes first (ordered_state.py, distinct_state.py).
@@ -41,6 +43,7 @@ from tussock.jobs.executors.exact_sum import (
     sum_of_limbs,
 )
 from tussock.jobs.executors.float_limbs import limbs_of_products
+from tussock.jobs.executors.frequency_index import Frequencies, FrequencyIndex
 from tussock.jobs.executors.int128 import Int128
 from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState
 from tussock.statestore.vnode import null_mask, one_array
@@ -49,8 +52,8 @@ I64 = npt.NDArray[np.int64]
 State = list[pa.Array]
 
 #: A state in addition to the groups' rows: its layout as plain data, and its executor's half.
-Side = OrderedLayout | DistinctValues
-SideState = OrderedState | DistinctState
+Side = OrderedLayout | DistinctValues | Frequencies
+SideState = OrderedState | DistinctState | FrequencyIndex
 
 
 @dataclass(frozen=True, slots=True)

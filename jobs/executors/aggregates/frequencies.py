@@ -8,32 +8,30 @@ from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.plain import Kept, Plain
 from tussock.jobs.executors.distinct_state import DistinctValues
-from tussock.jobs.executors.held import Estimate, Mode, Percentile
+from tussock.jobs.executors.frequency_index import Frequencies
+from tussock.jobs.executors.held import Estimate
 from tussock.jobs.executors.hyperloglog import Corrections
+from tussock.jobs.executors.most_frequent import Mode
+from tussock.jobs.executors.percentile import Percentile
 from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import AggFunction
 
-_READS = "reads the touched groups' values"
 
-
-class _Frequencies(Kept, Plain):
-    def explain_note(self, call: Agg) -> str:
-        return _READS
-
-
-class MostFrequent(_Frequencies):
+class MostFrequent(Kept, Plain):
     """The most frequent value: mode."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first_arg
-        return (Mode(DistinctValues((arg,), (arg_type,)), call.find_param("prefer") == "greatest", call.distinct),)
+        values, greatest = DistinctValues((arg,), (arg_type,)), call.find_param("prefer") == "greatest"
+        frequencies = None if append_only or call.distinct else Frequencies(values, greatest)
+        return (Mode(values, greatest, call.distinct, frequencies),)
 
     def explain_note(self, call: Agg) -> str:
-        return _READS if call.find_param("prefer") else f"{_READS}; of equally frequent values, the least"
+        return "" if call.find_param("prefer") else "of equally frequent values, the least"
 
 
-class ApproximateCount(_Frequencies):
+class ApproximateCount(Kept, Plain):
     """approx_count_distinct: the same estimate as Spark's, to the digit; never NULL."""
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -50,7 +48,7 @@ class ApproximateCount(_Frequencies):
         return "reads the touched groups' registers"
 
 
-class Percentiles(_Frequencies):
+class Percentiles(Kept, Plain):
     """percentile and percentile_disc.
 
     A second argument is the frequency of a row. approx_percentile is computed exactly.
@@ -64,4 +62,5 @@ class Percentiles(_Frequencies):
         return (Percentile(values, shares, call.type, call.find_param("reverse") == "true", discrete, call.distinct),)
 
     def explain_note(self, call: Agg) -> str:
-        return _READS if call.find_param("exact") is None else f"{_READS}; exact for any accuracy"
+        reads = "reads at most as many values as rows changed"
+        return reads if call.find_param("exact") is None else f"{reads}; exact for any accuracy"
