@@ -28,9 +28,6 @@ AT_MOST = 1.2
 ROWS_PER_BLOCK = 16
 
 TO_BE_MENDED = {
-    "mode": "all values of a group are counted again",
-    "percentile": "all values of a group are sorted again",
-    "percentile_disc": "all values of a group are sorted again",
     "approx_count_distinct": "all ranks of a register are read, whose number grows with the logarithm of the group",
 }
 """Cases whose reads grow although their results could follow the changed rows."""
