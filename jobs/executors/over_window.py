@@ -6,10 +6,11 @@ row's stream key decides whether it is a mark, so that inserts and deletes do no
 
 For each touched partition, an epoch reads the rows from the first changed one until the calls carry their old values
 again (for row numbers, to the end). It also reads the rows that frames look back on, and the rows since the last mark.
-If a call needs the partition's size or all following rows, it reads the whole partition. See docs/design/windows.md.
+If a call needs the partition's size or all following rows, it reads the whole partition, except for ntile alone
+(window_tiles.py). See docs/design/windows.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ from tussock.jobs.executors.window_call import Over
 from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, PartitionPiece
 from tussock.jobs.executors.window_start import Start, Starts
+from tussock.jobs.executors.window_tiles import Tiles
 from tussock.jobs.executors.window_values import WindowResult, carried_types, values_of
 from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.nodes import WindowFunction
@@ -77,6 +79,11 @@ class OverWindow(PlainNode, frozen=True):
         return not self.needs_partition and any(call.is_running for call in self.calls)
 
     @property
+    def has_borders(self) -> bool:
+        """Whether all functions are ntile, whose borders are stored."""
+        return all(call.function is WindowFunction.NTILE for call in self.calls)
+
+    @property
     def can_settle(self) -> bool:
         """Whether later results are unchanged once the calls carry their old values again: no call counts rows."""
         return not any(call.function.numbers_rows or call.function is WindowFunction.NTH for call in self.calls)
@@ -99,11 +106,16 @@ class OverWindow(PlainNode, frozen=True):
         return ordered_key(self.partition, self.order, self.stream_key)[1]
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The rows, and the marks.
+        """The rows, and the marks or the borders of tiles.
 
         The columns of a mark are the key, three bigints, and the carried values of each call.
         """
         rows = state_table("over_rows", self.input_types, self.key, self.distribution)
+        if self.has_borders:
+            partition = tuple(dict.fromkeys(self.partition))
+            types = (*(self.input_types[c] for c in partition), "bigint", *(["array<binary>"] * len(self.calls)))
+            key = [KeyColumn(i) for i in range(len(partition))]
+            return (rows, state_table("over_borders", types, key, [partition.index(c) for c in self.distribution]))
         if not self.has_marks:
             return (rows,)
         places = {k.column: i for i, k in enumerate(self.key)}
@@ -127,9 +139,12 @@ class OverWindow(PlainNode, frozen=True):
         return f"OverWindow partition=[{column_list(self.partition)}] order=[{order}] calls=[{calls}]"
 
     def describe_cost(self) -> str:
-        read = (
-            "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
-        )
+        if self.has_borders:
+            read = "changed rows + rows that change their tile"
+        elif self.needs_partition:
+            read = "touched partitions"
+        else:
+            read = "touched partitions, each from its first changed row on"
         if any(call.lays_out_frames for call in self.calls):
             read = f"{read}; for each row its frame"
         ordered = (*self.partition, *(o.column for o in self.order))
@@ -141,6 +156,8 @@ class OverWindow(PlainNode, frozen=True):
         return "; ".join([read, *dict.fromkeys(f"{function}: {TIES}" for function in tied)])
 
     def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        if self.has_borders:
+            return ()
         costs = (call.unbounded_cost for call in self.calls)
         return tuple(dict.fromkeys(cost for cost in costs if cost is not None))
 
@@ -162,6 +179,9 @@ class OverWindowExecutor(MakesPieces):
         self._node, self._kernel = node, kernel
         self._rows, self._marks = tables[0], tables[1] if node.has_marks else None
         self._key = tuple(k.column for k in node.key)
+        partition = tuple(dict.fromkeys(node.partition))
+        numbers = [call.number for call in node.calls]
+        self._tiles = Tiles(partition, numbers, *tables) if node.has_borders else None
         self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
@@ -187,6 +207,9 @@ class OverWindowExecutor(MakesPieces):
         if len(among.come.keys) >= _MANY_ROWS:
             give_back_freed_memory()  # of the input before it was sorted
         start = self._starts.starts_of_changes(among)
+        if self._tiles is not None:
+            yield from self._tiled_partitions(self._tiles, among, start.prefixes)
+            return
         if self._node.needs_partition:
             yield from self._whole_partitions(among, start)
         else:
@@ -225,14 +248,36 @@ class OverWindowExecutor(MakesPieces):
                 )
         return out
 
+    # --- partitions by the borders of their tiles -------------------------------------------------------
+
+    def _tiled_partitions(self, tiles: Tiles, among: Changes, prefixes: pa.BinaryArray) -> Iterator[pa.Table]:
+        """The difference: deleted and inserted rows first. Writes the changes."""
+        touched, follows = tiles.find_partitions(among, prefixes)
+        followed, others = touched.select_partitions(follows), touched.select_partitions(~follows)
+        rest = iter([empty_chunk(self._node.types)])
+        if len(others.before):
+            start = Start(others.prefixes, others.prefixes, None)
+            rest = self._whole_partitions(among, start, lambda merged: tiles.write_borders_of_rows(others, merged))
+        first = next(rest)
+        among.require_stored(followed.prefixes, successors(followed.prefixes))
+        among.write_state()
+        if len(followed.before):
+            first = pa.concat_tables([first, tiles.follow_borders(followed, among)])
+        yield first
+        yield from rest
+
     # --- partitions computed as a whole ---------------------------------------------------------------
 
-    def _whole_partitions(self, among: Changes, start: Start) -> Iterator[pa.Table]:
+    def _whole_partitions(
+        self, among: Changes, start: Start, use_merged: Callable[[Merged], None] | None = None
+    ) -> Iterator[pa.Table]:
         """The difference: deleted and inserted rows, then unchanged rows with changed results by PIECE_ROWS."""
         merged, carried = among.merge_rows(start.firsts, successors(start.prefixes), None), self._read_carried(start)
         rows, was, now = merged.rows, merged.was, merged.now
         old = [v.without_carry() for v in self._evaluate_rows(merged, was, carried).values]
         new = [v.without_carry() for v in self._evaluate_rows(merged, now, carried).values]
+        if use_merged is not None:
+            use_merged(merged)
         del merged  # frees the keys
         if len(was) > PIECE_ROWS:
             give_back_freed_memory()

@@ -218,6 +218,38 @@ class Changes:
         del keys
         return Merged(take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more)
 
+    def rows_between(
+        self, firsts: pa.BinaryArray, ends: pa.BinaryArray
+    ) -> tuple[tuple[Positions, Positions], tuple[Positions, Positions]]:
+        """The positions of the inserted rows between the pairs of keys, and each row's pair; then the deleted rows."""
+        come, gone = (_expand_ranges(*_ranges_between(s.keys, firsts, ends)) for s in (self.come, self.gone))
+        return come, gone
+
+    def count_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
+        """The number of inserted and of deleted rows between each pair of keys. A replaced row counts as both."""
+        ranges = (_ranges_between(s.keys, firsts, ends) for s in (self.come, self.gone))
+        come, gone = (high - low for low, high in ranges)
+        return come, gone
+
+    def are_deleted(self, keys: pa.BinaryArray) -> Mask:
+        """(n,) whether each key's row is deleted without a replacement."""
+        places, there = _search_keys(self.gone.keys, keys)
+        there[there] = self._ends[places[there]]
+        return there
+
+    def require_stored(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> None:
+        """Raises ChangeError if a deleted row between the keys is not stored, or an inserted one already is.
+
+        Cost: a look-up of these rows. `merge_rows` checks the same.
+        """
+        (come, _), (gone, _) = self.rows_between(firsts, ends)
+        new = come[self._new[come]]
+        for side, places, stored in ((self.gone, gone, True), (self.come, new, False)):
+            keys = side.take_rows(places).keys
+            found = self._table.get_located(Located(np.arange(len(keys)), keys, as_given=True)).found
+            right = found.to_numpy(zero_copy_only=False) == stored
+            self._require_all(right, NO_ROW if stored else TWO_ROWS, side.rows, places)
+
     def has_changes_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
         """Whether a row between each pair of keys is inserted or deleted."""
         found = np.zeros(len(firsts), np.bool_)

@@ -289,8 +289,9 @@ def window_cases() -> Iterator[GrowingCase]:
         if function.numbers_rows:
             yield of_windows(function.sql, over(function, SO_FAR), grows=_ROWS_CHANGE)
     yield of_windows("nth_value over three rows", over(WindowFunction.NTH, NEAR), grows=_ROWS_CHANGE)
-    for function in (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE):
+    for function in (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST):
         yield of_windows(function.sql, over(function, SO_FAR), grows=tuple(OF_GROUPS))
+    yield of_windows("ntile", over(WindowFunction.NTILE, SO_FAR))
     yield of_windows("sessions of seven rows", over(WindowFunction.SESSION, SO_FAR))
     endless = msgspec.structs.replace(over(WindowFunction.SESSION, SO_FAR), args=(ORDER, NO_END))
     yield of_windows("a session without end", endless, grows=("first deleted",))
