@@ -113,9 +113,9 @@ class OverWindow(PlainNode, frozen=True):
         rows = state_table("over_rows", self.input_types, self.key, self.distribution)
         if self.has_borders:
             partition = tuple(dict.fromkeys(self.partition))
-            types = (*(self.input_types[c] for c in partition), "bigint", *(["array<binary>"] * len(self.calls)))
-            key = [KeyColumn(i) for i in range(len(partition))]
-            return (rows, state_table("over_borders", types, key, [partition.index(c) for c in self.distribution]))
+            columns = (*(self.input_types[c] for c in partition), "bigint", *(["array<binary>"] * len(self.calls)))
+            distribution = [partition.index(c) for c in self.distribution]
+            return (rows, state_table("over_borders", columns, [*map(KeyColumn, range(len(partition)))], distribution))
         if not self.has_marks:
             return (rows,)
         places = {k.column: i for i, k in enumerate(self.key)}

@@ -42,8 +42,9 @@ MERGED_VALUES = UnboundedCost(
 )
 WHOLE_PARTITIONS = UnboundedCost(
     "frames over a whole partition",
-    "aggregates over a window without ORDER BY or up to `UNBOUNDED FOLLOWING`; `percent_rank`, `cume_dist`; "
-    "`ntile` beside other functions of the same window; `lag` and `lead` with IGNORE NULLS; `mode`, `percentile`, `min_by`, `collect_list` and similar of all rows so far",
+    "aggregates over a window without ORDER BY or up to `UNBOUNDED FOLLOWING`; `percent_rank`, `cume_dist`; `ntile` "
+    "beside other functions of the same window; `lag` and `lead` with IGNORE NULLS; `mode`, `percentile`, `min_by`, "
+    "`collect_list` and similar of all rows so far",
     "reads each touched partition, and writes its rows whose result changes",
     "Partition by a key with few rows, or aggregate with GROUP BY and join the result when you read.",
 )
