@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 
 from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
 from tussock.jobs.executors.group_segments import I64, Segments
-from tussock.jobs.executors.hyperloglog import Corrections
 from tussock.jobs.executors.ordered_state import Ends, OrderedLayout, OrderedState
 from tussock.jobs.executors.value_state import Deposit, Side, SideState, Slot, State
 from tussock.statestore.types import arrow_type
@@ -175,21 +174,6 @@ class CollectedDistinct(OfValues):
 
     def compute_states(self, values: Segments) -> pa.Array:
         return lists_per_group(values, self.type)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate(OfValues):
-    """An estimate of a group's number of distinct values. Reads the registers of the touched groups."""
-
-    corrections: Corrections
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return ("bigint",)
-
-    def compute_states(self, values: Segments) -> pa.Array:
-        registers = values.columns[0].to_numpy(zero_copy_only=False).astype(np.int64)
-        return pa.array(self.corrections.estimate_counts(values.starts, registers))
 
 
 def counts_of(segments: Segments) -> I64:

@@ -45,24 +45,6 @@ class Corrections:
     estimates: tuple[float, ...]
     biases: tuple[float, ...]
 
-    def estimate_counts(self, starts: I64, registers: I64) -> I64:
-        """(n,) the estimated number of distinct values per group.
-
-        Args:
-            starts: (n + 1,) group i has registers[starts[i] : starts[i + 1]], ascending.
-            registers: 64 * register + rank, as in `registers_of`.
-        """
-        groups = len(starts) - 1
-        m = 1 << self.precision
-        group = np.repeat(np.arange(groups), np.diff(starts))
-        cell = group * m + registers // RANKS
-        # The greatest rank of a register comes last.
-        last = np.flatnonzero(np.append(cell[1:] != cell[:-1], True)[: len(cell)])
-        filled = np.bincount(group[last], minlength=groups)
-        weights = np.ldexp(1.0, -(registers[last] % RANKS).astype(np.int32))
-        inverse: F64 = np.bincount(group[last], weights, groups).astype(np.float64, copy=False)
-        return self.estimate_from_sums(inverse, filled)
-
     def estimate_from_sums(self, inverse: F64, filled: I64) -> I64:
         """(n,) the estimates from the sum of 2^-M over the nonzero registers, and the number of these."""
         m = 1 << self.precision
@@ -90,6 +72,23 @@ class Corrections:
             low, high = low + move, high + move
         upto = np.concatenate([[0.0], np.cumsum(np.array(self.biases))])
         return np.where(raw < 5.0 * m, raw - (upto[high] - upto[low]) / np.maximum(high - low, 1), raw)
+
+
+def inverse_power_units(ranks: I64) -> tuple[I64, I64]:
+    """2^-rank in units of 2^-32 for ranks up to 32, and in units of 2^-64 for greater ones; 0 for the rank 0."""
+    coarse, fine = (_power_units(ranks, bits) for bits in (32, 64))
+    return coarse, fine
+
+
+def add_inverse_powers(coarse: I64, fine: I64) -> F64:
+    """The sum of numbers in units of 2^-32 and of 2^-64."""
+    return np.ldexp(coarse.astype(np.float64), -32) + np.ldexp(fine.astype(np.float64), -64)
+
+
+def _power_units(ranks: I64, bits: int) -> I64:
+    """2^-rank in units of 2^-bits, for the 32 ranks up to `bits`; 0 for other ranks."""
+    inside = (ranks > bits - 32) & (ranks <= bits)
+    return np.where(inside, np.left_shift(1, np.where(inside, bits - ranks, 0)), 0)
 
 
 def _alpha(precision: int, m: int) -> float:

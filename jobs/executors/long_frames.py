@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.distinct_estimate import Estimate
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import Estimate, FirstRowsSlot
-from tussock.jobs.executors.hyperloglog import RANKS
+from tussock.jobs.executors.held import FirstRowsSlot
+from tussock.jobs.executors.hyperloglog import RANKS, add_inverse_powers, inverse_power_units
 from tussock.jobs.executors.most_frequent import Mode
 from tussock.jobs.executors.percentile import Percentile
 from tussock.jobs.executors.value_state import Slot
@@ -140,25 +141,11 @@ def _sum_registers(frames: LongFrames, registers: Positions) -> tuple[npt.NDArra
     most = _running_max(codes[order] % RANKS, section, RANKS)
     before = np.where(np.diff(section, prepend=-1) != 0, 0, np.concatenate([[0], most[:-1]]))
     sums = np.zeros((3, len(order) + 1), np.int64)
-    sums[:, 1:][:, order] = np.stack(
-        [
-            _power_units(most, 32) - _power_units(before, 32),
-            _power_units(most, 64) - _power_units(before, 64),
-            before == 0,
-        ]
-    )
+    units = zip(inverse_power_units(most), inverse_power_units(before), strict=True)
+    sums[:, 1:][:, order] = np.stack([*(now - then for now, then in units), before == 0])
     np.cumsum(sums, axis=1, out=sums)
     coarse, fine, filled = sums[:, frames.end] - sums[:, frames.first]
-    return np.ldexp(coarse.astype(np.float64), -32) + np.ldexp(fine.astype(np.float64), -64), filled
-
-
-def _power_units(rank: Positions, bits: int) -> Positions:
-    """2^-rank in units of 2^-bits, for the 32 ranks up to `bits`.
-
-    0 for other ranks, and for the rank 0 of an empty register.
-    """
-    inside = (rank > bits - 32) & (rank <= bits)
-    return np.where(inside, np.left_shift(1, np.where(inside, bits - rank, 0)), 0)
+    return add_inverse_powers(coarse, fine), filled
 
 
 def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa.Array:

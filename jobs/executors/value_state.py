@@ -12,6 +12,7 @@
     Only                        the argument's type, bigint         the only value of a group (aggregates/only.py)
     Percentile                  the result's type, anchors          percentile, median, … (percentile.py)
     Mode                        the argument's type, bigint         mode (most_frequent.py)
+    Estimate                    four bigints                        approx_count_distinct (distinct_estimate.py)
     Held                        the result's type                   results recomputed from a side state (held.py)
 
 Some slots read a *side state*: a separate table that the executor writes first (ordered_state.py, distinct_state.py).

@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.plain import Kept, Plain
+from tussock.jobs.executors.distinct_estimate import Estimate
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.frequency_index import Frequencies
-from tussock.jobs.executors.held import Estimate
 from tussock.jobs.executors.hyperloglog import Corrections
 from tussock.jobs.executors.most_frequent import Mode
 from tussock.jobs.executors.percentile import Percentile
@@ -43,9 +43,6 @@ class ApproximateCount(Kept, Plain):
 
     def compute_result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
         return Result(pc.fill_null(states[0][0], 0))
-
-    def explain_note(self, call: Agg) -> str:
-        return "reads the touched groups' registers"
 
 
 class Percentiles(Kept, Plain):

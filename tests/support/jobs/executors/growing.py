@@ -72,7 +72,7 @@ TYPES = (
 )
 GROUP, ORDER, KEY, VALUE, REAL, TEXT, POSITION, BITMAP, VECTOR, END, NO_END = range(len(TYPES))
 _SKETCH = (
-    ("precision", "4"),
+    ("precision", "6"),
     ("threshold", "10.0"),
     ("estimates", "1.0,2.0,3.0,4.0,5.0,6.0,7.0"),
     ("biases", "0,0,0,0,0,0,0"),

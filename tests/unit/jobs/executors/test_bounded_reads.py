@@ -27,11 +27,6 @@ SMALL, LARGE = 160, 1_280  # rows of a group
 AT_MOST = 1.2
 ROWS_PER_BLOCK = 16
 
-TO_BE_MENDED = {
-    "approx_count_distinct": "all ranks of a register are read, whose number grows with the logarithm of the group",
-}
-"""Cases whose reads grow although their results could follow the changed rows."""
-
 
 @pytest.fixture(autouse=True)
 def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +47,7 @@ def test_the_reads_of_a_change_grow_with_its_group_only_if_the_node_names_the_co
         grows = many.rows > AT_MOST * few.rows or many.blocks > AT_MOST * few.blocks
         if change in case.grows:
             assert case.node.unbounded_costs(), f"{change}: the node names no cost"
-        expected = change in case.grows or case.name in TO_BE_MENDED
+        expected = change in case.grows
         assert grows == expected, f"{change}: {few} in groups of {SMALL} rows, {many} in groups of {LARGE} rows"
 
 
@@ -75,7 +70,3 @@ def test_every_aggregate_window_function_and_join_has_a_case() -> None:
 def test_every_unbounded_cost_has_a_case_that_grows() -> None:
     named = {cost.title for case in CASES if case.grows for cost in case.node.unbounded_costs()}
     assert named == {cost.title for cost in UNBOUNDED if cost is not ALL_PAIRS}  # its operator has no state
-
-
-def test_the_cases_to_be_mended_exist() -> None:
-    assert TO_BE_MENDED.keys() <= {case.name for case in CASES if not case.grows}

@@ -1,4 +1,4 @@
-"""Percentiles and modes under random inserts and deletes, against Spark's formulas over sorted Python lists."""
+"""Percentiles, modes and estimates under random inserts and deletes, against Spark's formulas over Python lists."""
 
 import random
 from collections import Counter, defaultdict
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tests.support.jobs.executors.sketch import SKETCH, estimate
 from tussock.jobs.executors import percentile, value_walk
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.base import ChangeError
@@ -47,6 +48,7 @@ def mode_call(arg: int, prefer: str | None = None, once: bool = False) -> Agg:
     return Agg(AggFunction.MODE, arg, TYPES[arg], TYPES[arg], distinct=once, params=params)
 
 
+ESTIMATE = Agg(AggFunction.APPROX_COUNT_DISTINCT, WHOLE, TYPES[WHOLE], "bigint", params=tuple(sorted(SKETCH.items())))
 CALLS = (
     percentile_call("Percentile", WHOLE, (0.5,)),
     percentile_call("Percentile", REAL, (0.3,), reverse=True),
@@ -61,6 +63,7 @@ CALLS = (
     mode_call(REAL, "least"),
     mode_call(DAY, "greatest", once=True),
     mode_call(SPAN, once=True),
+    ESTIMATE,
 )
 
 
@@ -100,6 +103,8 @@ def _expected(call: Agg, rows: Sequence[Row]) -> Any:
     if call.more:
         rows = [row for row in rows if row[TIMES] is not None for _ in range(row[TIMES])]
     values = sorted((_plain(row[call.arg]) for row in rows if row[call.arg] is not None), key=_order)
+    if call is ESTIMATE:
+        return estimate(values)
     if call.distinct:
         values = sorted({_order(v): v for v in values}.values(), key=_order)
     if not values:

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-import xxhash
 
 from tests.support.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tests.support.jobs.executors.sketch import SKETCH, estimate
 from tussock.jobs.executors import over_window, window_aggregates, window_values
 from tussock.jobs.executors.agg_result import AggregateOverflowError
 from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
@@ -281,19 +281,6 @@ def percentiles(call: Over, known: list[Any]) -> Any:
     return tuple(found)
 
 
-def estimate(values: list[int]) -> int:
-    """HyperLogLog with sixteen registers and all bias tables 0."""
-    registers = [0] * 16
-    for value in values:
-        hashed = xxhash.xxh64_intdigest(value.to_bytes(8, "little"), 42)
-        register, rest = hashed >> 60, (hashed << 4 | 8) % 2**64
-        registers[register] = max(registers[register], 65 - rest.bit_length())
-    zeros = registers.count(0)
-    linear = 16 * math.log(16 / zeros) if zeros else math.inf
-    raw = 0.673 * 16 * 16 / sum(2.0**-r for r in registers)
-    return math.floor((linear if linear <= 10 else raw) + 0.5)
-
-
 def of_pairs(call: Over, pairs: list[tuple[Any, Any]]) -> Any:
     """For min_by, the value at the minimum, the last of several. The others use pairs in which both numbers are
     present.
@@ -369,7 +356,6 @@ VALUES_AHEAD = (False, HERE, at_value(AHEAD))
 UP_TO_VALUE = (False, BEGIN, at_value(AHEAD))
 UP_TO_VALUE_BEHIND = (False, BEGIN, at_value(BEHIND))
 PEERS = (False, HERE, HERE)
-SKETCH = {"precision": "4", "threshold": "10.0", "estimates": "1.0,2.0,3.0,4.0,5.0,6.0,7.0", "biases": "0,0,0,0,0,0,0"}
 SUMS = [
     (INT, "bigint", F.SUM),
     (DOUBLE, "double", F.SUM),
