@@ -172,7 +172,9 @@ class DistinctState:
         if once:
             change = (changes.after > 0).astype(np.int64) - (changes.before > 0)
         upto = np.concatenate([[0], np.cumsum(change)])
-        return upto[left_positions(changes.keys, ends)] - upto[left_positions(changes.keys, firsts)]  # type: ignore[no-any-return]
+        first, end = (left_positions(changes.keys, keys) for keys in (firsts, ends))
+        summed: I64 = upto[end] - upto[first]
+        return summed
 
     def _move_counts(self, chunk: pa.Table, rows: I64, change: I64) -> _Move:
         """The new counts of the values in some rows."""
