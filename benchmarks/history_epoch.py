@@ -4,36 +4,39 @@
     python -m benchmarks.history_epoch --code CHECKOUT epoch STORE flush|insert|restate [FILE …]
     python -m benchmarks.history_epoch --code CHECKOUT duckdb|spark|merge QUERY.json
 
-CPU seconds are of this process and its children, from the opening of the store to the end of the epoch.
+CPU seconds are of the epoch, in this process and its worker processes. Reads are counted in this process.
 """
 
 import argparse
 import json
-import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cpu import cpu_seconds_between, tree_usage
+
 
 @contextmanager
 def measured(what: str, **facts: Any) -> Iterator[dict[str, Any]]:
-    """Measure the block and print its document; the block can add facts."""
-    before, began = _cpu_seconds(), time.perf_counter()
+    """Measure the block and print its document; the block can add facts. Worker processes that still run count too."""
+    before, began = tree_usage(), time.perf_counter()
     yield facts
-    cpu, seconds = _cpu_seconds() - before, time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"what": what, "cpu_s": cpu, "s": seconds, "peak_mb": peak, **facts}), flush=True)
+    cpu, seconds = cpu_seconds_between(before, after := tree_usage()), time.perf_counter() - began
+    print(json.dumps({"what": what, "cpu_s": cpu, "s": seconds, "peak_mb": _peak_mb(after), **facts}), flush=True)
 
 
-def _cpu_seconds() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    )
+def _peak_mb(pids: Iterable[int]) -> float:
+    """The most memory that one of the processes has had."""
+    peaks = [0]
+    for pid in pids:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+    return max(peaks) / 1024
 
 
 def load(given: Path) -> None:
@@ -85,7 +88,7 @@ def epoch(store: str, change: str, files: list[str]) -> None:
         with Session(store, runner="local") as session:
             for file in files:
                 session.insert("events", pq.read_table(file))
-    with count_reads() as reads, measured("epoch") as facts, Session(store, runner="local") as session:
+    with count_reads() as reads, Session(store, runner="local") as session, measured("epoch") as facts:
         if change == "restate":
             for restated in _restated_together(files):
                 session.restate("events", restated)
@@ -117,7 +120,6 @@ def recompute_with_duckdb(given: dict[str, Any]) -> None:
 
 def recompute_with_spark(given: dict[str, Any]) -> None:
     """The same on Spark, in a second run."""
-    from benchmarks.cpu import cpu_seconds_between, tree_usage
     from tussock.jobs.spark.session import build_spark
 
     spark = build_spark("tussock-history", settings={"spark.driver.memory": "3g"})
