@@ -48,6 +48,7 @@ from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
+_SESSION_MARK_EVERY = 8  # a session's mark is small, and most changes end with the session
 PIECE_ROWS = 256 * 1024  # rows read and computed at once, in all partitions together
 _MANY_ROWS = 1024 * 1024
 _FIRST_PIECE = 4096  # rows of the first piece: a change may end near its beginning
@@ -89,9 +90,19 @@ class OverWindow(PlainNode, frozen=True):
         return not any(call.function.numbers_rows or call.function is WindowFunction.NTH for call in self.calls)
 
     @property
+    def _carries_aggregates(self) -> bool:
+        """Whether a change may affect far rows. It ends with the next session, if calls carry nothing else."""
+        return any(call.is_running and call.function is not WindowFunction.SESSION for call in self.calls)
+
+    @property
+    def mark_every(self) -> int:
+        """One row in so many is a mark: an epoch reads from the mark before the first row that may differ."""
+        return MARK_EVERY if self._carries_aggregates else min(MARK_EVERY, _SESSION_MARK_EVERY)
+
+    @property
     def least_piece(self) -> int:
         """Rows to read at least of each partition from its first row that may differ."""
-        if not self.can_settle or any(call.is_running for call in self.calls):
+        if not self.can_settle or self._carries_aggregates:
             return _LEAST
         return _NEAR + 2 * max(call.rows_before + call.rows_after for call in self.calls)
 
@@ -379,7 +390,7 @@ class OverWindowExecutor(MakesPieces):
         """(n,) whether each row is a mark, by the hash of its stream key. A row without a key is not."""
         if not self._node.stream_key:
             return np.zeros(rows.num_rows, np.bool_)
-        hashed = vnodes_of([one_array(rows.column(c)) for c in self._node.stream_key], MARK_EVERY)
+        hashed = vnodes_of([one_array(rows.column(c)) for c in self._node.stream_key], self._node.mark_every)
         return np.asarray(hashed == 0)
 
     def _marks_at(self, state: Evaluated, marked: Positions) -> pa.Table:

@@ -747,6 +747,20 @@ def test_rows_after_a_change_are_read_until_results_are_unchanged(
     assert 0 < sum(read) < 400
 
 
+def test_a_change_of_a_session_reads_its_neighbourhood_in_each_partition(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(NODES["sessions"], objects)
+    many = [
+        ((g, 5 * n, 300 * g + n, n, *(None,) * 4, 5 * n + 2, *(None,) * 4), 1) for g in range(100) for n in range(300)
+    ]
+    bench.apply(chunk_of(TYPES, many))
+    read = rows_read(monkeypatch)
+    emitted = bench.apply(chunk_of(TYPES, gone(many[100::300])))
+    assert len(pairs_of(emitted)) == 100, "each row was a session"
+    assert 0 < sum(read) < 100 * 60, "of 300 rows per partition"
+
+
 @pytest.mark.parametrize("partition", [(), (GROUP,)])
 def test_a_change_early_in_a_partition_reaches_all_that_follow(
     partition: tuple[int, ...], objects: ObjectStore
