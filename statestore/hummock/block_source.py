@@ -10,6 +10,7 @@ of a small partition's blocks, the partition is read, decoded and cached as one.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from itertools import compress, groupby
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +39,15 @@ _WAVE_BYTES = 16 << 20  # encoded blocks per fetch, if a call needs more
 _WAVES_AT_ONCE = 2
 
 _WORTH_PACKING = 8  # single blocks of a call; a search in packed blocks takes 0.2 ms, however few they are
+
+
+class ReadMode(Enum):
+    """How a call reads blocks."""
+
+    DENSE = auto()  # whole partitions, if they are largely needed
+    SINGLE = auto()  # few rows of each of many blocks: no partition whole, if its blocks can be packed
+    PASSING = auto()  # the same, and so many that they would evict all others: single blocks are not cached
+
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
@@ -138,10 +148,10 @@ class BlockSource:
             for request, units in zip(requests, self.read_units(requests, 0), strict=True)
         ]
 
-    def read_units(self, requests: Sequence[BlockRequest], until: int, alone: bool = False) -> list[list[Unit]]:
+    def read_units(
+        self, requests: Sequence[BlockRequest], until: int, mode: ReadMode = ReadMode.DENSE
+    ) -> list[list[Unit]]:
         """Like `read_blocks`, but single blocks without a row after the epoch `until` may be packed.
-
-        `alone`: read no partition whole if its blocks can be packed.
 
         Cost: a fifth of `read_blocks` for each block that is read and packed.
         """
@@ -149,7 +159,7 @@ class BlockSource:
         missing: list[_Span] = []
         keys = [self._section_key(request.section) for request in requests]
         for number, (request, answer, section) in enumerate(zip(requests, answers, keys, strict=True)):
-            each = alone and request.section.reader.can_pack
+            each = mode is not ReadMode.DENSE and request.section.reader.can_pack
             spans = list(_spans_of(number, request, partial(self._is_span_cached, section), each))
             units = self.cache.get_each([(*section, first, end) for _, first, end, _, _ in spans], _UNIT)
             latest = request.section.reader.max_epochs
@@ -162,7 +172,13 @@ class BlockSource:
                     answer[span.first] = unit
         single = sum([end == first + 1 for _, first, end, _, _ in missing])
         for part in self._read_spans(requests, missing, until if single >= _WORTH_PACKING else 0):
-            self.cache.put_each([((*keys[number], first, end), unit) for (number, first, end, _, _), unit in part])
+            self.cache.put_each(
+                [
+                    ((*keys[number], first, end), unit)
+                    for (number, first, end, _, _), unit in part
+                    if mode is not ReadMode.PASSING or not isinstance(unit, PackedBlock)
+                ]
+            )
             for span, unit in part:
                 answers[span.request][span.first] = unit
         return [[answer[first] for first in sorted(answer)] for answer in answers]
@@ -297,7 +313,7 @@ class BlockSource:
 
 
 def _spans_of(
-    number: int, request: BlockRequest, is_cached: Callable[[int, int], bool], alone: bool
+    number: int, request: BlockRequest, is_cached: Callable[[int, int], bool], alone: bool = False
 ) -> Iterable[_Span]:
     """Spans for a request's blocks: whole partitions if they are cached or largely needed, else single blocks.
 

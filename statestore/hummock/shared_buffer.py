@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection, Unit
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection, ReadMode, Unit
 from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sealed_batch import SealedBatch
@@ -20,10 +20,12 @@ from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
 from tussock.statestore.named_rows import with_schema
 
-_PORTION_BYTES = 64 << 20  # decoded blocks that a read of many blocks holds at once
+_PORTION_BYTES = 256 << 20  # decoded blocks that a read of many blocks holds at once
+_PACKED_SHARE = 4  # of this, if it needs few rows of each: what it holds besides the cache
 _EXPANSION = 4  # decoded bytes per encoded byte
 _LEAST_BYTES = 4 << 10  # of a decoded block
 _MOST_DECODED = 1_024  # blocks; whole partitions with a few rows of each of more blocks would take gigabytes
+_MOST_CACHED = 4_096  # blocks; more packed ones would take some hundred megabytes
 
 #: Loads one table's sealed MemTable of an epoch, or None. The first read decodes it.
 Load = Callable[[], SealedBatch | None]
@@ -127,12 +129,12 @@ class BufferedSource:
         return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
 
     def read_units(
-        self, requests: Sequence[tuple[Section, Positions]], until: int, alone: bool = False
+        self, requests: Sequence[tuple[Section, Positions]], until: int, mode: ReadMode = ReadMode.DENSE
     ) -> list[list[Unit]]:
         """Like BlockSource.read_units: the rows per section and its blocks (ascending, distinct)."""
         found = iter(
             self.stored.read_units(
-                [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until, alone
+                [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until, mode
             )
         )
         return [
@@ -150,16 +152,17 @@ class BufferedSource:
     ) -> Iterator[list[tuple[int, Positions, list[Unit]]]]:
         """`read_units` for one portion of the requests after another, so that a caller can drop the rows of the others.
 
-        `few`: the caller needs few rows of each block. If there are many blocks, no partition is read whole.
+        `few`: the caller needs few rows of each block.
 
         Yields: the number of a request, some of its blocks, and their rows; in the order of the requests. A
             portion takes about _PORTION_BYTES, or is one block.
         Cost: besides the reads, some microseconds if all requests fit in one portion.
         """
-        alone = few and sum(len(blocks) for _, blocks in requests) > _MOST_DECODED
-        for portion in _split_portions(requests):
+        mode = _mode_of(sum(len(blocks) for _, blocks in requests)) if few else ReadMode.DENSE
+        most = _PORTION_BYTES if mode is ReadMode.DENSE else _PORTION_BYTES // _PACKED_SHARE
+        for portion in _split_portions(requests, most):
             wanted = [(requests[number][0], blocks) for number, blocks in portion]
-            yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until, alone), strict=True)]
+            yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until, mode), strict=True)]
 
     def scan_blocks(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
         """Like BlockSource.scan_blocks."""
@@ -172,21 +175,28 @@ class BufferedSource:
         return Rows(0, 1, rows.keys, chosen, rows.min_epoch, rows.max_epoch, rows.epochs, rows.puts)
 
 
-def _split_portions(requests: Sequence[tuple[Section, Positions]]) -> Iterator[list[tuple[int, Positions]]]:
-    """Numbers of requests, ascending, with some of their blocks."""
+def _mode_of(blocks: int) -> ReadMode:
+    """How to read few rows of each of some blocks."""
+    if blocks <= _MOST_DECODED:
+        return ReadMode.DENSE
+    return ReadMode.SINGLE if blocks <= _MOST_CACHED else ReadMode.PASSING
+
+
+def _split_portions(requests: Sequence[tuple[Section, Positions]], most: int) -> Iterator[list[tuple[int, Positions]]]:
+    """Numbers of requests, ascending, with some of their blocks, of about `most` decoded bytes together."""
     ends = [np.cumsum(_decoded_bytes(section, blocks)) for section, blocks in requests]
-    if sum(int(end[-1]) for end in ends if len(end)) <= _PORTION_BYTES:
+    if sum(int(end[-1]) for end in ends if len(end)) <= most:
         yield [(number, blocks) for number, (_, blocks) in enumerate(requests)]
         return
     portion: list[tuple[int, Positions]] = []
-    left = _PORTION_BYTES
+    left = most
     for number, ((_, blocks), end) in enumerate(zip(requests, ends, strict=True)):
         start = taken = 0
         while start < len(blocks):
             stop = int(np.searchsorted(end, taken + left, "right"))
             if stop <= start and portion:
                 yield portion
-                portion, left = [], _PORTION_BYTES
+                portion, left = [], most
                 continue
             stop = max(stop, start + 1)
             portion.append((number, blocks[start:stop]))

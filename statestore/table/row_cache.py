@@ -19,8 +19,9 @@ at the committed one. Publishing replaces tag and runs in one assignment; an att
 Merging and sharing runs takes a tenth of a large epoch. In `defer_publications()` a background thread does this work:
 it starts when the task ends and runs while the driver commits. Opening rows waits for it.
 
-Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. Keys that were
-unused for the most epochs go first.
+Entries can be evicted: the process has a limit in bytes, and a lower one if the host is short of memory. An eviction
+takes the less recently used half of the keys of a unit's oldest run, because no older row can reappear there. So it
+costs O(evicted).
 """
 
 import functools
@@ -89,9 +90,19 @@ class _Known:
     def nbytes(self) -> int:
         return sum(run.nbytes for run in self.runs)
 
-    def merge_runs(self) -> KnownRun:
-        """Merge all runs. Keys may be dropped only afterwards; otherwise an older row would reappear."""
-        return functools.reduce(lambda newer, older: older.merge_newer(newer), self.runs)
+    def __len__(self) -> int:
+        return sum(len(run) for run in self.runs)
+
+    @property
+    def last_use(self) -> float:
+        """About the mean epoch of the last use of the keys that would be evicted."""
+        return self.runs[-1].mean_use
+
+    def evict_half(self) -> "_Known | None":
+        """Evict half of the oldest run. Keys of newer runs must stay; otherwise an older row would reappear."""
+        rest = self.runs[-1].keep_recent()
+        runs = self.runs[:-1] if rest is None else (*self.runs[:-1], rest)
+        return _Known(self.vnodes, self.epoch, runs) if runs else None
 
 
 class _TasksOfThread(threading.local):
@@ -215,7 +226,7 @@ class RowCache:
         """Replace the known rows of a unit, and evict if memory is short.
 
         Requires: `runs` is not empty.
-        Cost: none without eviction; otherwise a merge of all rows, which frees an eighth of the capacity.
+        Cost: none without eviction; otherwise a copy of at most as many rows as are evicted, an eighth of the capacity.
         """
         with self._lock:
             before = self._known.get(of)
@@ -243,28 +254,19 @@ class RowCache:
             self._bytes -= known.nbytes
 
     def _shrink_to(self, target: int) -> None:
-        """Keep `target` bytes of the most recently used keys; for equal epochs, keys of tables published first."""
+        """Keep at most `target` bytes. Evicts from the runs that were unused for longest."""
         for of, known in list(self._known.items()):
             if target <= 0 or known.epoch < self._bases.get(of.store, 0):
                 self.counts.evicted += sum(len(run) for run in known.runs)
                 self._forget_rows(of)
-        if self._bytes <= target or not self._known:
-            return
-        units = [(of, known, known.merge_runs()) for of, known in self._known.items()]
-        used = np.concatenate([run.used for _, _, run in units])
-        sizes = np.repeat([run.nbytes / len(run) for _, _, run in units], [len(run) for _, _, run in units])
-        last_first = np.argsort(~used, kind="stable")
-        kept = np.zeros(len(used), np.bool_)
-        kept[last_first[np.cumsum(sizes[last_first]) <= target]] = True
-        self.counts.evicted += int(len(kept) - kept.sum())
-        self._known, self._bytes, start = {}, 0, 0
-        for of, known, run in units:
-            own = kept[start : start + len(run)]
-            start += len(run)
-            if own.any():
-                smaller = self._known[of] = _Known(
-                    known.vnodes, known.epoch, (run if own.all() else run.filter_keys(own),)
-                )
+        while self._bytes > target and self._known:
+            of = min(self._known, key=lambda of: self._known[of].last_use)
+            known = self._known[of]
+            self._forget_rows(of)
+            smaller = known.evict_half()
+            self.counts.evicted += len(known) - (0 if smaller is None else len(smaller))
+            if smaller is not None:
+                self._known[of] = smaller
                 self._bytes += smaller.nbytes
 
 

@@ -17,7 +17,7 @@ from tests.support.statestore.hummock.catalogs import catalog_of
 from tests.support.statestore.hummock.store_model import StoreModel, sealed, storage_key
 from tests.unit.statestore.hummock.test_compaction import outputs_here, task_of
 from tussock.statestore.hummock import compaction, merge, shared_buffer, sst_writer
-from tussock.statestore.hummock.block_source import Unit
+from tussock.statestore.hummock.block_source import ReadMode, Unit
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction import plan_merge
 from tussock.statestore.hummock.planes import Bounds, PlaneLayout
@@ -161,10 +161,10 @@ def test_a_look_up_holds_a_portion_of_the_blocks(monkeypatch: pytest.MonkeyPatch
     blocks = BufferedSource.read_units
 
     def counted(
-        source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int, alone: bool
+        source: BufferedSource, requests: Sequence[tuple[Section, Positions]], until: int, mode: ReadMode
     ) -> list[list[Unit]]:
         nonlocal most
-        answer = blocks(source, requests, until, alone)
+        answer = blocks(source, requests, until, mode)
         most = max(most, sum(unit.nbytes for units in answer for unit in units))
         return answer
 

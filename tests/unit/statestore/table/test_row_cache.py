@@ -15,6 +15,7 @@ from tests.support.statestore.table.stores import DictStore
 from tussock.statestore.hummock.ingest import vnodes_of_keys
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.table import row_cache
+from tussock.statestore.table.known_run import KnownRun, Mask, Places
 from tussock.statestore.table.row_cache import ALL_UNITS, RowCache, RowsOf
 from tussock.statestore.table.shared_runs import SharedRuns
 from tussock.statestore.table.state_table import StateTable
@@ -331,6 +332,36 @@ def test_the_keys_not_used_for_longest_go_first_and_none_shows_an_older_row() ->
     assert cache.nbytes == 0
 
 
+def test_an_eviction_after_a_load_copies_no_more_than_it_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, store = RowCache(), DictStore()
+    table = open_pairs(cache, store, 0, 1)
+    rows_read(table, PAIRS, list(range(8000)))
+    store.ingest(table.seal_changes(), 1)
+    cache.capacity = cache.nbytes + 500
+    copied = merged = 0
+    filter_keys, merge_newer = KnownRun.filter_keys, KnownRun.merge_newer
+
+    def count_copied(run: KnownRun, kept: Mask) -> KnownRun:
+        nonlocal copied
+        copied += int(kept.sum())
+        return filter_keys(run, kept)
+
+    def count_merged(run: KnownRun, newer: KnownRun, places: Places | None = None) -> KnownRun:
+        nonlocal merged
+        merged += len(run) + len(newer)
+        return merge_newer(run, newer, places)
+
+    monkeypatch.setattr(KnownRun, "filter_keys", count_copied)
+    monkeypatch.setattr(KnownRun, "merge_newer", count_merged)
+    for epoch in range(2, 8):
+        table = open_pairs(cache, store, epoch - 1, epoch)
+        rows_read(table, PAIRS, [10_000 * epoch + n for n in range(20)])
+        store.ingest(table.seal_changes(), epoch)
+    assert 0 < copied <= cache.counts.evicted
+    assert cache.counts.evicted <= 4100
+    assert merged < 1000
+
+
 def test_an_epoch_of_few_keys_does_not_rewrite_a_large_run() -> None:
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
@@ -370,6 +401,6 @@ def test_a_bound_is_held_also_by_a_run_larger_than_it() -> None:
     rows_read(table, PAIRS, list(range(3000)))
     table.insert_rows(rows_table(PAIRS, [(k, "x", 0.0) for k in range(3000)]))
     store.ingest(table.seal_changes(), 1)
-    assert 10_000 < cache.nbytes <= 20_000
+    assert 5_000 < cache.nbytes <= 20_000
     assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, list(range(3000))) == [(k, "x", 0.0) for k in range(3000)]
     assert np.isclose(cache.counts.hits / 3000, 0.1, atol=0.09)
