@@ -170,7 +170,7 @@ class GroupTopNExecutor:
 
     def _first_rows(self, groups: pa.BinaryArray) -> pa.Table:
         """All rows of the groups whose number is within the limit."""
-        node, found = self._node, []
+        node, parts = self._node, []
         ties = node.function is not WindowFunction.ROW_NUMBER
         asked = node.limit + ties  # one row beyond the limit shows that no tie continues
         ends = successors(groups)
@@ -182,9 +182,9 @@ class GroupTopNExecutor:
             more = np.zeros(len(groups), np.bool_)
             if ties:
                 more = np.bincount(group[within], minlength=len(groups)) == asked
-            found.append(take_rows(rows, np.flatnonzero(within & ~more[group])))
+            parts.append(take_rows(rows, np.flatnonzero(within & ~more[group])))
             groups, ends, asked = groups.filter(pa.array(more)), ends.filter(pa.array(more)), asked * _FURTHER
-        return pa.concat_tables(found) if found else empty_chunk(self._node.types).drop_columns([WEIGHT])
+        return pa.concat_tables(parts) if parts else empty_chunk(self._node.types).drop_columns([WEIGHT])
 
 
 def _sorted_prefixes(prefixes: pa.BinaryArray) -> pa.BinaryArray:

@@ -38,10 +38,10 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Delta
         if any(is_nested(arrow_type(field.type)) for field in source.fields):
             return _of_files(session, source, snapshot)
         frame = _by_the_package(session, snapshot.place, snapshot.version)
-    found = {field.name.lower(): field for field in frame.schema}
+    field_by_name = {field.name.lower(): field for field in frame.schema}
     columns = []
     for declared in source.fields:
-        field = found.get(declared.name.lower())  # no frame contains columns of type void
+        field = field_by_name.get(declared.name.lower())  # no frame contains columns of type void
         text = "NULL" if field is None else _by_name(quote_name(field.name), field.dataType, arrow_type(declared.type))
         columns.append(f"CAST({text} AS {declared.type}) AS {quote_name(declared.name)}")
     return frame.selectExpr(*columns)
@@ -155,18 +155,18 @@ def _pad_text(text: str, kind: str, widths: Sequence[int]) -> str:
     return f"CASE WHEN char_length({text}) < {widths[0]} THEN rpad({text}, {widths[0]}, ' ') ELSE {text} END"
 
 
-def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0) -> str:
+def _by_name(text: str, spark_type: "DataType", declared: pa.DataType, depth: int = 0) -> str:
     """Return a SQL expression for a value with the fields of the declared structs, in their order.
 
     Args:
-        text: the expression of the value, of type `found`.
+        text: the expression of the value, of type `spark_type`.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     x = f"x{depth}"
-    match found:
+    match spark_type:
         case StructType() if pa.types.is_struct(declared):
-            there = {field.name.lower(): field for field in found}
+            there = {field.name.lower(): field for field in spark_type}
             parts = []
             for wanted in declared:
                 field = there.get(wanted.name.lower())
@@ -178,9 +178,9 @@ def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0
                 parts.append(f"CAST({inner} AS {type_name(wanted.type)}) AS {quote_name(wanted.name)}")
             return f"CASE WHEN {text} IS NOT NULL THEN struct({', '.join(parts)}) END"
         case ArrayType():
-            return f"transform({text}, {x} -> {_by_name(x, found.elementType, declared.value_type, depth + 1)})"
+            return f"transform({text}, {x} -> {_by_name(x, spark_type.elementType, declared.value_type, depth + 1)})"
         case MapType():
-            values = _by_name(f"v{depth}", found.valueType, declared.item_type, depth + 1)
-            keys = _by_name(x, found.keyType, declared.key_type, depth + 1)
+            values = _by_name(f"v{depth}", spark_type.valueType, declared.item_type, depth + 1)
+            keys = _by_name(x, spark_type.keyType, declared.key_type, depth + 1)
             return f"transform_keys(transform_values({text}, ({x}, v{depth}) -> {values}), ({x}, v{depth}) -> {keys})"
     return text

@@ -70,15 +70,15 @@ class MissingPathError(InputError):
 
     def __str__(self) -> str:
         near = f"nearby paths: {', '.join(self.near)}" if self.near else "nothing exists near it either"
-        found = f"no file at {self.path!r}; {near}. Files whose names start with `.` or `_` are ignored."
+        finding = f"no file at {self.path!r}; {near}. Files whose names start with `.` or `_` are ignored."
         if self.source is None:
             return (
-                f"{found} Put the file there, correct the source's path, or create the source with OPTIONS (…, "
+                f"{finding} Put the file there, correct the source's path, or create the source with OPTIONS (…, "
                 "may_be_missing 'true'), which waits for its files."
             )
         return (
-            f"source {self.source!r}: {found} Put the file there; or run ALTER SOURCE {self.source} SET OPTIONS (path "
-            "'…') with another path, or with may_be_missing 'true', which waits for its files."
+            f"source {self.source!r}: {finding} Put the file there; or run ALTER SOURCE {self.source} SET OPTIONS "
+            "(path '…') with another path, or with may_be_missing 'true', which waits for its files."
         )
 
 
@@ -135,11 +135,11 @@ class TextColumnsError(InputError):
     """A text source declares columns other than one string."""
 
     name: str
-    found: str
+    columns: str
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: a text source has exactly one string column, and ({self.found}) are declared. "
+            f"source {self.name!r}: a text source has exactly one string column, and ({self.columns}) are declared. "
             "Declare one column, or none (it is then called value), and split the text in a view: split(value, ','), "
             "from_json(value, '…')."
         )
@@ -166,12 +166,12 @@ class ChangedFileError(SourceFileError):
 
     path: str
     recorded: str
-    found: str
+    current: str
     taken: bool = False
     kept_by: str = ""
 
     def __str__(self) -> str:
-        changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
+        changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.current}."
         if self.taken:
             path = shlex.quote(self.path)
             restate = f"To read the new content instead, run `tussock restate {self.kept_by} --file {path}`. "
@@ -260,12 +260,12 @@ class SchemaMismatchError(SourceFileError):
 
     path: str
     column: str
-    found: str
+    finding: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. "
+            f"file {self.path}, column {self.column!r}: found {self.finding}, expected {self.expected}. "
             f"Write it with the source's declared columns, and the next run reads it. {ways_on(self.path)}."
         )
 
@@ -299,12 +299,12 @@ class BadTextError(SourceFileError):
     path: str
     record: int
     column: str
-    found: str
+    octets: str
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, which "
-            f"a string must be. Write the file in UTF-8, or declare the column as binary. {ways_on(self.path)}."
+            f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.octets} are not UTF-8, "
+            f"which a string must be. Write the file in UTF-8, or declare the column as binary. {ways_on(self.path)}."
         )
 
 
@@ -367,11 +367,11 @@ class BadInsertTextError(InputError):
     table: str
     row: int
     column: str
-    found: str
+    octets: str
 
     def __str__(self) -> str:
         return (
-            f"INSERT INTO {self.table}, row {self.row}, column {self.column!r}: the bytes {self.found} are not UTF-8, "
+            f"INSERT INTO {self.table}, row {self.row}, column {self.column!r}: the bytes {self.octets} are not UTF-8, "
             "which a string must be. Nothing was logged. Correct the text, or declare the column as binary."
         )
 
@@ -380,12 +380,12 @@ class UnsupportedFormatError(InputError):
     """No reader supports the format."""
 
     source: str
-    found: str
+    format: str
     supported: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"source {self.source!r}: format {self.found!r} is not supported; expected USING "
+            f"source {self.source!r}: format {self.format!r} is not supported; expected USING "
             f"{' | '.join(self.supported)}"
         )
 

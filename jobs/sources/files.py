@@ -209,10 +209,10 @@ class FileSource:
         """Return the document in parts whose files are read in the same way, each with the source as of them."""
         if not (source.option_changes or source.column_changes):
             return [(source, document)]
-        found: dict[tuple[int, int], list[PinnedFile]] = {}
+        files_by_era: dict[tuple[int, int], list[PinnedFile]] = {}
         for file in files_of(document):
-            found.setdefault(source.era_of(file.number), []).append(file)
-        return [(source.as_of(files[0].number), document_of(files)) for files in found.values()]
+            files_by_era.setdefault(source.era_of(file.number), []).append(file)
+        return [(source.as_of(files[0].number), document_of(files)) for files in files_by_era.values()]
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
@@ -252,21 +252,21 @@ class FileSource:
         """
         path, options = source.options["path"], source.options
         try:
-            found = list_files(path, options)
+            files = list_files(path, options)
         except MissingPathError:
             if _may_be_missing(source):
                 return None
             raise
         if (spelled := partition_path(path, options)) is not None:
             raise PartitionFoldersError(source.name, path, spelled)
-        return next((f for f in found if f.size), None)
+        return next((f for f in files if f.size), None)
 
     @staticmethod
-    def require_file(source: CreateSource, found: ListedFile | None) -> ListedFile:
+    def require_file(source: CreateSource, file: ListedFile | None) -> ListedFile:
         """Return the file to infer the columns from. Raises NoFilesError."""
-        if found is None:
+        if file is None:
             raise NoFilesError(source.name, source.options["path"], source.format)
-        return found
+        return file
 
     # --- at the barrier -----------------------------------------------------------------------------------------------
 
@@ -286,24 +286,24 @@ class FileSource:
         listed = self._list_wanted(source, asked)
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
-        found = compare_listing(listed, taken, source.first_number)
-        named = [c for c in found.changed if c.was.path in asked.skip]
-        same, other = _with_same_bytes(source, [c for c in found.changed if c.was.path not in asked.skip])
+        comparison = compare_listing(listed, taken, source.first_number)
+        named = [c for c in comparison.changed if c.was.path in asked.skip]
+        same, other = _with_same_bytes(source, [c for c in comparison.changed if c.was.path not in asked.skip])
         changed = self._to_restate(source, other, asked.interval)
         passed_over = [
             *(_end_unfinished(_accept_content(c)) for c in named),
             *(_accept_content(c) for c in same if c.was.kept),
         ]
-        goes, comes = exchange_files(changed, found.next_number)
+        goes, comes = exchange_files(changed, comparison.next_number)
         if asked.most is not None:
             comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
-        further = [f for f in _unfinished_files(found, changed, other) if f.path not in asked.skip]
-        number = found.next_number + len(comes)
+        further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in asked.skip]
+        number = comparison.next_number + len(comes)
         begun = [next_portion(f, n, rest=asked.most is None) for n, f in enumerate(further, start=number)]
-        new = self._that_fit(source, [*begun, *found.new], asked)
+        new = self._that_fit(source, [*begun, *comparison.new], asked)
         unread = [_without_rows(f) for f in new if f.path in asked.skip]
         changed_too = {f.path for f in passed_over}
-        unread += [end_portions(f) for f in found.unfinished if f.path in asked.skip and f.path not in changed_too]
+        unread += [end_portions(f) for f in comparison.unfinished if f.path in asked.skip and f.path not in changed_too]
         read = [f for f in new if f.path not in asked.skip]
         return _pins_of(
             [*goes, *self._keep_files(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread]
@@ -323,15 +323,15 @@ class FileSource:
             return with_content(chosen)
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             measures = list(pool.map(lambda f: self._measure_file(source, f), chosen))
-        found: list[PinnedFile] = []
+        portions: list[PinnedFile] = []
         for file, measure in zip(chosen, measures, strict=True):
             try:
-                found.append(file if measure is None else first_portion(file, measure, asked.most))
+                portions.append(file if measure is None else first_portion(file, measure, asked.most))
             except FileTooLargeError:
-                if not found:
+                if not portions:
                     raise
                 break
-        return with_content(fitting_files(found, asked.max_bytes))
+        return with_content(fitting_files(portions, asked.max_bytes))
 
     def _measure_file(self, source: CreateSource, file: PinnedFile) -> FileRecords | None:
         """Return the measure of a file; None if it is known, or if the file is damaged, which its reader reports."""
@@ -373,8 +373,8 @@ class FileSource:
         for change in changed:
             was, now = change.was, change.now
             kept_by = source.name if was.kept or not was.rows else ""
-            recorded, found = f"{was.size} bytes, ETag {was.etag}", f"{now.size} bytes, ETag {now.etag}"
-            raise ChangedFileError(was.path, recorded, found, taken=True, kept_by=kept_by)
+            recorded, current_state = f"{was.size} bytes, ETag {was.etag}", f"{now.size} bytes, ETag {now.etag}"
+            raise ChangedFileError(was.path, recorded, current_state, taken=True, kept_by=kept_by)
         return ()
 
     def _keep_files(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
@@ -387,10 +387,10 @@ class FileSource:
         self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
     ) -> tuple[Item, ...]:
         listed = self._list_wanted(source, Asked(interval))
-        found = compare_listing(listed, taken, source.first_number)
-        _, other = _with_same_bytes(source, found.changed)
+        comparison = compare_listing(listed, taken, source.first_number)
+        _, other = _with_same_bytes(source, comparison.changed)
         restated = (c.now for c in self._to_restate(source, other, interval))
-        return _items_of([*found.new, *found.unfinished, *restated], listed)
+        return _items_of([*comparison.new, *comparison.unfinished, *restated], listed)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
@@ -454,8 +454,8 @@ class FileSource:
         taken = {(f.path, f.size, f.etag) for f in files if f.weight < 0}  # a restatement may read taken bytes again
         compared = [f for f in files if f.weight > 0 and (f.path, f.size, f.etag) not in taken]
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-            found = pool.map(lambda file: _state_of(file, source), compared)
-            states = dict(zip((f.path for f in compared), found, strict=True))
+            answers = pool.map(lambda file: _state_of(file, source), compared)
+            states = dict(zip((f.path for f in compared), answers, strict=True))
         return PinChanges(
             tuple(path for path, state in states.items() if state is _State.CHANGED),
             tuple(path for path, state in states.items() if state is _State.GONE),
@@ -551,7 +551,7 @@ def _taken_as(source: CreateSource, file: PinnedFile) -> str:
 
 
 def _unfinished_files(
-    found: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
+    comparison: Compared, restated: Sequence[ChangedFile], other: Sequence[ChangedFile]
 ) -> Iterator[PinnedFile]:
     """Yield the files that later epochs take more portions of.
 
@@ -560,7 +560,7 @@ def _unfinished_files(
         other: all changed files. If changes are ignored, the rest of the taken bytes is read, if they were kept.
     """
     gone, changed = {c.was.path for c in restated}, {c.was.path for c in other}
-    return (f for f in found.unfinished if f.path not in gone and (f.kept or f.path not in changed))
+    return (f for f in comparison.unfinished if f.path not in gone and (f.kept or f.path not in changed))
 
 
 def _end_unfinished(file: PinnedFile) -> PinnedFile:

@@ -33,8 +33,8 @@ _GZIP, _ZLIB, _RAW = 31, 15, -15  # windows of zlib
 def open_file_bytes(file: PinnedFile, options: Mapping[str, str]) -> Iterator[BinaryIO]:
     """Open the bytes of a file. `options`: the source's, which locate an object's server."""
     if local := file.local_path:
-        with Path(local).open("rb") as found:
-            yield found
+        with Path(local).open("rb") as stream:
+            yield stream
         return
     store, name = open_pinned(file, options)
     yield io.BufferedReader(cast(Any, RangeFile(store, name, file.size)), _REQUEST_BYTES)
@@ -56,8 +56,8 @@ def measure_text(file: PinnedFile, options: Mapping[str, str], separator: bytes 
     ):
         return FileRecords(1, file.size)
     size = records = longest = open_bytes = 0
-    with open_file_bytes(file, options) as found, suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError):
-        for block in _UNPACKED.get(suffix, _read_blocks)(found):
+    with open_file_bytes(file, options) as stream, suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError):
+        for block in _UNPACKED.get(suffix, _read_blocks)(stream):
             size += len(block)
             if ends := block.count(separator):
                 longest = max(longest, open_bytes + block.find(separator))
@@ -76,8 +76,8 @@ def measure_records(file: PinnedFile, options: Mapping[str, str], whole: str = "
         whole: the option, in lower case, with which a file is one record.
     """
     given = {name.lower(): value for name, value in options.items()}
-    found = measure_text(file, options, given.get("linesep", "\n").encode() or b"\n")
-    return FileRecords(1, found.nbytes) if given.get(whole, "false").lower() == "true" else found
+    records = measure_text(file, options, given.get("linesep", "\n").encode() or b"\n")
+    return FileRecords(1, records.nbytes) if given.get(whole, "false").lower() == "true" else records
 
 
 def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -110,8 +110,8 @@ def _unpacked_by(codec: Callable[[], Any]) -> Callable[[BinaryIO], Iterator[byte
 
 
 def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
-    with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as found:
-        while block := found.read(_BLOCK_BYTES):
+    with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as stream:
+        while block := stream.read(_BLOCK_BYTES):
             yield block
 
 
@@ -132,8 +132,8 @@ def measure_orc(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords an ORC file. Cost: its footer; one read of its columns of variable width if it has some."""
     from pyarrow import dataset, orc
 
-    with open_file_bytes(file, options) as found:
-        source = pa.PythonFile(found, mode="r")
+    with open_file_bytes(file, options) as stream:
+        source = pa.PythonFile(stream, mode="r")
         footer = orc.ORCFile(source)
         wide = [f.name for f in footer.schema if _value_width(f.type) is None]
         nbytes, largest = footer.nrows * sum(_value_width(f.type) or 0 for f in footer.schema), 0
@@ -169,31 +169,31 @@ def measure_avro(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords an Avro file. Cost: one read of it; each block is decompressed and counted."""
     records = nbytes = largest = 0
     with (
-        open_file_bytes(file, options) as found,
+        open_file_bytes(file, options) as stream,
         suppress(OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, IndexError),
     ):
-        if found.read(len(_AVRO_MAGIC)) != _AVRO_MAGIC:
+        if stream.read(len(_AVRO_MAGIC)) != _AVRO_MAGIC:
             return FileRecords(1, file.size)
-        codec = _avro_metadata(found).get(b"avro.codec", b"null").decode()
-        found.read(_SYNC_BYTES)
-        while (count := _avro_long(found)) is not None:
-            size = _avro_long(found) or 0
-            block = _unpacked_size(codec, found.read(size))
-            found.read(_SYNC_BYTES)
+        codec = _avro_metadata(stream).get(b"avro.codec", b"null").decode()
+        stream.read(_SYNC_BYTES)
+        while (count := _avro_long(stream)) is not None:
+            size = _avro_long(stream) or 0
+            block = _unpacked_size(codec, stream.read(size))
+            stream.read(_SYNC_BYTES)
             records, nbytes = records + count, nbytes + block
             largest = max(largest, block // max(count, 1))
     return FileRecords(max(records, 1), nbytes, largest)
 
 
 def _avro_metadata(file: BinaryIO) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    value_by_name: dict[bytes, bytes] = {}
     while count := _avro_long(file):
         if count < 0:
             _avro_long(file)  # the bytes of the block
         for _ in range(abs(count)):
             name = file.read(_avro_long(file) or 0)
-            found[name] = file.read(_avro_long(file) or 0)
-    return found
+            value_by_name[name] = file.read(_avro_long(file) or 0)
+    return value_by_name
 
 
 def _avro_long(file: BinaryIO) -> int | None:
@@ -242,7 +242,7 @@ _PLAIN = {"PLAIN", "RLE", "BIT_PACKED", "BIT-PACKED"}  # encodings with which te
 def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords:
     """FileRecords a Parquet file. Cost: its footer; one read of the columns whose texts share a dictionary."""
     meta = footer_of(file, options)
-    with open_file_bytes(file, options) as found:
+    with open_file_bytes(file, options) as stream:
         unknown, prefixed = set[str](), set[str]()
         nbytes, encoded = 0, 0
         for place in range(meta.num_columns):
@@ -259,7 +259,7 @@ def measure_parquet(file: PinnedFile, options: Mapping[str, str]) -> FileRecords
         rows = min(1 << 16, _BATCH_BYTES * max(meta.num_rows, 1) // max(encoded, 1))
         for paths, batch, dictionaries in ((unknown, rows, sorted(unknown)), (prefixed, _FEW_ROWS, [])):
             if paths:
-                more, most = _count_texts(found, meta, paths, max(batch, 1), dictionaries)
+                more, most = _count_texts(stream, meta, paths, max(batch, 1), dictionaries)
                 nbytes, largest = nbytes + more, max(largest, most)
         return FileRecords(max(meta.num_rows, 1), nbytes, largest)
 
@@ -273,8 +273,8 @@ def _chunk_bytes(chunk: Any, kind: str, length: int) -> int | None:
         return int(chunk.total_uncompressed_size + 4 * values)
     if values * chunk.total_uncompressed_size > _SURELY_SMALL:
         return None
-    found = chunk.statistics
-    ends = (found.min_raw, found.max_raw) if found is not None and found.has_min_max else (b"", b"")
+    statistics = chunk.statistics
+    ends = (statistics.min_raw, statistics.max_raw) if statistics is not None and statistics.has_min_max else (b"", b"")
     texts = [len(end) if isinstance(end, bytes) else 0 for end in ends]
     return int(max(chunk.total_uncompressed_size, values * sum(texts) // 2) + 4 * values)
 
@@ -290,8 +290,8 @@ def _count_texts(
     """
     names = sorted({path.split(".")[0] for path in paths})
     nbytes = largest = 0
-    found = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer, read_dictionary=dictionaries)
-    for part in found.iter_batches(batch_size=batch, columns=names, use_threads=False):
+    parquet_file = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=footer, read_dictionary=dictionaries)
+    for part in parquet_file.iter_batches(batch_size=batch, columns=names, use_threads=False):
         for column in part.columns:
             more, most = _decoded_bytes(column)
             nbytes, largest = nbytes + more, max(largest, most)
@@ -303,8 +303,8 @@ def _decoded_bytes(array: pa.Array) -> tuple[int, int]:
     kind = array.type
     if pa.types.is_dictionary(kind):
         lengths = pc.binary_length(array.dictionary)
-        found = pc.sum(lengths.take(array.indices)).as_py() or 0
-        return found + 4 * len(array), pc.max(lengths).as_py() or 0
+        text_bytes = pc.sum(lengths.take(array.indices)).as_py() or 0
+        return text_bytes + 4 * len(array), pc.max(lengths).as_py() or 0
     if pa.types.is_struct(kind):
         inner = [_decoded_bytes(part) for part in array.flatten()]
     elif pa.types.is_map(kind):

@@ -178,11 +178,11 @@ def _of_listing(
     Args:
         names: whether a taken file belongs to the listed ones, if it exists.
     """
-    found = compare_listing(listed, taken, source.first_number)
+    comparison = compare_listing(listed, taken, source.first_number)
     there = {f.path for f in listed}
     gone = [f for f in taken_files(taken) if f.rows and f.path not in there and names(f.path)]
-    goes, comes = exchange_files(found.changed, found.next_number)
-    return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
+    goes, comes = exchange_files(comparison.changed, comparison.next_number)
+    return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *comparison.new]
 
 
 def _files_to_read_again(source: CreateSource, taken: StorageTable) -> _Files:

@@ -81,11 +81,11 @@ def _cells_of_driver(task: EpochTask, unit: int, route: Route, last: bool) -> It
         mine = np.flatnonzero(batch.column(0).to_numpy() == unit)
         if not len(mine):
             continue
-        found = batch.take(pa.array(mine))
+        cells = batch.take(pa.array(mine))
         wanted = [
             i
-            for i, address in enumerate(addresses_of(found))
+            for i, address in enumerate(addresses_of(cells))
             if route.is_read(address) or (last and address.fragment == Mail.SEALED)
         ]
         if wanted:
-            yield found if len(wanted) == len(found) else found.take(pa.array(wanted, pa.int64()))
+            yield cells if len(wanted) == len(cells) else cells.take(pa.array(wanted, pa.int64()))

@@ -117,12 +117,12 @@ def stamped_tables(batches: Iterable[SealedBatch], epoch: int) -> Iterator[tuple
 
 
 def _by_table(batches: Iterable[SealedBatch]) -> dict[int, list[pa.Table]]:
-    found: dict[int, list[pa.Table]] = {}
+    tables_by_id: dict[int, list[pa.Table]] = {}
     for batch in batches:
         _require_columns(batch)
         if batch.rows.num_rows:
-            found.setdefault(batch.table_id, []).append(batch.rows)
-    return found
+            tables_by_id.setdefault(batch.table_id, []).append(batch.rows)
+    return tables_by_id
 
 
 def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[list[EncodedBlocks]]:
@@ -195,8 +195,8 @@ def _require_columns(batch: SealedBatch) -> None:
         or not (pa.types.is_binary(types[0]) or pa.types.is_fixed_size_binary(types[0]))
         or types[1] != pa.uint8()
     ):
-        found = ", ".join(f"{field.name} {field.type}" for field in batch.rows.schema)
-        raise WrongRowsError(f"sealed batch of table {batch.table_id}", found, "key binary, op uint8, then the row's")
+        columns = ", ".join(f"{field.name} {field.type}" for field in batch.rows.schema)
+        raise WrongRowsError(f"sealed batch of table {batch.table_id}", columns, "key binary, op uint8, then the row's")
 
 
 def _merge_parts(table_id: int, parts: list[pa.Table]) -> pa.Table:

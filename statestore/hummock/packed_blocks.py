@@ -114,14 +114,14 @@ class PackedBlocks:
     def read_keys(self, places: Positions, rows: Positions) -> pa.FixedSizeBinaryArray:
         """The keys of some rows."""
         width = self.key_width
-        found = self.bytes_of(places, rows, np.arange(width))
-        return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(found)])
+        key_bytes = self.bytes_of(places, rows, np.arange(width))
+        return pa.Array.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(key_bytes)])
 
     def read_puts(self, places: Positions, rows: Positions) -> Mask:
         """Whether rows are puts."""
         plane = self.layout.places[_OP].plane
-        found: Mask = self.bytes_of(places, rows, np.array([plane])).reshape(-1) == PUT
-        return found
+        is_put: Mask = self.bytes_of(places, rows, np.array([plane])).reshape(-1) == PUT
+        return is_put
 
     def read_columns(self, places: Positions, rows: Positions) -> pa.RecordBatch:
         """The row's columns of some rows."""
@@ -134,8 +134,8 @@ class PackedBlocks:
     def bytes_of(self, places: Positions, rows: Positions, planes: Positions) -> Bytes:
         """(n, planes): bytes of some rows."""
         at, step = self.byte_addresses(places, planes)
-        found: Bytes = self.data[at + step * rows[:, None]]
-        return found
+        cells: Bytes = self.data[at + step * rows[:, None]]
+        return cells
 
     def byte_addresses(self, places: Positions, planes: Positions) -> tuple[Positions, Positions]:
         """(n, planes): the addresses in `data` of bytes of row 0, and their distances from row to row."""
@@ -239,5 +239,5 @@ class _Search:
 
 def _unpack_flags(bits: Bytes, count: int) -> Mask:
     """(blocks, count): the first bits of each block."""
-    found: Mask = np.unpackbits(bits, axis=1, count=count, bitorder="little").view(np.bool_)
-    return found
+    flags: Mask = np.unpackbits(bits, axis=1, count=count, bitorder="little").view(np.bool_)
+    return flags

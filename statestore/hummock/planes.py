@@ -198,20 +198,20 @@ def _make_bitmaps(layout: PlaneLayout, batch: pa.RecordBatch, nullable: Mask) ->
     values = _column_masks(batch, booleans, lambda column: column.fill_null(False))
     valid = _column_masks(batch, gappy, pc.is_valid)
     order = sorted([(number, 0, i) for i, number in enumerate(booleans)] + [(n, 1, i) for i, n in enumerate(gappy)])
-    found = np.empty((len(order), batch.num_rows), np.bool_)
+    bitmaps = np.empty((len(order), batch.num_rows), np.bool_)
     for row, (_, kind, i) in enumerate(order):
-        found[row] = (values, valid)[kind][i]
-    return found
+        bitmaps[row] = (values, valid)[kind][i]
+    return bitmaps
 
 
 def _column_masks(batch: pa.RecordBatch, numbers: Sequence[int], mask: Callable[[pa.Array], pa.Array]) -> Mask:
     """(columns, rows): a mask of each column."""
-    found = np.empty((len(numbers), batch.num_rows), np.bool_)
+    masks = np.empty((len(numbers), batch.num_rows), np.bool_)
     columns = [batch.column(number) for number in numbers]
     for places in group_stacks([column.type for column in columns], batch.num_rows, columns):
         stacked = mask(stack_columns([columns[i] for i in places])).to_numpy(zero_copy_only=False)
-        found[places] = np.asarray(stacked, np.bool_).reshape(len(places), -1)
-    return found
+        masks[places] = np.asarray(stacked, np.bool_).reshape(len(places), -1)
+    return masks
 
 
 class _Text(NamedTuple):
@@ -254,7 +254,7 @@ def _plane_cells(
 ) -> list[_Cells]:
     """The bytes of all planes."""
     rows = batch.num_rows
-    found: list[_Cells] = []
+    cells: list[_Cells] = []
     for places in of_one_width(layout.places):
         width = places[0].width
         values = np.empty((len(places), rows, width), np.uint8)
@@ -272,8 +272,8 @@ def _plane_cells(
                 if place.form is Form.TEXT:
                     ends = texts[place.extent].offsets
                     np.subtract(ends[1:], ends[:-1], out=target.view(np.int32).reshape(-1))
-        found.append(_Cells(planes_of(places), values))
-    return found
+        cells.append(_Cells(planes_of(places), values))
+    return cells
 
 
 def _common_parts(
@@ -312,12 +312,12 @@ def _find_varying(values: Bytes) -> Mask:
     """(columns, width): whether each byte of the values of columns (columns, rows, width) varies."""
     columns, rows, width = values.shape
     word = max(size for size in WORDS if size <= width)
-    found = np.zeros((columns, width), np.bool_)
+    is_varying = np.zeros((columns, width), np.bool_)
     for start in {*range(0, width - word, word), width - word}:  # the last word may overlap the one before
         words = np.ndarray((columns, rows), WORDS[word], values, start, (rows * width, width))
         differing = np.bitwise_or.reduce(words ^ words[:, :1], axis=1)
-        found[:, start : start + word] |= differing.view(np.uint8).reshape(columns, word) != 0
-    return found
+        is_varying[:, start : start + word] |= differing.view(np.uint8).reshape(columns, word) != 0
+    return is_varying
 
 
 def _nested_messages(layout: PlaneLayout, batch: pa.RecordBatch, bounds: Bounds) -> Iterator[memoryview]:

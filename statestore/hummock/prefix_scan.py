@@ -137,18 +137,20 @@ class _Scan:
         """Begin a round. Rows of the rounds before stay where they are."""
         self._settled = len(self.batches)
 
-    def keep_only_found(self, found: "_Gathered") -> None:
+    def keep_gathered_rows(self, gathered_rows: "_Gathered") -> None:
         """Replace the blocks that were searched since the last call by the rows that were found in them."""
         batches = self.batches[self._settled :]
         if not batches or any(batch.schema != batches[0].schema for batch in batches):
             return  # the end of the read reports batches that differ
         base = self._rows - sum(batch.num_rows for batch in batches)
-        places = [number for number, rows in enumerate(found.row) if len(rows) and rows[0] >= base]
-        wanted = np.concatenate([found.row[place] - base for place in places]) if places else np.zeros(0, np.int64)
+        places = [number for number, rows in enumerate(gathered_rows.row) if len(rows) and rows[0] >= base]
+        wanted = (
+            np.concatenate([gathered_rows.row[place] - base for place in places]) if places else np.zeros(0, np.int64)
+        )
         self._rows = base
         for place in places:
-            count = len(found.row[place])
-            found.row[place] = self._rows + np.arange(count)
+            count = len(gathered_rows.row[place])
+            gathered_rows.row[place] = self._rows + np.arange(count)
             self._rows += count
         self.batches[self._settled :] = taken_from(batches, wanted)
         self._settled = len(self.batches)
@@ -177,7 +179,7 @@ class _Round:
 
     def read_windows(self) -> "_Newest":
         """The newest row of each key in the windows, sorted by prefix and key."""
-        scan, found = self.scan, _Gathered()
+        scan, gathered_rows = self.scan, _Gathered()
         requests = [
             (b.section, _distinct_numbers(first, end))
             for b, (first, end) in zip(scan.ranges, self.windows, strict=True)
@@ -186,7 +188,7 @@ class _Round:
         few = self.rows is not None and self.rows <= MANY_PROBES
         for number, portion in enumerate(scan.source.in_portions(requests, scan.epoch, few)):
             if number:
-                scan.keep_only_found(found)  # drops the blocks of the portion before
+                scan.keep_gathered_rows(gathered_rows)  # drops the blocks of the portion before
             packed: list[tuple[int, list[PackedBlock]]] = []
             for place, blocks, units in portion:
                 first, end = self.windows[place]
@@ -198,19 +200,19 @@ class _Round:
                     # A unit may have blocks of other portions. They are searched there.
                     low, high = max(unit.first_block, int(blocks[0])), min(unit.end_block, int(blocks[-1]) + 1)
                     inside = np.flatnonzero((first < high) & (end > low))
-                    self._gather_decoded(found, place, unit, self.prefixes[inside])
-            self._gather_packed(found, packed)
-        self._note_ends(found)
-        return _Newest.from_gathered(found)
+                    self._gather_decoded(gathered_rows, place, unit, self.prefixes[inside])
+            self._gather_packed(gathered_rows, packed)
+        self._note_ends(gathered_rows)
+        return _Newest.from_gathered(gathered_rows)
 
-    def _note_ends(self, found: _Gathered) -> None:
+    def _note_ends(self, gathered_rows: _Gathered) -> None:
         """Note, per section, the prefixes whose blocks end before their window: these need further blocks."""
         self._ended = [unread.copy() for unread in self.unread]
-        if self.rows is None or not found.cut:
+        if self.rows is None or not gathered_rows.cut:
             return
-        cut = np.concatenate(found.cut)
-        places = np.searchsorted(self.prefixes, np.concatenate(found.prefix)[cut])
-        sections = np.concatenate(found.section)[cut]
+        cut = np.concatenate(gathered_rows.cut)
+        places = np.searchsorted(self.prefixes, np.concatenate(gathered_rows.prefix)[cut])
+        sections = np.concatenate(gathered_rows.section)[cut]
         for section in np.unique(sections).tolist():
             self._ended[section][places[sections == section]] = False
 
@@ -304,11 +306,11 @@ class _Round:
 
     def _is_complete(self, newest: "_Newest") -> Mask:
         """Whether each row is inside all windows, so that no other row can have its key or one before it."""
-        found = newest.rows
-        complete = ~_after_first(found.prefix, newest.cut, self.scan.reverse)
+        newest_rows = newest.rows
+        complete = ~_after_first(newest_rows.prefix, newest.cut, self.scan.reverse)
         if not any(unread.any() for unread in self.unread):
             return complete
-        place = np.searchsorted(self.prefixes, found.prefix)
+        place = np.searchsorted(self.prefixes, newest_rows.prefix)
         for blocks, (first, end), unread in zip(self.scan.ranges, self.windows, self.unread, strict=True):
             if not unread.any():
                 continue
@@ -316,7 +318,7 @@ class _Round:
             bounds = reader.first_keys.array if self.scan.reverse else reader.last_keys.array
             border = np.clip(first if self.scan.reverse else end - 1, 0, len(reader) - 1)
             bound = bounds.take(pa.array(border[place]))
-            reached = (pc.greater_equal if self.scan.reverse else pc.less_equal)(found.keys, bound).to_numpy(
+            reached = (pc.greater_equal if self.scan.reverse else pc.less_equal)(newest_rows.keys, bound).to_numpy(
                 zero_copy_only=False
             )
             complete &= reached | ~unread[place]
@@ -392,17 +394,23 @@ class _Newest:
         return self.rows.prefix[self.cut]
 
     @staticmethod
-    def from_gathered(found: _Gathered) -> "_Newest":
+    def from_gathered(gathered_rows: _Gathered) -> "_Newest":
         """Choose the newest row of each prefix and key."""
-        if not found.row:
+        if not gathered_rows.row:
             nothing = np.zeros(0, np.bool_)
             return _Newest(Scanned.make_empty(), nothing, nothing)
-        if len({part.type for part in found.keys}) > 1:  # sections with and without offsets
-            found.keys = [part.cast(pa.binary()) for part in found.keys]
+        if len({part.type for part in gathered_rows.keys}) > 1:  # sections with and without offsets
+            gathered_rows.keys = [part.cast(pa.binary()) for part in gathered_rows.keys]
         rows = Scanned(
-            np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row)
+            np.concatenate(gathered_rows.prefix),
+            pa.concat_arrays(gathered_rows.keys).cast(pa.binary()),
+            np.concatenate(gathered_rows.row),
         )
-        puts, cut, section = np.concatenate(found.put), np.concatenate(found.cut), np.concatenate(found.section)
+        puts, cut, section = (
+            np.concatenate(gathered_rows.put),
+            np.concatenate(gathered_rows.cut),
+            np.concatenate(gathered_rows.section),
+        )
         if (section[1:] < section[:-1]).any():  # packed blocks of all sections are searched after the others
             newest = np.argsort(section, kind="stable")
             rows, puts, cut = rows.take_rows(newest), puts[newest], cut[newest]

@@ -189,7 +189,7 @@ def _collect_parts(
     """Known runs that are still neighbours in L0, and a run for each other SST; newest first."""
     names = [sst.name for sst in ssts]
     places = {name: place for place, name in enumerate(names)}
-    found: dict[int, RecentRun] = {}  # by the place of its newest SST
+    run_by_place: dict[int, RecentRun] = {}  # by the place of its newest SST
     covered: set[str] = set()
     for run in known:
         first = places.get(run.ssts[0])
@@ -198,7 +198,7 @@ def _collect_parts(
             and tuple(names[first : first + len(run.ssts)]) == run.ssts
             and covered.isdisjoint(run.ssts)  # An SST may be uploaded again after its rows were merged.
         ):
-            found[first] = run
+            run_by_place[first] = run
             covered.update(run.ssts)
     new = [sst for sst in ssts if sst.name not in covered]
     sections = [OpenSection(reader, reader.open_section(keys.table_id, shape)) for reader in source.open_ssts(new)]
@@ -210,8 +210,10 @@ def _collect_parts(
         # A run replaces its SST, so it is not empty, even if its rows belong to other vnodes.
         requests.append(BlockRequest(section, np.arange(first, max(end, first + 1))))
     for sst, section, units in zip(new, sections, source.read_blocks(requests), strict=True):
-        found[places[sst.name]] = RecentRun((sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch))
-    return [found[place] for place in sorted(found)]
+        run_by_place[places[sst.name]] = RecentRun(
+            (sst.name,), _section_of(units, section.reader.row_schema, sst.max_epoch)
+        )
+    return [run_by_place[place] for place in sorted(run_by_place)]
 
 
 def _section_of(units: Sequence[Rows], schema: pa.Schema, epoch: int) -> BufferedSection:

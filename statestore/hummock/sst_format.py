@@ -132,8 +132,8 @@ class Tail:
 
 def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) -> None:
     """Raise DamagedSstError unless the crc32c of `data` is `expected`."""
-    if (found := crc32c(data)) != expected:
-        raise DamagedSstError(name, place, f"crc32c {found:08x}", f"{expected:08x}")
+    if (checksum := crc32c(data)) != expected:
+        raise DamagedSstError(name, place, f"crc32c {checksum:08x}", f"{expected:08x}")
 
 
 def object_name(prefix: str, data: bytes) -> str:

@@ -273,10 +273,10 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema, padded: bool = True) -> p
     """
     columns, types = rows.columns, schema.types
     alone = range(len(types)) if padded else [i for i, kind in enumerate(types) if is_nested(kind)]
-    found = {i: zero_under_nulls(_one_array(columns[i], types[i])) for i in alone}
-    rest = [i for i in range(len(types)) if i not in found]
-    found |= zip(rest, canonical_columns([one_array(columns[i]) for i in rest]), strict=True)
-    return pa.record_batch([found[i] for i in range(len(types))], schema=schema)
+    column_by_place = {i: zero_under_nulls(_one_array(columns[i], types[i])) for i in alone}
+    rest = [i for i in range(len(types)) if i not in column_by_place]
+    column_by_place |= zip(rest, canonical_columns([one_array(columns[i]) for i in rest]), strict=True)
+    return pa.record_batch([column_by_place[i] for i in range(len(types))], schema=schema)
 
 
 def _one_array(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -344,8 +344,8 @@ def _require_columns(schema: pa.Schema, place: str) -> None:
     fields = [schema.field(i) for i in range(min(HEAD_COLUMNS, len(schema)))]
     types = [field.type for field in fields[1:]]
     if [field.name for field in fields] != [KEY, EPOCH, OP] or types != [pa.uint64(), pa.uint8()]:
-        found = ", ".join(f"{field.name} {field.type}" for field in schema)
-        raise WrongRowsError(place, found, "key binary, epoch uint64, op uint8, then the row's")
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        raise WrongRowsError(place, columns, "key binary, epoch uint64, op uint8, then the row's")
 
 
 def _filters_of(section: EncodedBlocks) -> list[bytes]:

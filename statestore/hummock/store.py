@@ -214,8 +214,8 @@ class HummockStore:
 
         Cost: one block per section whose filter admits the key.
         """
-        found, rows = self.multi_get(table_id, pa.array([key], pa.binary()), epoch, columns)
-        return rows if found[0].as_py() else None
+        exists, rows = self.multi_get(table_id, pa.array([key], pa.binary()), epoch, columns)
+        return rows if exists[0].as_py() else None
 
     def multi_get(
         self,
@@ -258,7 +258,7 @@ class HummockStore:
                 parts = [(now[number].within_blocks(wanted), units) for number, wanted, units in portion]
                 lookup.search_blocks([(part, self._decode_if_many(part, units)) for part, units in parts], epoch)
         at = lookup.rows_of_keys()
-        found = at >= 0
+        exists = at >= 0
         rows = self._collect_rows(table_id, lookup.batches, columns, schema, found_in)
         blocks = len(lookup.batches)
         log.debug(
@@ -268,7 +268,7 @@ class HummockStore:
             len(found_in),
             blocks,
         )
-        return pa.array(found), take_rows(rows, pa.array(at, mask=~found))
+        return pa.array(exists), take_rows(rows, pa.array(at, mask=~exists))
 
     def _decode_if_many(self, part: _Candidates, units: list[Unit]) -> list[Unit]:
         """The blocks of a section, with those decoded in which many keys are searched."""
@@ -347,7 +347,7 @@ class HummockStore:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
                 keyed = pa.concat_tables([rows for _, rows in parts])
                 return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
-        found, batches = scan_prefixes(self.source, ranges, low, high, epoch, limit, reverse)
+        scanned_rows, batches = scan_prefixes(self.source, ranges, low, high, epoch, limit, reverse)
         table = self._collect_rows(table_id, batches, columns, schema, sections)
         log.debug(
             "table %d: %d prefixes requested, searched in %d sections, rows from %d blocks",
@@ -356,7 +356,7 @@ class HummockStore:
             len(sections),
             len(batches),
         )
-        return pa.array(found.prefix), found.keys, table.take(pa.array(found.row))
+        return pa.array(scanned_rows.prefix), scanned_rows.keys, table.take(pa.array(scanned_rows.row))
 
     def _stream_ranges(
         self, table_id: int, firsts: pa.Array, ends: pa.Array, epoch: int, columns: Sequence[str] | None
@@ -410,10 +410,10 @@ class HummockStore:
             read for the same result.
         """
         for keys, put, after in self.read_entries(table_id, first, last, since, until, columns):
-            found, before = self.multi_get(
+            exists, before = self.multi_get(
                 table_id, keys, since, columns, schema if schema is not None else after.schema
             )
-            net = net_changes(keys, np.asarray(found), before, put, after)
+            net = net_changes(keys, np.asarray(exists), before, put, after)
             if net.num_rows:
                 yield net
 
@@ -536,19 +536,19 @@ class HummockStore:
         highs = stored.count_below(
             Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None)
         )
-        found = []
+        searches = []
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                found.append(
+                searches.append(
                     (ranged.section, slice(low, high), _partitions_of(ranged.section, probes, slice(low, high)))
                 )
         only = np.zeros(1, np.int64)  # the number of a section's only partition
         arenas = self.source.load_filters(
-            [(section, only if at is None else _unique_values(at)) for section, _, at in found]
+            [(section, only if at is None else _unique_values(at)) for section, _, at in searches]
         )
         hashes = KeyHashes(hash_keys(probes.array))
         kept = []
-        for (section, part, at), arena in zip(found, arenas, strict=True):
+        for (section, part, at), arena in zip(searches, arenas, strict=True):
             reader, keys = section.reader, np.arange(part.start, part.stop)
             if arena is not None and not isinstance(reader, BufferedIndex):
                 bits = 8 * reader.filter_lengths

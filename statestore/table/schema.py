@@ -33,12 +33,12 @@ class WrongColumnsError(InputError):
 
     table: str
     what: str
-    found: str
+    columns: str
     expected: str
 
     def __str__(self) -> str:
         return (
-            f"state table {self.table!r}: {self.what} have the columns ({self.found}), expected ({self.expected}). "
+            f"state table {self.table!r}: {self.what} have the columns ({self.columns}), expected ({self.expected}). "
             "Nothing was read or written. Cast the columns, or plan the table again."
         )
 
@@ -139,9 +139,9 @@ class TableLayout:
         encode = encode_keys if len(arrays) == len(self.schema.key) else encode_prefixes
         return encode(self.schema.table_id, vnodes, arrays, self.schema.key)
 
-    def _require_columns(self, found: pa.Table, expected: pa.Schema, what: str) -> None:
-        if found.schema.types != expected.types:
-            raise WrongColumnsError(self.schema.name, what, _format_schema(found.schema), _format_schema(expected))
+    def _require_columns(self, table: pa.Table, expected: pa.Schema, what: str) -> None:
+        if table.schema.types != expected.types:
+            raise WrongColumnsError(self.schema.name, what, _format_schema(table.schema), _format_schema(expected))
 
 
 @lru_cache(maxsize=1024)

@@ -128,7 +128,7 @@ class StateTable:
         runs = self._mem.sorted_runs()
         if not runs:
             return self._read_stored(encoded, again)
-        row, found = np.empty(len(encoded), np.int64), np.zeros(len(encoded), np.bool_)
+        row, exists = np.empty(len(encoded), np.int64), np.zeros(len(encoded), np.bool_)
         rest, parts, base = np.arange(len(encoded)), list[pa.Table](), 0
         for run in runs:
             places = run.find_keys(encoded if len(rest) == len(encoded) else encoded.take(pa.array(rest)))
@@ -136,19 +136,19 @@ class StateTable:
             if not hit.any():
                 continue
             at, here, rest = places[hit], rest[hit], rest[~hit]
-            found[here], row[here] = run.puts[at], base + np.arange(len(at))
+            exists[here], row[here] = run.puts[at], base + np.arange(len(at))
             parts.append(take_rows(run.rows, at))
             base += len(at)
         if not parts:
             return self._read_stored(encoded, again)
         if len(rest):
             below = self._read_stored(encoded.take(pa.array(rest)), again)
-            found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
+            exists[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
             parts.append(below.rows)
         rows = pa.concat_tables(parts).combine_chunks()
-        if found.all():
-            return Found(take_rows(rows, row), pa.array(found))
-        return Found(take_rows(rows, pa.array(row, mask=~found)), pa.array(found))
+        if exists.all():
+            return Found(take_rows(rows, row), pa.array(exists))
+        return Found(take_rows(rows, pa.array(row, mask=~exists)), pa.array(exists))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
         """Rows whose keys start with each prefix; see StorageTable.scan_prefix. Exact even if changes hide stored rows.
@@ -157,8 +157,8 @@ class StateTable:
             deleted.
         """
         encoded = self.layout.prefixes_of(prefixes)
-        found = self.scan_between(encoded, successors(encoded), limit, reverse)
-        return PrefixRows(found.index, found.rows)
+        scanned_rows = self.scan_between(encoded, successors(encoded), limit, reverse)
+        return PrefixRows(scanned_rows.index, scanned_rows.rows)
 
     def scan_between(
         self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None = None, reverse: bool = False

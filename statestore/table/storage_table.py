@@ -159,8 +159,8 @@ class StorageTable:
         schema = self._selected_schema(columns)
         if not len(keys):
             return Found(no_rows(schema), pa.array([], pa.bool_()))
-        found, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._column_names(columns))
-        return Found(_conform_rows(rows, schema, len(keys)), found)
+        exists, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._column_names(columns))
+        return Found(_conform_rows(rows, schema, len(keys)), exists)
 
     def read_prefixes(
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
