@@ -38,6 +38,13 @@ class BarrierFacts(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]  # names of the relations that the mutation changes
     units: int  # parallel units that the epoch runs on
     skipped: tuple[str, ...]
+    run: dict[str, str] = {}  # the scheduler's or the command's name of the run that began it; empty for a session
+
+    @property
+    def begun_by(self) -> str:
+        """The process that began the epoch, with the name of its run if it has one."""
+        name = self.run.get("run") or self.run.get("command")
+        return f"process {self.writer}" + (f" (run {name})" if name else "")
 
 
 def open_barrier_facts(meta: MetaStore) -> BarrierFacts | None:
@@ -66,6 +73,7 @@ def barrier_facts(meta: MetaStore, version: HummockVersion, barrier: Barrier) ->
         tuple(names.get(relation, f"relation {relation}") for relation in barrier.mutation.relations),
         len(set(barrier.mapping.units)),
         barrier.skipped,
+        dict(barrier.run),
     )
 
 

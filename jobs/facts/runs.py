@@ -74,6 +74,21 @@ def last_run(meta: MetaStore, now: datetime) -> RunFacts | None:
     )
 
 
+def last_sign(opened: datetime, run: RunFacts | None, now: datetime) -> datetime | None:
+    """Return the last sign of a process that works on the open epoch, if it has been silent since; None if not.
+
+    A run that was killed in its first ten seconds has left no record. Its barrier is its only sign.
+
+    Args:
+        opened: when the barrier of the epoch was written.
+        run: the last run that has left a record.
+    """
+    if run is not None and run.at >= opened and run.state not in (RunState.RUNNING, RunState.INTERRUPTED):
+        return None  # it has ended, and its record has the reason
+    at = opened if run is None else max(opened, run.at)
+    return at if now - at > SILENT else None
+
+
 def overdue_run(schedule: RunSchedule, time_zone: str, seen: datetime | None, now: datetime) -> datetime | None:
     """Return the time of the newest scheduled run that has not begun although GRACE is over; None without one.
 

@@ -11,7 +11,7 @@ from tussock.jobs.facts.epochs import EpochFacts, list_epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts, compare_published, find_copy
-from tussock.jobs.facts.runs import RunFacts, last_run, overdue_run
+from tussock.jobs.facts.runs import RunFacts, last_run, last_sign, overdue_run
 from tussock.jobs.facts.sources import SourceFacts, list_sources
 from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, store_shape, sum_cost, vacuum_facts
 from tussock.jobs.facts.units import UnitFacts, list_units
@@ -78,6 +78,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     def wrong(self) -> bool:
         """Whether any trouble is wrong."""
         return any(trouble.wrong for trouble in self.troubles)
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """The last sign of a process that works on the open epoch, if none has given one for a minute."""
+        return None if self.open is None else last_sign(self.open.at, self.run, self.at)
 
 
 def read_status(

@@ -202,8 +202,14 @@ def _open_barrier_lines(status: Status) -> Iterator[str]:
         size = sum(file.bytes for file in opened.files)
         files, statements = _count_text(len(opened.files), "file"), _count_text(len(opened.entries), "statement")
         takes = f"{files}, {bytes_text(size)}, {statements}"
-        stands = "sealed, waits for its commit" if opened.sealed else "running or interrupted"
-        yield f"open epoch: since {_time_text(opened.at)} ({_ago_text(opened.at, status.at)}), takes {takes}; {stands}"
+        since = f"since {_time_text(opened.at)} ({_ago_text(opened.at, status.at)})"
+        if opened.sealed:
+            stands = "sealed, waits for its commit"
+        elif (sign := status.silent_since) is not None:
+            stands = f"no process has given a sign since {_time_text(sign)}; the next run continues it"
+        else:
+            stands = "running or interrupted"
+        yield f"open epoch: {since} by {opened.begun_by}, takes {takes}; {stands}"
 
 
 def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:

@@ -17,6 +17,7 @@ from tests.unit.jobs.driver.test_pauses import BAD, RAISED, sums
 from tests.unit.jobs.facts.test_status import NOW, files, look, shop
 from tussock.jobs import cli
 from tussock.jobs.barriers.barrier import inject_barrier
+from tussock.jobs.barriers.moment import Wish
 from tussock.jobs.driver import run_record
 from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.run_record import record_end, record_failure, recorded_elsewhere, recorded_run
@@ -360,6 +361,28 @@ def test_a_run_at_work_is_shown_and_one_without_a_sign_for_a_minute_is_wrong(
     put("runs/last.json", killed)
     (trouble,) = [t for t in look(shop, moment + SILENT * 2).troubles if t.kind is not TroubleKind.EPOCH_STUCK]
     assert trouble.kind is TroubleKind.RUN_INTERRUPTED
+
+
+def test_a_run_killed_in_its_first_seconds_is_shown_by_its_barrier(shop: MetaStore) -> None:
+    insert(shop, "t", (2, 8, 1))
+    barrier = inject_barrier(shop, Wish(run={"dag": "epoch_shop", "run": "scheduled__2030-01-01"}))
+    assert barrier is not None
+    begun = datetime.fromtimestamp((barrier.epoch >> 16) / 1000, UTC)
+    early, late = (look(shop, begun + after) for after in (timedelta(seconds=5), SILENT * 2))
+    by = f"by process {shop.writer} (run scheduled__2030-01-01)"
+    for status, stands in (
+        (early, "running or interrupted"),
+        (late, f"no process has given a sign since {begun:%Y-%m-%d %H:%M:%S}; the next run continues it"),
+    ):
+        (line,) = [line for line in status_text(status, 5).splitlines() if line.startswith("open epoch: ")]
+        assert f"since {begun:%Y-%m-%d %H:%M:%S}" in line
+        assert by in line
+        assert line.endswith(stands)
+    with recorded_run(shop, "epoch"):  # another one, which ends well
+        pass
+    with suppress(InputError), recorded_run(shop, "epoch"):
+        raise InputError("no")
+    assert look(shop, datetime.now(UTC) + SILENT * 2).silent_since is None, "the record has the reason"
 
 
 def test_a_failed_run_is_the_reason_of_its_open_epoch_which_is_no_second_trouble(shop: MetaStore) -> None:
