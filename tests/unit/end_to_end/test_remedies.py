@@ -42,7 +42,7 @@ from tussock.jobs.logical.nodes import (
     Scan,
     TemporalFilter,
 )
-from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, Update
+from tussock.jobs.logical.statements import CreateSource, CreateTable, Insert, KeyedBy, Update
 from tussock.jobs.settings.home import CopiedStoreError, home_of
 from tussock.jobs.settings.printed_commands import address_commands, commands_in
 from tussock.jobs.settings.row_values import without_values
@@ -180,6 +180,16 @@ def a_file_of(shop: Shop, fields: tuple[Field, ...], values: pa.Array) -> str:
 def text_not_utf8(shop: Shop) -> str:
     raw = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
     return a_file_of(shop, TEXT, raw)
+
+
+def null_in_a_key(shop: Shop) -> str:
+    write_rows(shop.files / "1.parquet", *GOOD)
+    given = {"path": str(shop.files), "retain": "files", "changes": "upsert"}
+    append(shop.meta, CreateSource("s", "parquet", FIELDS, given, keyed=KeyedBy((0,))))
+    shop.epoch()
+    columns = {f.name: pa.array([None if f.name == "k" else 1], pa.int32()) for f in FIELDS}
+    pq.write_table(pa.table(columns), shop.files / "it's 2.parquet")
+    return shop.fails()
 
 
 def nanoseconds(shop: Shop) -> str:
@@ -464,6 +474,9 @@ SITUATIONS = (
         ("BadTextError",), text_not_utf8, ("barrier abandon --skip-file", "barrier abandon --repin-file"), rewritten
     ),
     Situation(
+        ("BadChangeError",), null_in_a_key, ("barrier abandon --skip-file", "barrier abandon --repin-file"), repaired
+    ),
+    Situation(
         ("TooFineTimeError",), nanoseconds, ("barrier abandon --skip-file", "barrier abandon --repin-file"), rewritten
     ),
     Situation(("FileTooLargeError",), one_large_row, ("barrier abandon --skip-file",)),
@@ -676,9 +689,10 @@ NOT_RUN = {
         QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
         ViewTestError ViewTestThereError""",
     "The remedy is a repair of the source's files or tables, or creating the source again with its readers": """
-        BadFileNameError CsvHeaderError DeltaHistoryGoneError DeltaLogError DeltaSchemaChangedError
-        DeltaTableReplacedError MissingFilesError MissingPathError SourceContradictedError
-        UnskippableVersionError UnsupportedDeltaFeatureError""",
+        BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
+        DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
+        MissingPathError SourceContradictedError UnskippableVersionError
+        UnsupportedDeltaFeatureError""",
     "The machine, the network or the bucket is at fault": """
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
