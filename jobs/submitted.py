@@ -23,7 +23,7 @@ from tussock.jobs.driver.summary import show_summary
 from tussock.jobs.operations import quality
 from tussock.jobs.operations.class_archive import create_archive
 from tussock.jobs.operations.compaction import compact_forever
-from tussock.jobs.operations.epochs import Where, advance_store, interval_of, wish_of
+from tussock.jobs.operations.epochs import Where, interval_of, run_pipeline_epochs, wish_of
 from tussock.jobs.operations.store import PipelineStore, open_pipeline, open_store
 from tussock.jobs.operations.verify import verify_views
 from tussock.jobs.quality.record import HeldViewsError
@@ -116,7 +116,7 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
     at = _open_pipeline(chosen)
     interval = None if chosen.interval is None else interval_of(at, *chosen.interval)
     wish = wish_of(at, interval, chosen.moment, dict(chosen.run), is_scheduled=chosen.scheduled)
-    done = advance_store(at, wish, Where.SPARK, say)
+    done = run_pipeline_epochs(at, wish, Where.SPARK, say)
     for summary in done.summaries:
         say(address_commands(show_summary(summary), pipeline=at.pipeline.argument))
     if not done.summaries:

@@ -396,10 +396,10 @@ class RunActors(SubmitJob):
         """Whether this process ran all epochs; False: an epoch needs Spark."""
         from tussock.jobs.driver.runner import SparkWantedError
         from tussock.jobs.driver.summary import show_summary
-        from tussock.jobs.operations.epochs import advance_store
+        from tussock.jobs.operations.epochs import run_pipeline_epochs
 
         with no_retry(self.pipeline_name):
-            done = advance_store(at, _wish(at, context), _where(), self.log.info)
+            done = run_pipeline_epochs(at, _wish(at, context), _where(), self.log.info)
         for summary in done.summaries:
             self.log.info("%s", address_commands(show_summary(summary), pipeline=_argument(self.pipeline_name)))
         if done.needs_spark:
@@ -587,10 +587,10 @@ class PublishViews(AnnouncingTask):
     published: "Publication | None" = None  # set by `execute`
 
     def execute(self, context: Any) -> dict[str, str]:
-        from tussock.jobs.operations.publish import publish_epoch
+        from tussock.jobs.operations.publish import publish_checked_epoch
 
         with no_retry(self.pipeline_name):
-            published = self.published = publish_epoch(self.opened(), _committed_epoch(context))
+            published = self.published = publish_checked_epoch(self.opened(), _committed_epoch(context))
             announce_changes(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         return {"epoch": str(published.epoch), "version": str(published.version), **held}

@@ -94,14 +94,14 @@ import sys
 from datetime import datetime, timedelta
 from tussock_steps import open_pipeline_store
 from tussock.jobs.operations.epochs import Where, Wish, advance, interval_between
-from tussock.jobs.operations.publish import publish_epoch
+from tussock.jobs.operations.publish import publish_checked_epoch
 from tussock.jobs.operations.quality import check_here
 for start in map(datetime.fromisoformat, sys.argv[1:]):
     at = open_pipeline_store("flights")
     wish = Wish(interval_between(at, (start, start + timedelta(days=1))), run={"command": "pages_pictures.py"})
     epoch = advance(at, wish, Where.HERE).epoch
     check_here(at, epoch)
-    publish_epoch(at, epoch)
+    publish_checked_epoch(at, epoch)
 """
 
 

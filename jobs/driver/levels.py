@@ -12,8 +12,8 @@ from tussock.jobs.barriers.leaves import LeafCells, place_of
 from tussock.jobs.catalog.definition import functions_of
 from tussock.jobs.chunks.failure import first_failure
 from tussock.jobs.driver.delete_limits import require_within_limits
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelRunner, LevelsToRun
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.schedule.schedule import Schedule
 from tussock.jobs.trouble.row_names import named_error
 from tussock.jobs.trouble.ways_around import ways_around

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.barriers.leaves import SparkRead
 from tussock.jobs.chunks.failure import TaskError, carried_failure
-from tussock.jobs.driver.held import HeldByDriver, SealedTables
+from tussock.jobs.driver.sealed_tables import SealedTables, TablesInDriver
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.stage import attempt_once, run_stage
@@ -175,7 +175,7 @@ class LocalRunner:
 
     def hold_sealed(self, levels: LevelsToRun, sealed: pa.Table) -> SealedTables:
         """Keep the MemTables that the levels sealed."""
-        return HeldByDriver(levels.objects, levels.task, sealed, undivided=levels.measured.undivided)
+        return TablesInDriver(levels.objects, levels.task, sealed, undivided=levels.measured.undivided)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner. Returns `work` unchanged."""

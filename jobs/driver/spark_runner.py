@@ -24,7 +24,6 @@ from pyspark.storagelevel import StorageLevel
 from tussock.jobs.barriers.leaves import SparkRead
 from tussock.jobs.chunks.failure import SourceFileError, carried_failure
 from tussock.jobs.driver.by_spark import compute_columns, with_reasons
-from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.one_stage import (
     group_levels,
     is_local,
@@ -36,6 +35,7 @@ from tussock.jobs.driver.one_stage import (
     stage_function,
 )
 from tussock.jobs.driver.runner import LevelsToRun, P, R
+from tussock.jobs.driver.sealed_tables import SealedTables, TablesInDriver
 from tussock.jobs.driver.slots import Slots
 from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchange_rows
@@ -125,7 +125,7 @@ class SparkRunner:
 
 def _answers_and_sealed(levels: LevelsToRun, cells: pa.Table) -> tuple[pa.Table, SealedTables]:
     is_sealed = pc.equal(cells["fragment"], int(Mail.SEALED))
-    return cells.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, levels.task, cells.filter(is_sealed))
+    return cells.filter(pc.invert(is_sealed)), TablesInDriver(levels.objects, levels.task, cells.filter(is_sealed))
 
 
 class _Sum(AccumulatorParam[Measurement]):
@@ -174,7 +174,7 @@ def _broadcast_task(spark: SparkSession, task: EpochTask) -> "Iterator[Broadcast
         known.destroy()
 
 
-class HeldBySpark:
+class TablesInSpark:
     """The sealed MemTables of an epoch, in the memory of Spark's executors and on their local disks."""
 
     def __init__(
@@ -323,7 +323,7 @@ def _kept_by_spark(
     answers = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
     is_sealed = pc.equal(answers["fragment"], int(Mail.SEALED))
     tables = frozenset(answers.filter(is_sealed)["input"].to_pylist())
-    held = HeldBySpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
+    held = TablesInSpark(known, kept, tables, pc.sum(answers["size"]).as_py() or 0, measuring, measured)
     return answers.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
 
 

@@ -2,8 +2,8 @@
 
 After an epoch's levels have run, its *checkpoint* (flush, manifest and commit) runs in a thread, in the order of
 epochs, while the next epoch's levels already run. The next epoch reads the train's base version, and the sealed
-MemTables of the epochs in flight, which the driver or Spark holds as cells (tussock.jobs.driver.held). At most `depth`
-epochs are in flight; then the train waits.
+MemTables of the epochs in flight, which the driver or Spark holds as cells (tussock.jobs.driver.sealed_tables). At most
+`depth` epochs are in flight; then the train waits.
 
 The store only contains the protocol of single epochs. The barrier of an epoch behind one in flight is a draft. It is
 put in force when that epoch is committed, and sealed afterwards. If a driver dies or loses a race, it leaves a store at
@@ -27,9 +27,9 @@ from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, tak
 from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.chunks.failure import SourceAwayError
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
 from tussock.jobs.driver.runner import LevelRunner
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.driver.summary import (
     EpochSummary,
     Timed,

@@ -140,7 +140,7 @@ def _read_by(source: CreateSource, taken: StorageTable) -> tuple[str, int]:
     reader = reader_of(source)
     if reader.engine is None:
         return f"Spark (the format {source.format})", 0
-    if (why := reader.engine.never(source)) is not None:
+    if (why := reader.engine.find_reason_for_spark(source)) is not None:
         return f"Spark ({why})", 0
     count, why = reader.taken_by_spark(taken)
     files = "1 file" if count == 1 else f"{count:,} files, of which the last one"

@@ -68,7 +68,7 @@ def first_to_say(meta: MetaStore, stale: Stale, now: datetime) -> bool:
     return meta.objects.put_if_absent(_alert_name(stale.view), said)
 
 
-def let_go(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
+def delete_past_alerts(meta: MetaStore, wanted: Mapping[str, int], now: datetime) -> None:
     """Delete the alerts of views that are no longer too old. The next time that one becomes too old is a new alert.
 
     Args:

@@ -35,7 +35,7 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     if (staleness := facts.measure_staleness(meta, view, wanted_ms, now)) is None:
         return AgeLook(f"pipeline {pipeline.name} has no view {view}")
     if not staleness.too_old:
-        facts.let_go(meta, {view: wanted_ms}, now)
+        facts.delete_past_alerts(meta, {view: wanted_ms}, now)
     if not staleness.behind:
         return AgeLook(f"view {view} is up to date")
     if not staleness.too_old:
@@ -49,7 +49,7 @@ def say_if_stale(at: PipelineStore, view: str) -> AgeLook:
     return AgeLook(str(staleness), is_news=True)
 
 
-def let_go(at: PipelineStore) -> None:
+def end_past_alerts(at: PipelineStore) -> None:
     """Delete the reports of views that are no longer stale. Cost: a HEAD per view with a freshness."""
     if at.pipeline.freshness:
-        facts.let_go(at.meta, at.pipeline.freshness, at.now)
+        facts.delete_past_alerts(at.meta, at.pipeline.freshness, at.now)

@@ -34,7 +34,6 @@ __all__ = [
     "Advanced",
     "Where",
     "Wish",
-    "advance_store",
     "commit_sealed",
     "ended_without_input",
     "go_around",
@@ -50,6 +49,7 @@ __all__ = [
     "require_interval_not_held",
     "require_no_view_paused",
     "require_none_paused_by_run",
+    "run_pipeline_epochs",
     "spark_must_ask",
     "wish_of",
 ]
@@ -147,14 +147,14 @@ def _asked_moment(at: PipelineStore, text: str) -> int | Clock:
 def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
-    An open barrier always comes first: `advance_store` finishes it, and then takes in this run's interval.
+    An open barrier always comes first: `run_pipeline_epochs` finishes it, and then takes in this run's interval.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
         return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
 
 
 def ended_without_input(at: PipelineStore, wish: Wish) -> None:
-    """Record that a run has ended because no input waits. `advance_store` records its runs itself.
+    """Record that a run has ended because no input waits. `run_pipeline_epochs` records its runs itself.
 
     Without a record, a pipeline without new input would look as if its runs had stopped, and an error of an earlier
     attempt would stay its last state.
@@ -163,7 +163,7 @@ def ended_without_input(at: PipelineStore, wish: Wish) -> None:
         pass
 
 
-def advance_store(
+def run_pipeline_epochs(
     at: PipelineStore,
     wish: Wish,
     where: Where,
@@ -181,12 +181,12 @@ def advance_store(
     Raises: as tussock.jobs.driver.epoch.advance_store.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval) as recording:
-        done = _advance_store(at, wish, where, progress, runner)
+        done = _run_pipeline_epochs(at, wish, where, progress, runner)
         recording.ends = not done.needs_spark
     return done
 
 
-def _advance_store(
+def _run_pipeline_epochs(
     at: PipelineStore, wish: Wish, where: Where, progress: Progress, runner: LevelRunner | None
 ) -> Advanced:
     if where is Where.AS_SET:

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from tussock.jobs.driver.publish import publish_epoch as let_see
-from tussock.jobs.operations.alerts import let_go
+from tussock.jobs.driver.publish import publish_epoch
+from tussock.jobs.operations.alerts import end_past_alerts
 from tussock.jobs.operations.publication import Publication, publication_of
 from tussock.jobs.operations.quality import check_once, has_suites, record_news, record_unchecked, require_passed
 from tussock.jobs.operations.store import PipelineStore
@@ -16,7 +16,7 @@ from tussock.jobs.quality.record import (
 from tussock.statestore.progress import Progress, no_progress
 
 
-def publish_epoch(at: PipelineStore, epoch: int) -> Publication:
+def publish_checked_epoch(at: PipelineStore, epoch: int) -> Publication:
     """Publish `epoch`, as far as its quality record passed. Never goes back; a repetition returns the same result.
 
     Raises:
@@ -32,7 +32,7 @@ def publish_epoch(at: PipelineStore, epoch: int) -> Publication:
             raise
         return publication_of(at.meta, epoch, None)
     refused = frozenset[str]() if record is None else record.refused
-    _publish_epoch(at, epoch, [r.id for r in at.meta.read_latest().catalog.relations_at(epoch) if r.name in refused])
+    _move_readers(at, epoch, [r.id for r in at.meta.read_latest().catalog.relations_at(epoch) if r.name in refused])
     return publication_of(at.meta, epoch, record)
 
 
@@ -58,13 +58,13 @@ def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unche
             return None
         if unchecked and has_suites(at):
             record_unchecked(at, epoch, unchecked)
-        _publish_epoch(at, epoch, None)
+        _move_readers(at, epoch, None)
     else:
         record = check_once(at, epoch, progress)
         for line in record_news(at, record):
             progress(line)
         require_passed(at, record)
-        publish_epoch(at, epoch)
+        publish_checked_epoch(at, epoch)
     after = at.meta.read_latest()
     news = (after.published, after.held) != (version.published, version.held)
     if news:
@@ -78,15 +78,15 @@ def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unche
     return epoch if news else None
 
 
-def _publish_epoch(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
-    let_see(at.meta, epoch, refused)
-    let_go(at)
+def _move_readers(at: PipelineStore, epoch: int, refused: Collection[int] | None) -> None:
+    publish_epoch(at.meta, epoch, refused)
+    end_past_alerts(at)
 
 
 def _passed_record(at: PipelineStore, epoch: int) -> QualityRecord | None:
     """Return the record of an epoch that passed the quality check; None if the pipeline has no suites.
 
-    Raises as `publish_epoch`.
+    Raises as `publish_checked_epoch`.
     """
     if not has_suites(at):
         return None

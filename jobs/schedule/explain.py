@@ -89,7 +89,7 @@ def _describe_spark_use(planned: Sequence[Scheduled]) -> str:
 def _why_spark_reads(source: CreateSource) -> str | None:
     """Why Spark reads all files of a source, empty if it does for all of the format; None if it does not."""
     engine = reader_of(source).engine
-    return "" if engine is None else engine.never(source)
+    return "" if engine is None else engine.find_reason_for_spark(source)
 
 
 def _by_spark(feed: Feed) -> list[int]:

@@ -220,11 +220,11 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 def _run_epoch(chosen: argparse.Namespace) -> None:
     from tussock.jobs.operations.epochs import (
         Where,
-        advance_store,
         interval_of,
         recorded_to_its_end,
         require_all_taken_in,
         require_arrived,
+        run_pipeline_epochs,
         wish_of,
     )
 
@@ -234,7 +234,7 @@ def _run_epoch(chosen: argparse.Namespace) -> None:
     def run_epochs(runner: "LevelRunner | None" = None) -> "tuple[Advanced, bool]":
         """Run and publish all waiting input; return what ran, and whether readers see something new."""
         with recorded_to_its_end(at, "epoch"):
-            done = advance_store(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
+            done = run_pipeline_epochs(at, wish_of(at, interval, chosen.moment), Where.AS_SET, say, runner=runner)
             checks = [
                 lambda: require_all_taken_in(at, done.summaries, interval),
                 lambda: require_arrived(at, done.summaries, interval),

@@ -360,7 +360,7 @@ class EngineReader(Protocol):
     The barrier decides it for each file (`reasons_for_spark`), by the beginning or the footer of the file.
     """
 
-    def never(self, source: CreateSource) -> str | None:
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """Return why Spark reads all files of the source, by its options and types; None if not. Does no I/O."""
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:

@@ -71,9 +71,9 @@ class BoundedEngine:
     def __init__(self, reader: EngineReader) -> None:
         self._reader = reader
 
-    def never(self, source: CreateSource) -> str | None:
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """See EngineReader."""
-        return self._reader.never(records_of(source))
+        return self._reader.find_reason_for_spark(records_of(source))
 
     def reasons_for_spark(self, source: CreateSource, document: msgspec.Raw, zones: TimeZones) -> Mapping[str, str]:
         """See EngineReader."""

@@ -89,7 +89,7 @@ _part = decoder_of(DeltaPart)
 class DeltaEngine:
     """Reads the files of Delta tables in actors, split at row groups."""
 
-    def never(self, source: CreateSource) -> str | None:
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """See EngineReader. Only a file decides."""
         return None
 

@@ -134,7 +134,7 @@ _split = decoder_of(Split)
 class ParquetEngine:
     """Reads Parquet files in actors, split at row groups, and within large ones."""
 
-    def never(self, source: CreateSource) -> str | None:
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """See EngineReader. Only a file decides."""
         return None
 

@@ -3,10 +3,10 @@
 A file is plain if a scan proves that Spark's reader parses it to the same rows; docs/design/plain-files.md has the
 rules. Any other file is read by Spark, as a whole.
 
-    never                the options or columns of a source are not on the tested list: Spark reads all its files
-    reasons_for_spark    the barrier scans the beginning of each new file, and leaves to Spark what is not plain there
-    read                 an actor parses a file. A file that is not plain further down is an OnlySparkReadsError: a
-                         superseding barrier leaves it to Spark
+    find_reason_for_spark  the options or columns of a source are not on the tested list: Spark reads all its files
+    reasons_for_spark      the barrier scans the beginning of each new file, and leaves to Spark what is not plain there
+    read                   an actor parses a file. A file that is not plain further down is an OnlySparkReadsError: a
+                           superseding barrier leaves it to Spark
 """
 
 import zlib
@@ -67,7 +67,7 @@ _part = decoder_of(PlainPart)
 class PlainTexts:
     """Reads the plain files of a text format."""
 
-    def never(self, source: CreateSource) -> str | None:
+    def find_reason_for_spark(self, source: CreateSource) -> str | None:
         """See EngineReader."""
         for name, value in format_options(source.options).items():
             if not self.is_plain_option(name, value):
@@ -77,9 +77,9 @@ class PlainTexts:
         for field in source.fields:
             if not self.is_plain_type(field.type):
                 return f"type {field.type} of column {field.name!r} is not on the list of plain types"
-        return self.never_for(source)
+        return self.find_format_reason(source)
 
-    def never_for(self, source: CreateSource) -> str | None:
+    def find_format_reason(self, source: CreateSource) -> str | None:
         """Return another reason why no file of the source is plain; None if there is none."""
         return None
 
@@ -191,7 +191,7 @@ class PlainTexts:
         """
         file, source = part.file, source.as_of(part.file.number)
         fields = source.fields[: source.width_of(file.number)]
-        if (never := self.never(source)) is not None:
+        if (never := self.find_reason_for_spark(source)) is not None:
             return never
         try:
             records = next(iter(self._read_blocks(source, file, _FIRST_BYTES)), b"")

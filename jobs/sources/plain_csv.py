@@ -156,7 +156,7 @@ class PlainCsv(PlainTexts):
     def plain_options(self) -> Mapping[str, Collection[str]]:
         return _OPTIONS
 
-    def never_for(self, source: CreateSource) -> str | None:
+    def find_format_reason(self, source: CreateSource) -> str | None:
         null = format_options(source.options).get("nullvalue", "")
         if not _NULL.fullmatch(null):
             return f"option nullValue {null!r} is not on the list of plain options"

@@ -102,7 +102,7 @@ class Binder:
         """
         self.notes = []
         with self._sandbox.active():
-            return self._bind_source(SourceText(text, start), epochs)
+            return self._bind_text(SourceText(text, start), epochs)
 
     def bind_frame(self, name: str, analyzed: JavaObject, leaves: Mapping[int, str], if_not_exists: bool) -> CreateView:
         """A view that maintains a DataFrame's query.
@@ -141,7 +141,7 @@ class Binder:
         with self._sandbox.active():
             return self._bind_view(source, header) if materialized else self._plain_view(source, header)
 
-    def _bind_source(self, source: SourceText, epochs: Epochs | None) -> Bound:
+    def _bind_text(self, source: SourceText, epochs: Epochs | None) -> Bound:
         cursor = Cursor(source)
         if not cursor.tokens:
             raise SqlError("the statement is empty")
@@ -203,7 +203,7 @@ class Binder:
                 "OR REPLACE is for views and functions: the rows of a table or source cannot be computed again"
             )
         if cursor.accept("SOURCE"):
-            return self._bind_source_ddl(source, cursor)
+            return self._bind_create_source(source, cursor)
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
         raise cursor.error(
@@ -272,7 +272,7 @@ class Binder:
         fields = tuple(Field(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output()))
         return Query(source, tuple(r.name for r in self._sandbox.relations_mentioned(source)), fields)
 
-    def _bind_source_ddl(self, source: SourceText, cursor: Cursor) -> CreateSource:
+    def _bind_create_source(self, source: SourceText, cursor: Cursor) -> CreateSource:
         header = read_source(cursor, self._formats, self._without_path)
         fields: tuple[Field, ...] = ()
         keyed: KeyedBy | None = None

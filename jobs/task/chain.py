@@ -31,7 +31,7 @@ Pieces = Iterator[pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class FragmentOutput:
     """The output of a fragment."""
 
     delta: pa.Table  # empty if the output has no reader
@@ -39,9 +39,9 @@ class Put:
     weight: int  # sum over all rows
 
     @staticmethod
-    def of(delta: pa.Table) -> "Put":
+    def of(delta: pa.Table) -> "FragmentOutput":
         """The output as a whole, for its readers."""
-        return Put(delta, delta.num_rows, pc.sum(delta[WEIGHT]).as_py() or 0)
+        return FragmentOutput(delta, delta.num_rows, pc.sum(delta[WEIGHT]).as_py() or 0)
 
 
 class _Outcome:
@@ -85,7 +85,7 @@ def run_operators(
     tables: Callable[[int], StateTable],
     actor: Actor,
     read: bool,
-) -> Put:
+) -> FragmentOutput:
     """Run the operators of a fragment and return its output.
 
     Args:
@@ -121,7 +121,7 @@ def run_operators(
         else:
             outcomes[place] = _Outcome(next(named(_apply_executor(executor, _take_wholes(taken)))))
     last = outcomes.pop(len(fragment.operators) - 1 if fragment.operators else input_ref(0))
-    return Put.of(last.take_whole()) if read else _count_output(fragment, last.take_pieces())
+    return FragmentOutput.of(last.take_whole()) if read else _count_output(fragment, last.take_pieces())
 
 
 def _take_wholes(taken: list[_Outcome]) -> list[pa.Table]:
@@ -136,13 +136,13 @@ def _apply_executor(executor: Executor, chunks: list[pa.Table]) -> Pieces:
     yield executor.apply(*chunks)
 
 
-def _count_output(fragment: Fragment, pieces: Pieces) -> Put:
+def _count_output(fragment: Fragment, pieces: Pieces) -> FragmentOutput:
     """Count the output without keeping it."""
     rows = weight = 0
     for piece in pieces:
         rows, weight = rows + piece.num_rows, weight + (pc.sum(piece[WEIGHT]).as_py() or 0)
         del piece  # free it before the next one is made
-    return Put(empty_chunk(fragment.types), rows, weight)
+    return FragmentOutput(empty_chunk(fragment.types), rows, weight)
 
 
 def _name_errors(pieces: Pieces, scheduled: Scheduled, operator: int) -> Pieces:

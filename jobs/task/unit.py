@@ -36,7 +36,7 @@ from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
 from tussock.jobs.sources.rejects import quarantines_rejects, split_rejects
 from tussock.jobs.sources.row_changes import row_changes
 from tussock.jobs.sources.widening import widen_columns
-from tussock.jobs.task.chain import Put, run_operators
+from tussock.jobs.task.chain import FragmentOutput, run_operators
 from tussock.jobs.task.filters import Filters, filters_of
 from tussock.jobs.task.hot_key import hot_key
 from tussock.jobs.task.opened import decoded_version, opened_objects
@@ -76,7 +76,7 @@ _files = decoder_of(tuple[PinnedFile, ...])
 class _Output:
     """The output of a fragment on this unit."""
 
-    put: Put
+    put: FragmentOutput
     parts: Mapping[SnapshotPart, pa.Table] = field(default_factory=dict)  # wanted snapshot parts, with changes
     undeclared: tuple[str, ...] = ()  # for a source: fields of new files that it does not declare
     fed: Mapping[Port, pa.Table] = field(default_factory=dict)  # for a source: the output of its other ports
@@ -84,7 +84,7 @@ class _Output:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _InputSize:
     """The size of a fragment's input on this unit."""
 
     rows: int
@@ -94,7 +94,7 @@ class _Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Coming:
+class _FragmentInput:
     """The input of a fragment: chunks, and entries of the log."""
 
     inputs: list[pa.Table]
@@ -206,7 +206,7 @@ class Unit:
         report = FragmentReport(*of_rows, dict(taken.counters))
         yield make_cells(self.slot, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
-    def _coming_input(self, scheduled: Scheduled) -> _Coming | None:
+    def _coming_input(self, scheduled: Scheduled) -> _FragmentInput | None:
         """The input of a fragment without a source. None if it has no work on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
@@ -215,11 +215,11 @@ class Unit:
         idle = not entries and not any(i.num_rows for i in inputs)
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
-        return _Coming(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
+        return _FragmentInput(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
 
     def _run_operators(
-        self, scheduled: Scheduled, coming: _Coming, tables: dict[int, StateTable]
-    ) -> tuple[_Output, _Taken]:
+        self, scheduled: Scheduled, coming: _FragmentInput, tables: dict[int, StateTable]
+    ) -> tuple[_Output, _InputSize]:
         """Run the operators on the input."""
         assert scheduled.fragment is not None
         fragment, inputs = scheduled.fragment, coming.inputs
@@ -233,7 +233,7 @@ class Unit:
             scheduled.new,
             *moments,
         )
-        taken = _Taken(
+        taken = _InputSize(
             sum(i.num_rows for i in inputs),
             sum(i.nbytes for i in inputs),
             self._hottest_key(fragment, inputs),
@@ -323,7 +323,7 @@ class Unit:
     # --- leaves and snapshots
     # ----------------------------------------------------------------------------------------------------
 
-    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _Taken]:
+    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _InputSize]:
         """Read this unit's parts of a source. A source stores no rows, so a full read returns old and new rows."""
         source = scheduled.source
         assert source is not None
@@ -352,13 +352,13 @@ class Unit:
         objects = opened_objects(self.task.store_uri)
         rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
         delta, parts = rows.collect_rows(read_new(), read_old())
-        taken, fed = _Taken(rows.read_rows, rows.read_bytes), {Port.REJECTS: pa.concat_tables(rejects)}
+        taken, fed = _InputSize(rows.read_rows, rows.read_bytes), {Port.REJECTS: pa.concat_tables(rejects)}
         if is_keyed(statement):
             plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
             found = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)
             fed[Port.REJECTS] = pa.concat_tables([fed[Port.REJECTS], found.rejects])
             fed |= {Port.CHANGES: found.changes, Port.TRUNCATIONS: found.truncations}
-        return _Output(Put.of(delta), parts, tuple(sorted(undeclared)), fed), taken
+        return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
     def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:
         """Yield the rows of parts that the engine reads, and those that Spark has read, in an order of their own."""

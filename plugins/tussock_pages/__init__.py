@@ -10,7 +10,7 @@ request.
     epochs.py    epochs and runs                                  quality.py  results of suites and assertions
     verified.py  comparisons with Spark                           actions.py  forms that trigger runs
     page.py      renders a template of templates/                 remembered.py  answers that pages share
-    spark.py     sparklines                                       static/     style and scripts
+    sparkline.py a series of numbers as a line                    static/     style and scripts
 """
 
 from typing import Any

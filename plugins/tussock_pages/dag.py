@@ -46,7 +46,7 @@ from tussock_pages.health import look_at_status, shown_troubles, troubles_of
 from tussock_pages.overview import Waiting
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
-from tussock_pages.spark import Sparkline, sparkline
+from tussock_pages.sparkline import Sparkline, sparkline
 from tussock_pages.stores import Looked, SeenStore, name_in, open_store, pipeline_of
 
 RELATIONS_A_PAGE = 50

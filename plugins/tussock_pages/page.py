@@ -18,7 +18,7 @@ from tussock.jobs.texts.drawing import BOX_HEIGHT, BOX_WIDTH, shorten_middle
 from tussock.statestore.forks import renew_in_child
 from tussock.statestore.meta.catalog import shown_name
 from tussock_pages.remembered import Remembered, key_of
-from tussock_pages.spark import HEIGHT, WIDTH, sparkline
+from tussock_pages.sparkline import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import OLD_S, Looked
 
 RELOAD_S = "1"

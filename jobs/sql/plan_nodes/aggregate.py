@@ -11,14 +11,14 @@ from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.plan_nodes.pivot import element_of_pivot, pivot_calls, pivot_of
 from tussock.jobs.sql.plan_nodes.session import sessions_of
 from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 _ABOVE = 1 << 20  # a temporary number for the first subquery column, until the number of calls is known
 
 
 @binds_nodes("Aggregate")
-def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_aggregate(walk: PlanWalk, node: JavaObject) -> BoundNode:
     """An Aggregate for the keys and calls, each once, and a Project for the SELECT's expressions over them."""
     results = list(items(node.aggregateExpressions()))
     calls = (call for named in with_scalars(walk, results) for call in _aggregates_in(named))
@@ -76,7 +76,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
         exprs = [renumber_columns(e, to) for e in exprs]
     if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
         plan = Project(plan, tuple(exprs), tuple(fields))
-    return Bound(plan, tuple(ids), tuple(made))
+    return BoundNode(plan, tuple(ids), tuple(made))
 
 
 class _AggregateResult:

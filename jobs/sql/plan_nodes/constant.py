@@ -4,12 +4,12 @@ from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Range, Values
 from tussock.jobs.spark.type_names import name_of_type
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
 @binds_nodes("LocalRelation")
-def bind_values(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_values(walk: PlanWalk, node: JavaObject) -> BoundNode:
     """A list of VALUES, or a relation that the optimizer found empty (LIMIT 0).
 
     Cost: a round trip to the JVM per value.
@@ -21,16 +21,16 @@ def bind_values(walk: PlanWalk, node: JavaObject) -> Bound:
         tuple(walk.expressions.bind_constant(node, row.get(i, a.dataType()), a.dataType()).value for row in rows)
         for i, a in enumerate(output)
     )
-    return Bound(Values(len(rows), columns, fields), tuple(a.exprId().id() for a in output))
+    return BoundNode(Values(len(rows), columns, fields), tuple(a.exprId().id() for a in output))
 
 
 @binds_nodes("OneRowRelation")
-def bind_one_row(walk: PlanWalk, node: JavaObject) -> Bound:
-    return Bound(Values(1, (), ()), ())
+def bind_one_row(walk: PlanWalk, node: JavaObject) -> BoundNode:
+    return BoundNode(Values(1, (), ()), ())
 
 
 @binds_nodes("Range")
-def bind_range(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_range(walk: PlanWalk, node: JavaObject) -> BoundNode:
     (output,) = items(node.output())
     field = walk.output_field(node, output.name(), name_of_type(output.dataType()))
-    return Bound(Range(node.start(), node.end(), node.step(), (field,)), (output.exprId().id(),))
+    return BoundNode(Range(node.start(), node.end(), node.step(), (field,)), (output.exprId().id(),))

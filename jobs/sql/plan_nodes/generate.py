@@ -28,7 +28,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.spark.type_names import name_of_type
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 from tussock.jobs.sql.spark_text import JSON_TUPLE
 
@@ -44,7 +44,7 @@ _PARTS_OF_VARIANT = (
 
 
 @binds_nodes("Generate")
-def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_generate(walk: PlanWalk, node: JavaObject) -> BoundNode:
     plan: Plan
     below, generator = walk.bind(node.child()), node.generator()
     name = generator.productPrefix()
@@ -58,20 +58,22 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
     args = [walk.expressions.expression(child, below.scope()) for child in items(generator.children())]
     if name == "ReplicateRows":
         copies = Generate(below.plan, Generator.REPLICATE, args[0], False, ())
-        return Bound(Project(copies, (*columns, *args[1:]), fields), ids)
+        return BoundNode(Project(copies, (*columns, *args[1:]), fields), ids)
     if (listed := _listed_rows(name, args, made)) is not None:
-        return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
+        return BoundNode(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
     if name in ("VariantExplode", "JsonTuple") and walk.expressions.has_kernel is not None:
         plan, args = _after_spark(below.plan, args)
         place = walk.expressions.place_of(node)
         if name == "JsonTuple":
-            return Bound(Project(plan, (*columns, *_fields_of_json(args, len(made), place)), fields), ids)
+            return BoundNode(Project(plan, (*columns, *_fields_of_json(args, len(made), place)), fields), ids)
         kind = f"array<struct<{','.join(f'{f.name}:{f.type}' for f in made)}>>"
         parts = Call(BY_SPARK, kind, tuple(args), params=(("sql", _PARTS_OF_VARIANT),), place=place)
-        return Bound(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
+        return BoundNode(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
     if name not in _GENERATORS:
         raise walk.refusal_of(node, name.lower(), _NO_GENERATOR if args else _OF_THIS_SPARK)
-    return Bound(Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids)
+    return BoundNode(
+        Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids
+    )
 
 
 def _after_spark(plan: Plan, args: Sequence[Expr]) -> tuple[Plan, list[Expr]]:

@@ -30,7 +30,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
 from tussock.jobs.sql.plan_nodes.temporal_filter import split_by_moment, with_moment_compared
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -46,7 +46,7 @@ _JOINS = {
 
 
 @binds_nodes("Join")
-def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_join(walk: PlanWalk, node: JavaObject) -> BoundNode:
     name = node.joinType().toString().split("(")[0]
     if name not in _JOINS:
         raise walk.refusal_of(node, f"a {name} join", "it has no executor")
@@ -65,11 +65,13 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
     joined_plan = join_plans(left, right, kind, conditions, walk.expressions.place_of(node))
     joined_plan = with_moment_compared(walk, joined_plan, temporal)
     if kind is JoinKind.EXISTENCE:
-        joined_plan = Bound(joined_plan.plan, (*joined_plan.ids, node.joinType().exists().exprId().id()))
+        joined_plan = BoundNode(joined_plan.plan, (*joined_plan.ids, node.joinType().exists().exprId().id()))
     return without_subqueries(joined_plan, own, left)
 
 
-def join_plans(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
+def join_plans(
+    left: BoundNode, right: BoundNode, kind: JoinKind, conditions: Sequence[Expr], place: Place | None
+) -> BoundNode:
     """The join of two plans by conditions over left columns, then right ones.
 
     Equalities between the sides become its keys.
@@ -102,10 +104,12 @@ def join_plans(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[E
         join_by_and(rest) if rest else None,
         place,
     )
-    return Bound(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
+    return BoundNode(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
 
 
-def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool], place: Place | None) -> Bound:
+def _answers_of_not_in(
+    left: BoundNode, right: BoundNode, pair: tuple[Expr, Expr, bool], place: Place | None
+) -> BoundNode:
     """NOT IN as a value, inside OR or CASE: every left row, and whether it has a match.
 
     A match exists if a right row has its key, if some right key is NULL, or if the left key is NULL and there is any
@@ -125,12 +129,12 @@ def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool],
     exists = Call("Or", "boolean", (Call("Or", "boolean", (there, some_null)), asks))
     own = tuple(Column(i, f.type) for i, f in enumerate(left.plan.fields))
     joined = Join(matched, facts, JoinKind.INNER, (), (), (), None, place)
-    return Bound(Project(joined, (*own, exists), matched.fields), left.ids)
+    return BoundNode(Project(joined, (*own, exists), matched.fields), left.ids)
 
 
 def _not_in_several(
-    left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None
-) -> Bound:
+    left: BoundNode, right: BoundNode, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None
+) -> BoundNode:
     """NOT IN over several columns: the left rows that no right row equals in all columns where both are not NULL.
 
     Rows without NULL are matched by equality. Only right rows with a NULL are compared with every left row, and only
@@ -145,7 +149,7 @@ def _not_in_several(
     rest = Join(equal, vague, JoinKind.ANTI, (), (), (), condition, place)
     known = Filter(rest, Call("Not", "boolean", (_any_null(keys),)))
     asking = Join(Filter(rest, _any_null(keys)), right.plan, JoinKind.ANTI, (), (), (), condition, place)
-    return Bound(Union((known, asking), left.plan.fields), left.ids)
+    return BoundNode(Union((known, asking), left.plan.fields), left.ids)
 
 
 def _any_null(exprs: Sequence[Expr]) -> Expr:

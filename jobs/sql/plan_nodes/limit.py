@@ -10,7 +10,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.logical.nodes import Literal, Sort, SortKey, TopN
 from tussock.jobs.sql.plan_nodes.project import project_plan
 from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 _NO_ORDER = (
@@ -24,14 +24,14 @@ _BY_KEY = (
 
 
 @binds_nodes("Sort")
-def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_sort(walk: PlanWalk, node: JavaObject) -> BoundNode:
     """A Sort without a limit: the view's order, or no effect."""
     if walk.order is None or not node.equals(walk.order):
         walk.add_note(_NO_ORDER)
         return walk.bind(node.child())
     own = walk.bind(node.child())
     below, order = _sort_input(walk, own, node)
-    return without_subqueries(Bound(Sort(below.plan, order), below.ids), own, below)
+    return without_subqueries(BoundNode(Sort(below.plan, order), below.ids), own, below)
 
 
 def order_of(root: JavaObject) -> JavaObject | None:
@@ -43,7 +43,7 @@ def order_of(root: JavaObject) -> JavaObject | None:
 
 
 @binds_nodes("GlobalLimit", "LocalLimit", "Offset")
-def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_limit(walk: PlanWalk, node: JavaObject) -> BoundNode:
     """Limits and offsets over Project* [Sort]: a top-n below the projections.
 
     Without a Sort, rows are in the order of the stream key.
@@ -70,13 +70,13 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     else:
         walk.add_note(_BY_KEY)
         own = below = walk.bind(child)
-    bound = without_subqueries(Bound(TopN(below.plan, order, limit, offset), below.ids), own, below)
+    bound = without_subqueries(BoundNode(TopN(below.plan, order, limit, offset), below.ids), own, below)
     for project in reversed(projects):
         bound = project_plan(walk, project, bound)
     return bound
 
 
-def _sort_input(walk: PlanWalk, own: Bound, node: JavaObject) -> tuple[Bound, tuple[SortKey, ...]]:
+def _sort_input(walk: PlanWalk, own: BoundNode, node: JavaObject) -> tuple[BoundNode, tuple[SortKey, ...]]:
     """The input of a Sort, with a column for each scalar subquery in its order, and that order."""
     below = with_subqueries(walk, own, items(node.order()))
     return below, tuple(walk.expressions.sort_key(key, below.scope()) for key in items(node.order()))

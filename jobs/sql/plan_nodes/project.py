@@ -9,16 +9,16 @@ from tussock.jobs.logical.nodes import Column, Expr, Filter, JoinKind, Literal, 
 from tussock.jobs.sql.plan_nodes.join import join_plans
 from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
 from tussock.jobs.sql.plan_nodes.temporal_filter import split_by_moment, with_moment_compared
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
 @binds_nodes("Project")
-def bind_project(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_project(walk: PlanWalk, node: JavaObject) -> BoundNode:
     return project_plan(walk, node, walk.bind(node.child()))
 
 
-def project_plan(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[int] = ()) -> Bound:
+def project_plan(walk: PlanWalk, node: JavaObject, below: BoundNode, carried: Sequence[int] = ()) -> BoundNode:
     """The Project `node` over `below`. Columns with the ids `carried` are appended after the node's own."""
     below = with_subqueries(walk, below, items(node.projectList()))
     scope = below.scope()
@@ -34,12 +34,12 @@ def project_plan(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequen
         exprs.append(Column(place, below.plan.fields[place].type))
         fields.append(below.plan.fields[place])
     if tuple(fields) == below.plan.fields and all(isinstance(e, Column) and e.index == i for i, e in enumerate(exprs)):
-        return Bound(below.plan, tuple(ids))
-    return Bound(Project(below.plan, tuple(exprs), tuple(fields)), tuple(ids))
+        return BoundNode(below.plan, tuple(ids))
+    return BoundNode(Project(below.plan, tuple(exprs), tuple(fields)), tuple(ids))
 
 
 @binds_nodes("Filter")
-def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_filter(walk: PlanWalk, node: JavaObject) -> BoundNode:
     below = walk.bind(node.child())
     plain, temporal = split_by_moment(walk, node.condition())
     if (row := subquery_row(walk, plain)) is not None:
@@ -50,8 +50,8 @@ def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
 
 
 def _filtered_by_row(
-    walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: Bound, row: Bound
-) -> Bound:
+    walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: BoundNode, row: BoundNode
+) -> BoundNode:
     """A filter with scalar subqueries: keeps the rows that have a match in the subqueries' single row."""
     width = len(below.plan.fields)
     scope = {**row.scope(width), **below.scope()}
@@ -61,7 +61,7 @@ def _filtered_by_row(
     return join_plans(_filter_plan(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))
 
 
-def _filter_plan(below: Bound, conditions: list[Expr]) -> Bound:
+def _filter_plan(below: BoundNode, conditions: list[Expr]) -> BoundNode:
     if not conditions or conditions == [Literal(True, "boolean")]:
         return below
-    return Bound(Filter(below.plan, join_by_and(conditions)), below.ids, below.made)
+    return BoundNode(Filter(below.plan, join_by_and(conditions)), below.ids, below.made)

@@ -3,12 +3,12 @@
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Field, Scan
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 
 
 @binds_nodes("LogicalRDD")
-def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_scan(walk: PlanWalk, node: JavaObject) -> BoundNode:
     relation = walk.expressions.sandbox.relation_of(node)
     if relation is None:
         raise walk.refusal_of(
@@ -17,4 +17,4 @@ def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
     hidden = walk.expressions.sandbox.hidden_of(node)
     fields = (*(Field(c.name, c.type) for c in relation.columns), *(Field(h.column, h.type) for h in hidden))
     columns = (*range(len(relation.columns)), *map(int, hidden))
-    return Bound(Scan(relation.name, columns, fields), tuple(a.exprId().id() for a in items(node.output())))
+    return BoundNode(Scan(relation.name, columns, fields), tuple(a.exprId().id() for a in items(node.output())))

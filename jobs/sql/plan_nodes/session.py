@@ -32,7 +32,7 @@ from tussock.jobs.logical.nodes import (
     WindowFunction,
 )
 from tussock.jobs.sql.expressions import Scope
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk
 from tussock.jobs.sql.sandbox import items
 
 _MARK = "spark.sessionWindow"
@@ -46,7 +46,7 @@ _SO_FAR = Frame(True, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURR
 class Sessions:
     """The Aggregate's input (`below`) with the start of each row's session as a column, which replaces key `id`."""
 
-    below: Bound
+    below: BoundNode
     id: int
     start: Column
     end: AggCall
@@ -57,7 +57,7 @@ class Sessions:
         return Call("CreateNamedStruct", f"struct<start:{start.type},end:{end.type}>", fields)
 
 
-def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | None:
+def sessions_of(walk: PlanWalk, node: JavaObject, below: BoundNode) -> Sessions | None:
     """The sessions by which an Aggregate groups.
 
     None if it does not. Raises UnsupportedQueryError if Spark itself would fail.
@@ -86,14 +86,14 @@ def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | No
         apart, others, (SortKey(start, False, False),), (call,), (*apart.fields, Field("_session", start.type))
     )
     ended = AggCall(AggFunction.MAX, end.type, (end,), place=place)
-    return Sessions(Bound(plan, (*below.ids, -1, -2, -3), below.made), session.exprId().id(), own, ended)
+    return Sessions(BoundNode(plan, (*below.ids, -1, -2, -3), below.made), session.exprId().id(), own, ended)
 
 
 def _is_marked(key: JavaObject) -> bool:
     return key.productPrefix() == "AttributeReference" and bool(key.metadata().contains(_MARK))
 
 
-def _is_there(below: Bound, session: JavaObject) -> bool:
+def _is_there(below: BoundNode, session: JavaObject) -> bool:
     """Whether all rows that ROLLUP makes of a row have its session."""
     place = below.ids.index(session.exprId().id())
     return isinstance(below.plan, Expand) and not any(isinstance(row[place], Literal) for row in below.plan.projections)

@@ -25,28 +25,28 @@ from tussock.jobs.logical.nodes import (
     is_one_row,
 )
 from tussock.jobs.sql.now import ELSEWHERE
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk
 from tussock.jobs.sql.sandbox import items
 
 
-def with_subqueries(walk: PlanWalk, below: Bound, expressions: Iterable[JavaObject]) -> Bound:
+def with_subqueries(walk: PlanWalk, below: BoundNode, expressions: Iterable[JavaObject]) -> BoundNode:
     """`below` with a column for each scalar subquery in the expressions (Catalyst's) after its own.
 
     Unchanged if there are none.
     """
     if (row := subquery_row(walk, expressions)) is None:
         return below
-    return Bound(Join(below.plan, row.plan, JoinKind.INNER, (), (), ()), below.ids + row.ids)
+    return BoundNode(Join(below.plan, row.plan, JoinKind.INNER, (), (), ()), below.ids + row.ids)
 
 
-def without_subqueries(bound: Bound, own: Bound, below: Bound) -> Bound:
+def without_subqueries(bound: BoundNode, own: BoundNode, below: BoundNode) -> BoundNode:
     """A plan over `below` without the columns that `with_subqueries` added to `own`."""
     if own is below:
         return bound
     return bound.with_columns([i for i in range(len(bound.ids)) if not len(own.ids) <= i < len(below.ids)])
 
 
-def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
+def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> BoundNode | None:
     """One row with the value of each scalar subquery in the expressions, under their ids. None without subqueries.
 
     Nodes of class `outside` are skipped with everything inside them.
@@ -54,10 +54,10 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
     node_by_id: dict[int, JavaObject] = {}
     for expression in with_scalars(walk, expressions):
         node_by_id |= {node.exprId().id(): node for node in _scalar_subqueries(walk, expression, outside)}
-    row: Bound | None = None
+    row: BoundNode | None = None
     for number, node in node_by_id.items():
-        one = Bound(_one_row(walk, node.plan()), (number,))
-        row = one if row is None else Bound(Join(row.plan, one.plan, JoinKind.INNER, (), (), ()), row.ids + one.ids)
+        one = BoundNode(_one_row(walk, node.plan()), (number,))
+        row = one if row is None else BoundNode(Join(row.plan, one.plan, JoinKind.INNER, (), (), ()), row.ids + one.ids)
     return row
 
 

@@ -12,7 +12,7 @@ from tussock.jobs.logical.expression_tree import join_by_and, join_by_or, needs_
 from tussock.jobs.logical.nodes import Call, Column, Comparison, Expr, Literal, TemporalFilter
 from tussock.jobs.sql.now import ELSEWHERE
 from tussock.jobs.sql.plan_nodes.moment_alone import count_in_unit, difference_of, length_of, moved_over
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk
 from tussock.jobs.sql.sandbox import items
 from tussock.statestore.zones import name_of
 
@@ -53,7 +53,7 @@ def split_by_moment(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObj
     return sides[0][0] + sides[1][0], sides[0][1] + sides[1][1]
 
 
-def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[JavaObject]) -> Bound:
+def with_moment_compared(walk: PlanWalk, below: BoundNode, conditions: Sequence[JavaObject]) -> BoundNode:
     """`below` with a temporal filter for each comparison. Raises UnsupportedQueryError for other conditions.
 
     Comparisons that let rows in come first, so that the filters after them store no row before it appears.
@@ -62,10 +62,10 @@ def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[Java
     plan = below.plan
     for value, comparison, bound in sorted(filters, key=lambda part: not part[1].lets_in):
         plan = TemporalFilter(plan, value, comparison, bound, _never_goes_back(bound, _is_fixed(walk)))
-    return Bound(plan, below.ids, below.made)
+    return BoundNode(plan, below.ids, below.made)
 
 
-def _comparisons_of(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
+def _comparisons_of(walk: PlanWalk, below: BoundNode, condition: JavaObject) -> list[_Part]:
     """A condition as comparisons of a value of the row with a bound. An equality becomes two."""
     name = condition.productPrefix()
     if name == "IsNotNull" and condition.references().isEmpty():  # added by the optimizer; the moment is never NULL
@@ -80,7 +80,7 @@ def _comparisons_of(walk: PlanWalk, below: Bound, condition: JavaObject) -> list
     return [_of_comparison(walk, below, condition, Comparison(name))]
 
 
-def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparison: Comparison) -> _Part:
+def _of_comparison(walk: PlanWalk, below: BoundNode, condition: JavaObject, comparison: Comparison) -> _Part:
     """`left comparison right`, if one of them contains the moment."""
     left, right = condition.left(), condition.right()
     if _moment_subqueries(walk, left):  # move it to the right
@@ -100,7 +100,7 @@ def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparis
 
 
 def _of_difference(
-    walk: PlanWalk, below: Bound, condition: JavaObject, node: JavaObject, other: JavaObject, comparison: Comparison
+    walk: PlanWalk, below: BoundNode, condition: JavaObject, node: JavaObject, other: JavaObject, comparison: Comparison
 ) -> _Part:
     """`node comparison other`, if `node` is a difference between the moment and the row, and `other` has no moment."""
     difference, zone = difference_of(node), walk.expressions.sandbox.time_zone
@@ -128,7 +128,7 @@ def _of_difference(
     )
 
 
-def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
+def _with_others(walk: PlanWalk, below: BoundNode, condition: JavaObject) -> list[_Part]:
     """`others OR (own AND comparison AND …)`: rows that satisfy others get a value that passes at every moment."""
     disjuncts = _split_disjuncts(condition)
     temporal = [d for d in disjuncts if _moment_subqueries(walk, d)]

@@ -15,7 +15,7 @@ from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundNode:
     """A plan and the expression ids of its output columns, in order.
 
     `made`: ids of expressions over several columns.
@@ -33,14 +33,14 @@ class Bound:
         }
         return columns | {i: renumber_columns(e, range(shift, shift + len(self.ids))) for i, e in self.made}
 
-    def with_columns(self, places: Sequence[int]) -> "Bound":
+    def with_columns(self, places: Sequence[int]) -> "BoundNode":
         """Only the output columns at these positions."""
         fields = tuple(self.plan.fields[i] for i in places)
         columns = tuple(Column(i, f.type) for i, f in zip(places, fields, strict=True))
-        return Bound(Project(self.plan, columns, fields), tuple(self.ids[i] for i in places))
+        return BoundNode(Project(self.plan, columns, fields), tuple(self.ids[i] for i in places))
 
 
-BindNode = Callable[["PlanWalk", JavaObject], Bound]
+BindNode = Callable[["PlanWalk", JavaObject], BoundNode]
 
 _BINDERS: dict[str, BindNode] = {}
 
@@ -71,7 +71,7 @@ class PlanWalk:
         if text not in self.notes:
             self.notes.append(text)
 
-    def bind(self, node: JavaObject) -> Bound:
+    def bind(self, node: JavaObject) -> BoundNode:
         """Bind the plan under a Catalyst node. Raises UnsupportedQueryError."""
         name = node.productPrefix()
         if (bind := _BINDERS.get(name)) is not None:

@@ -25,7 +25,7 @@ from tussock.jobs.logical.nodes import (
     WindowFunction,
 )
 from tussock.jobs.sql.plan_nodes.project import project_plan
-from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds_nodes
+from tussock.jobs.sql.plan_nodes.walk import BoundNode, PlanWalk, binds_nodes
 from tussock.jobs.sql.sandbox import items
 from tussock.statestore.decimals import MAX_DIGITS
 from tussock.statestore.types import MONTH_INTERVALS, arrow_type
@@ -41,7 +41,7 @@ _FAR_YEARS = 250_000  # kernels compute times up to 290,000 years from 1970; a s
 
 
 @binds_nodes("Window")
-def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
+def bind_window(walk: PlanWalk, node: JavaObject) -> BoundNode:
     """Constants are omitted from partition and order, since they neither divide nor order rows."""
     functions, constants = list[JavaObject](), list[JavaObject]()
     for named in items(node.windowExpressions()):
@@ -70,7 +70,7 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         ids.append(named.exprId().id())
         fields.append(walk.output_field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
-    bound = Bound(plan, (*below.ids, *ids))
+    bound = BoundNode(plan, (*below.ids, *ids))
     return bound.with_columns([i for i, number in enumerate(bound.ids) if number >= 0]) if sorted_by else bound
 
 
@@ -90,7 +90,7 @@ def _sort_below(node: JavaObject) -> list[JavaObject]:
     return chain if chain[-1].productPrefix() == "Sort" else []
 
 
-def _sort_input(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKey]]:
+def _sort_input(walk: PlanWalk, chain: list[JavaObject]) -> tuple[BoundNode, list[SortKey]]:
     """The input of a window without its own order, and the order of its rows.
 
     The sort keys are carried to the window in columns with negative ids.
@@ -101,7 +101,7 @@ def _sort_input(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[So
     own: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
     fields = (*below.plan.fields, *(Field(f"sorted by {i}", key.expr.type) for i, key in enumerate(keys)))
     carried = [-1 - i for i in range(len(keys))]
-    below = Bound(Project(below.plan, (*own, *(key.expr for key in keys)), fields), (*below.ids, *carried))
+    below = BoundNode(Project(below.plan, (*own, *(key.expr for key in keys)), fields), (*below.ids, *carried))
     for project in reversed(projects):
         below = project_plan(walk, project, below, carried)
     places = [below.ids.index(number) for number in carried]
@@ -110,7 +110,7 @@ def _sort_input(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[So
     ]
 
 
-def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
+def _with_columns(walk: PlanWalk, below: BoundNode, named: list[JavaObject]) -> BoundNode:
     """`below` with further columns after its own."""
     if not named:
         return below
@@ -121,7 +121,7 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
         for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)
     ]
     ids = (*below.ids, *(one.exprId().id() for one in named))
-    return Bound(Project(below.plan, tuple(exprs), (*below.plan.fields, *fields)), ids, below.made)
+    return BoundNode(Project(below.plan, tuple(exprs), (*below.plan.fields, *fields)), ids, below.made)
 
 
 class _Call:

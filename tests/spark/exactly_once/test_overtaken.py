@@ -11,8 +11,8 @@ from tests.support.exactly_once.local_engine import UnkindShuffle
 from tests.support.exactly_once.workload import open_meta, read
 from tussock.jobs.barriers.barrier import inject_barrier
 from tussock.jobs.driver.epoch import run_epoch
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.session import Session
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.hummock.cache import process_cache

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tussock.jobs.driver.held import HeldByDriver, SealedTables
 from tussock.jobs.driver.levels import read_answers
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
+from tussock.jobs.driver.sealed_tables import SealedTables, TablesInDriver
 from tussock.jobs.task.level import CellFunction
 from tussock.jobs.task.stage import flush_function
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
@@ -65,7 +65,7 @@ class UnkindShuffle(LocalRunner):
             left = left[size:]
 
 
-class _HeldUnkindly(HeldByDriver):
+class _HeldUnkindly(TablesInDriver):
     def __init__(self, shuffle: UnkindShuffle, levels: LevelsToRun, sealed: pa.Table) -> None:
         super().__init__(levels.objects, levels.task, sealed)
         self._shuffle = shuffle

@@ -31,7 +31,8 @@ def inject(name: str, start: Moment, end: Moment, run: Run) -> Barrier | None:
 
 def advance(name: str, start: Moment, end: Moment, run: Run, say: Callable[[str], None] = print) -> epochs.Advanced:
     """Run the part of the task before the submission of a job."""
-    done = epochs.advance_store(at := open_pipeline_store(name), _wish(at, start, end, run), Where.SMALL_HERE, say)
+    opened = open_pipeline_store(name)
+    done = epochs.run_pipeline_epochs(opened, _wish(opened, start, end, run), Where.SMALL_HERE, say)
     for summary in done.summaries:
         say(show_summary(summary))
     return done
@@ -74,7 +75,7 @@ def begin_restating(
 
 
 def publish(name: str, epoch: int) -> publication.Publication:
-    return publishing.publish_epoch(open_pipeline_store(name), epoch)
+    return publishing.publish_checked_epoch(open_pipeline_store(name), epoch)
 
 
 def publish_tables(name: str, epoch: int) -> None:
@@ -126,4 +127,4 @@ def say_if_stale(name: str, view: str) -> alerts.AgeLook:
 
 
 def let_go_of_alerts(name: str) -> None:
-    alerts.let_go(open_pipeline_store(name))
+    alerts.end_past_alerts(open_pipeline_store(name))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tussock_pages.page import _templates, message, moment, size, span
-from tussock_pages.spark import HEIGHT, WIDTH, sparkline
+from tussock_pages.sparkline import HEIGHT, WIDTH, sparkline
 
 from tussock.jobs.quality.record import Failure
 

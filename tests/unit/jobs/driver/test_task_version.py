@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.support.jobs.plan.catalogs import counted, scan, table, view
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import VersionPart

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.jobs.driver.embedded import NOW, after, append, epoch, insert, new_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.driver.train import Train
 from tussock.jobs.logical.nodes import Call, Column, Field, Join, JoinKind, Literal, Project, SingleRow
 from tussock.jobs.logical.statements import Delete

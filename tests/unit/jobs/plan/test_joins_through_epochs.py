@@ -38,7 +38,7 @@ from tussock.jobs.logical.nodes import (
 )
 from tussock.jobs.logical.statements import Delete
 from tussock.jobs.sql.plan_nodes.join import join_plans
-from tussock.jobs.sql.plan_nodes.walk import Bound
+from tussock.jobs.sql.plan_nodes.walk import BoundNode
 from tussock.statestore.meta.store import MetaStore
 
 Row = tuple[Any, ...]
@@ -116,7 +116,7 @@ def _views() -> dict[str, tuple[Plan, str]]:
     found["single_keyed"] = join(JoinKind.SINGLE, t, u, (0, 0)), "SELECT t.*, u.* FROM t LEFT JOIN u ON t.k = u.k"
     same = [Call("EqualTo", "boolean", (Column(i, "int"), Column(i + 3, "int"))) for i in (1, 2)]
     maybe = [Call("Or", "boolean", (e, Call("IsNull", "boolean", (e,)))) for e in same]
-    both_sides = Bound(t, (0, 1, 2)), Bound(u, (3, 4, 5))
+    both_sides = BoundNode(t, (0, 1, 2)), BoundNode(u, (3, 4, 5))
     asked = named(join_plans(*both_sides, JoinKind.EXISTENCE, maybe[1:], None).plan)
     found["not_in_value"] = asked, "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.a = u.a OR (t.a = u.a) IS NULL) FROM t"
     several = (

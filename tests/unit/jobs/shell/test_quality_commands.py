@@ -15,7 +15,7 @@ from tests.support.jobs.plan.catalogs import counted, scan, table, view
 from tests.support.jobs.quality.hidden_views import apply_suites
 from tussock.jobs import cli
 from tussock.jobs.facts.quality import EpochQuality, quality_of_epoch
-from tussock.jobs.operations.publish import publish_epoch
+from tussock.jobs.operations.publish import publish_checked_epoch
 from tussock.jobs.operations.quality import check_once, failure, find_refusal
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.quality.epoch_check import NoEpochYetError, NoSuiteError
@@ -129,13 +129,13 @@ def test_no_check_publishes_what_fails_and_the_store_records_it(shop: Shop) -> N
     assert "was published without its quality checks, by tussock epoch --no-check ->" in status, status
     assert shop.run("epoch", "--pipeline", "shop", "--hold", "--no-check")[0] == 2
     at = open_pipeline(load_pipeline(shop.folder / "pipelines/shop"))
-    assert publish_epoch(at, shop.published).epoch == shop.published, (
+    assert publish_checked_epoch(at, shop.published).epoch == shop.published, (
         "as the task publish_views of this run, if cleared"
     )
     insert(shop.meta, "t", (3, 8, 0))
     shop.run("epoch", "--pipeline", "shop", "--hold")
     with pytest.raises(MissingRecordError):
-        publish_epoch(at, shop.meta.read_latest().epoch)
+        publish_checked_epoch(at, shop.meta.read_latest().epoch)
 
 
 @pytest.mark.parametrize("scope", ["pipeline", "view"])

@@ -231,7 +231,7 @@ def test_options_and_types_off_the_list_leave_all_files_to_spark(
     options: Mapping[str, str], kind: str, reason: str | None
 ) -> None:
     source = source_of("csv", [("a", kind)], options)
-    never = engine_of(source).never(source)
+    never = engine_of(source).find_reason_for_spark(source)
     assert never is None if reason is None else reason in (never or "")
 
 

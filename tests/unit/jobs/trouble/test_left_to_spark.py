@@ -15,8 +15,8 @@ from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.chunks.chunk import encode_table
 from tussock.jobs.driver.epoch import advance_store
-from tussock.jobs.driver.held import SealedTables
 from tussock.jobs.driver.runner import LevelsToRun, LocalRunner, NeedsSparkError
+from tussock.jobs.driver.sealed_tables import SealedTables
 from tussock.jobs.facts.sources import list_sources
 from tussock.jobs.logical.nodes import Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView

@@ -40,7 +40,7 @@ class SealedTables(Protocol):
         """Delete them. Afterwards, nothing of the epoch can be read from here or computed again."""
 
 
-class HeldByDriver:
+class TablesInDriver:
     """The sealed MemTables of an epoch, held by this process."""
 
     def __init__(self, objects: ObjectStore, task: EpochTask, sealed: pa.Table, *, undivided: bool = False) -> None:
