@@ -189,7 +189,8 @@ OPERATORS = (
     ),
     _view(
         "two distinct counts",
-        "SELECT shop, count(DISTINCT amount) AS a, count(DISTINCT customer) AS b FROM events GROUP BY shop",
+        "SELECT shop, count(DISTINCT amount) AS a, count(DISTINCT customer) AS b, sum(amount) AS c FROM events "
+        "GROUP BY shop",
     ),
     _view("count distinct", "SELECT shop, count(DISTINCT customer) AS a FROM events GROUP BY shop"),
     Views(

@@ -13,6 +13,7 @@ from tussock.jobs.catalog.definition import fragments_of
 from tussock.jobs.executors.first_rows import FirstRows
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.keyed_changes import KeyedChanges
 from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.registry import Node
@@ -21,8 +22,8 @@ from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.nodes import AggFunction, JoinKind, WindowFunction
 
 pytestmark = pytest.mark.spark
-OF_OTHER_INPUTS = {NumberCopies, RowDigest, TableReplay, FirstRows}
-"""Operators over Delta sources without a key, tables, and sources whose rows stay."""
+OF_OTHER_INPUTS = {NumberCopies, RowDigest, KeyedChanges, TableReplay, FirstRows}
+"""Operators over Delta sources without a key, sources with a key, tables, and sources whose rows stay."""
 IN_NEAR_FRAMES = {f for f in WindowFunction if f.value in set(AggFunction)}  # test_bounded_reads.py has them all
 
 
@@ -38,9 +39,12 @@ def test_the_views_contain_every_operator_aggregate_window_function_and_join(
         session.flush()
         relations = session.meta.read_latest().catalog.live_relations()
     nodes = [o.node for relation in relations for fragment in fragments_of(relation) for o in fragment.operators]
-    assert {type(node) for node in nodes} | OF_OTHER_INPUTS == {*get_args(Node)}
-    assert {call.function for node in nodes if isinstance(node, HashAgg) for call in node.calls} == {*AggFunction}
+    aggregates = {call.function for node in nodes if isinstance(node, HashAgg) for call in node.calls}
     over = {call.function for node in nodes if isinstance(node, OverWindow) for call in node.calls}
-    assert over | IN_NEAR_FRAMES == {*WindowFunction} - {WindowFunction.ROW_NUMBER}  # a view keeps its first rows
     kinds = {node.kind for node in nodes if isinstance(node, HashJoin)}
-    assert kinds | {JoinKind.NULL_AWARE_ANTI} == {*JoinKind}
+    assert {
+        "operators": {*get_args(Node)} - {type(node) for node in nodes} - OF_OTHER_INPUTS,
+        "aggregates": {*AggFunction} - aggregates,
+        "window functions": {*WindowFunction} - over - IN_NEAR_FRAMES - {WindowFunction.ROW_NUMBER},  # a GroupTopN
+        "joins": {*JoinKind} - kinds - {JoinKind.NULL_AWARE_ANTI},
+    } == {"operators": set(), "aggregates": set(), "window functions": set(), "joins": set()}
