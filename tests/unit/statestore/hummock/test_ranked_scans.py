@@ -1,5 +1,6 @@
 """Scans with a limit take the rows that they rank: as many of a long prefix as of a short one, and no further block."""
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -79,3 +80,30 @@ def test_a_long_prefix_costs_as_much_as_a_short_one(
     rounds = 1 if not deleted or reverse else 2
     assert many_rows <= TOUCHED * rounds * 5 * (limit + deleted + 1)
     assert many_blocks <= TOUCHED * 2 * (1 + bool(deleted)) * rounds
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_limit_returns_the_newest_version_of_each_row(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks hold several versions of a key, and newer SSTs delete some rows, so that windows end among versions."""
+    monkeypatch.setattr(block_source, "_WORTH_PACKING", 1)
+    for seed in range(15):
+        chance, model, rows = random.Random(seed), StoreModel(MemoryObjectStore()), dict[bytes, Row | None]()
+        for epoch in range(1, 8):
+            changes: dict[bytes, Row | None] = {
+                _key(group, place): None if chance.random() < 0.35 else {"n": epoch}
+                for group in range(4)
+                for place in range(8)
+                if chance.random() < 0.6
+            }
+            model.commit(epoch, [sealed(TABLE, changes, NUMBERS)])
+            rows |= changes
+            if epoch == 5:
+                model.rewrite(400, NUMBERS)
+        store = HummockStore(model.objects, model.version, BlockCache(0))
+        prefixes = [_key(group, 0)[:10] for group in range(4)]
+        live = [(key, row["n"]) for key in sorted(rows, reverse=reverse) if (row := rows[key]) is not None]
+        for limit in (1, 2, 3):
+            of_prefixes = ([pair for pair in live if pair[0].startswith(prefix)] for prefix in prefixes)
+            expected = [pair for pairs in of_prefixes for pair in pairs[:limit]]
+            _, keys, found = store.scan_prefix(TABLE, pa.array(prefixes, pa.binary()), 7, limit, reverse)
+            assert list(zip(keys.to_pylist(), found["n"].to_pylist(), strict=True)) == expected
