@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 __all__ = [
     "Advanced",
+    "LevelRunner",
     "Where",
     "Wish",
     "commit_sealed",

@@ -31,8 +31,7 @@ from tussock.statestore.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tussock.jobs.driver.runner import LevelRunner
-    from tussock.jobs.operations.epochs import Advanced
+    from tussock.jobs.operations.epochs import Advanced, LevelRunner
     from tussock.jobs.operations.store import PipelineStore
 
 SOMETHING_TO_DO = 2  # exit code of `tussock plan`
