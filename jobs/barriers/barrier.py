@@ -343,8 +343,8 @@ def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:
     return tuple(item.name for item in reader_of(statement_of(source)).items(document))
 
 
-def drop_missing_documents(found: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
-    return {relation: document for relation, document in found.items() if document is not None}
+def drop_missing_documents(documents: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
+    return {relation: document for relation, document in documents.items() if document is not None}
 
 
 def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:

@@ -94,7 +94,7 @@ class LeafCells:
 
     def spark_reads(self) -> list[SparkRead]:
         """Return the pins that Spark reads."""
-        found = []
+        reads = []
         for scheduled in self.plan.schedule.all_fragments():
             if scheduled.source is None:
                 continue
@@ -102,15 +102,15 @@ class LeafCells:
                 (LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._divide_inputs(scheduled), strict=True
             ):
                 if one.rest is not None:
-                    found.append(SparkRead(scheduled, input, one.rest, one.why))
-        return found
+                    reads.append(SparkRead(scheduled, input, one.rest, one.why))
+        return reads
 
     def _divide_inputs(self, scheduled: Scheduled) -> tuple[Divided, Divided]:
         """Return a source's new and older input, divided between actors and Spark."""
-        if (found := self._inputs.get(scheduled.id)) is None:
+        if (inputs := self._inputs.get(scheduled.id)) is None:
             new, old = (self._divide_document(scheduled, document) for document in self._input_documents(scheduled))
-            found = self._inputs[scheduled.id] = new, old
-        return found
+            inputs = self._inputs[scheduled.id] = new, old
+        return inputs
 
     def _divide_document(self, scheduled: Scheduled, document: msgspec.Raw | None) -> Divided:
         assert scheduled.source is not None

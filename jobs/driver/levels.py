@@ -155,8 +155,8 @@ def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo
 
 def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:
     """Return the SSTs of an epoch without duplicates, in an order that is the same in each run of the epoch."""
-    found = {sst.name: sst for sst in ssts}
-    return tuple(found[name] for name in sorted(found))
+    sst_by_name = {sst.name: sst for sst in ssts}
+    return tuple(sst_by_name[name] for name in sorted(sst_by_name))
 
 
 def with_names(err: InputError, meta: MetaStore, plan: EpochPlan) -> InputError:

@@ -35,9 +35,9 @@ class BroadcastRow:
 
         Cost: one batched read of the actor's vnodes.
         """
-        found = self._table.get_rows(pa.table([pa.array(self._places)], names=["c0"]))
-        there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
-        return _rename_columns(found.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
+        stored_rows = self._table.get_rows(pa.table([pa.array(self._places)], names=["c0"]))
+        there = np.flatnonzero(stored_rows.found.to_numpy(zero_copy_only=False))
+        return _rename_columns(stored_rows.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
 
     def write_row(self, row: pa.Table) -> None:
         """Store the row, (1, …), for all vnodes of the actor."""

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.distinct_state import DistinctState
 from tussock.jobs.executors.group_segments import I64, Segments
-from tussock.jobs.executors.held import OfValues
 from tussock.jobs.executors.hyperloglog import RANKS, Corrections, add_inverse_powers, inverse_power_units
+from tussock.jobs.executors.recomputed import OfValues
 from tussock.jobs.executors.value_state import SideState, State
 from tussock.statestore.hummock.sorted_keys import left_positions, successors
 from tussock.statestore.vnode import one_array

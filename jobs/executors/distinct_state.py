@@ -191,8 +191,8 @@ class DistinctState:
         keys = pa.table([c.take(pa.array(first[moved])) for c in columns], names=names)
         located = self.table.locate_keys(keys)
         keys, moved = keys.take(pa.array(located.order)), moved[located.order]
-        found = self.table.get_located(located)
-        before = pc.fill_null(one_array(found.rows.column(len(columns))), 0).to_numpy(zero_copy_only=False)
+        stored_counts = self.table.get_located(located)
+        before = pc.fill_null(one_array(stored_counts.rows.column(len(columns))), 0).to_numpy(zero_copy_only=False)
         after = before + net[moved]
         if (after < 0).any():
             raise change_error(self.table.name, NO_ROW, keys, int(np.argmax(after < 0)))

@@ -162,19 +162,23 @@ class HashAggExecutor(TakesPieces):
             keys = [*islice(moved, len(keys))]
             change = [[*islice(moved, len(state))] for state in change]
         groups = _groups_of(keys)
-        found = self._values.get_located(located)
-        before = self._layout.split_by_slot(found.rows.columns[len(keys) :])
+        stored_groups = self._values.get_located(located)
+        before = self._layout.split_by_slot(stored_groups.rows.columns[len(keys) :])
         after = self._advance_states(groups, before, change)
         rows = after[0][0].to_numpy(zero_copy_only=False)
         if rows.min(initial=0) < 0:
             raise change_error(self._values.name, NO_ROW, groups, int(np.flatnonzero(rows < 0)[0]))
-        existed = found.found.to_numpy(zero_copy_only=False)
+        existed = stored_groups.found.to_numpy(zero_copy_only=False)
         live = (rows > 0) | (not keys)
-        states = pa.table([*keys, *(column for state in after for column in state)], names=found.rows.column_names)
+        states = pa.table(
+            [*keys, *(column for state in after for column in state)], names=stored_groups.rows.column_names
+        )
         # Changes of several senders may cancel out, or have cancelled out before if one unit sent them all. Neither
         # writes the group. Its key is the same, so only the other columns are compared.
         changed = ~(
-            existed & live & same_rows(_columns_after_key(found.rows, len(keys)), _columns_after_key(states, len(keys)))
+            existed
+            & live
+            & same_rows(_columns_after_key(stored_groups.rows, len(keys)), _columns_after_key(states, len(keys)))
         )
         self._values.replace_located(located, states, existed & changed, live & changed)
         old, new = self._output_rows(groups, before, existed), self._output_rows(groups, after, live)

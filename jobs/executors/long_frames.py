@@ -18,10 +18,10 @@ import pyarrow as pa
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.distinct_estimate import Estimate
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import FirstRowsSlot
 from tussock.jobs.executors.hyperloglog import RANKS, add_inverse_powers, inverse_power_units
 from tussock.jobs.executors.most_frequent import Mode
 from tussock.jobs.executors.percentile import Percentile
+from tussock.jobs.executors.recomputed import FirstRowsSlot
 from tussock.jobs.executors.value_state import Slot
 
 
@@ -94,7 +94,7 @@ def _at_places(frames: LongFrames, places: Positions) -> Positions:
     frame's rows without the bit decides on which side the wanted row is. The frame's rows on that side are adjacent
     again.
     """
-    ranks, low, high, found = frames.ranks, frames.first, frames.end, np.zeros(len(places), np.int64)
+    ranks, low, high, row_ranks = frames.ranks, frames.first, frames.end, np.zeros(len(places), np.int64)
     for bit in reversed(range(max(frames.size - 1, 1).bit_length())):
         has = (ranks >> bit & 1).astype(np.bool_)
         lacking = np.concatenate([[0], np.cumsum(~has)])
@@ -103,9 +103,9 @@ def _at_places(frames: LongFrames, places: Positions) -> Positions:
         places = places - np.where(behind, high_lacking - low_lacking, 0)
         low = np.where(behind, lacking[-1] + low - low_lacking, low_lacking)
         high = np.where(behind, lacking[-1] + high - high_lacking, high_lacking)
-        found |= behind.astype(np.int64) << bit
+        row_ranks |= behind.astype(np.int64) << bit
         ranks = np.concatenate([ranks[~has], ranks[has]])
-    return found
+    return row_ranks
 
 
 def _find_modes(frames: LongFrames, greatest: bool) -> pa.Array:
@@ -155,18 +155,18 @@ def _first_rows(slot: FirstRowsSlot, values: pa.Array, frames: LongFrames) -> pa
     passed = none + len(frames.ranks) - frames.ranks
     begins = np.diff(frames.partition, prepend=-1) != 0
     last = np.maximum(frames.end - 1, 0)
-    found = np.full((len(last), slot.count), -1, np.int64)
+    chosen_ranks = np.full((len(last), slot.count), -1, np.int64)
     for i in range(slot.count):
         best = np.maximum.accumulate(passed)
         held = (best - none)[last] if len(best) else np.zeros(len(last), np.int64)
-        found[:, i] = np.where(frames.has_rows & (held > 0), len(frames.ranks) - held, -1)
-        if not (found[:, i] >= 0).any():
+        chosen_ranks[:, i] = np.where(frames.has_rows & (held > 0), len(frames.ranks) - held, -1)
+        if not (chosen_ranks[:, i] >= 0).any():
             break
         ahead = np.where(begins, none, np.concatenate([[0], best[:-1]]))
         passed = np.minimum(passed, ahead)
-    there = found >= 0
+    there = chosen_ranks >= 0
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-    return slot.states_of_rows(Segments(starts, [values.take(pa.array(found[there]))]))
+    return slot.states_of_rows(Segments(starts, [values.take(pa.array(chosen_ranks[there]))]))
 
 
 def _running_max(values: Positions, section: Positions, limit: int) -> Positions:

@@ -15,7 +15,7 @@ from tussock.jobs.executors.base import Positions, take_rows
 from tussock.jobs.executors.distinct_state import CountChanges, DistinctState
 from tussock.jobs.executors.frequency_index import Frequencies, FrequencyIndex
 from tussock.jobs.executors.group_segments import I64, Segments
-from tussock.jobs.executors.held import OfValues, counts_of
+from tussock.jobs.executors.recomputed import OfValues, counts_of
 from tussock.jobs.executors.value_state import Side, SideState, State
 from tussock.statestore.hummock.sorted_keys import left_positions, successors
 from tussock.statestore.vnode import one_array

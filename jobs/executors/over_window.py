@@ -328,9 +328,9 @@ class OverWindowExecutor(MakesPieces):
         places = np.full(count, -1, np.int64)
         places[start.marks.index.to_numpy()] = np.arange(len(start.marks.keys))
         chosen = pa.array(places, mask=places < 0)
-        found = [one_array(c).take(chosen) for c in start.marks.rows.columns[len(self._key) :]]
-        numbers = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in found[: len(_PLACES)]]
-        rest = found[len(_PLACES) :]
+        columns = [one_array(c).take(chosen) for c in start.marks.rows.columns[len(self._key) :]]
+        numbers = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in columns[: len(_PLACES)]]
+        rest = columns[len(_PLACES) :]
         carried: list[State] = []
         for call in self._node.calls:
             size = len(carried_types(call))
@@ -361,12 +361,12 @@ class OverWindowExecutor(MakesPieces):
 
     def _raise_first_error(self, values: Sequence[WindowResult], rows: pa.Table, chosen: Mask | None = None) -> None:
         """Raise the error of the first row, among those chosen, on which Spark raises."""
-        for call, found in zip(self._node.calls, values, strict=True):
-            if found.overflow is None or call.mode == "TRY":
+        for call, result in zip(self._node.calls, values, strict=True):
+            if result.overflow is None or call.mode == "TRY":
                 continue
-            bad = np.flatnonzero(found.overflow if chosen is None else found.overflow & chosen)
+            bad = np.flatnonzero(result.overflow if chosen is None else result.overflow & chosen)
             if len(bad):
-                raise found.error(
+                raise result.error(
                     call.explain_text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0]))
                 )
 
@@ -397,9 +397,9 @@ class OverWindowExecutor(MakesPieces):
         """The marks at those merged rows that belong to this state."""
         rows = np.flatnonzero(np.isin(state.places, marked, assume_unique=True))
         key = [state.at.rows.column(c).take(pa.array(rows)) for c in self._key]
-        found = state.carried_at(rows)
-        numbers = (found.before.rows, found.before.rank, found.before.dense_rank)
-        columns = [*key, *(pa.array(n) for n in numbers), *(c for carried in found.calls for c in carried)]
+        carried_values = state.carried_at(rows)
+        numbers = (carried_values.before.rows, carried_values.before.rank, carried_values.before.dense_rank)
+        columns = [*key, *(pa.array(n) for n in numbers), *(c for carried in carried_values.calls for c in carried)]
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
 
 

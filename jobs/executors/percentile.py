@@ -12,7 +12,7 @@ from tussock.jobs.executors.agg_result import F64
 from tussock.jobs.executors.base import take_rows
 from tussock.jobs.executors.distinct_state import DistinctState
 from tussock.jobs.executors.group_segments import I64, Segments
-from tussock.jobs.executors.held import OfValues, counts_of
+from tussock.jobs.executors.recomputed import OfValues, counts_of
 from tussock.jobs.executors.value_state import SideState, State
 from tussock.jobs.executors.value_walk import Stretches, read_near_anchors
 from tussock.statestore.hummock.sorted_keys import successors

@@ -151,10 +151,10 @@ class ValueLayout:
         for made, names in zip(stacks, asked, strict=True):
             wanted |= zip(names, made.deposit.columns, strict=True)
         distinct, values = _aggregate_groups(keys, list(wanted.values()))
-        found = dict(zip(wanted, values, strict=True))
+        value_by_name = dict(zip(wanted, values, strict=True))
         states: list[State] = [[]] * len(self.slots)
         for made, names in zip(stacks, asked, strict=True):
-            _unstack_into(made.deposit.collect([found[name] for name in names]), made.places, states)
+            _unstack_into(made.deposit.collect([value_by_name[name] for name in names]), made.places, states)
         return distinct, states
 
 
@@ -233,8 +233,10 @@ def _aggregate_groups(
         [(f"a{i}", function) for i, (_, function) in enumerate(wanted)]
     )
     # Take the columns by name: their order differs between versions of Arrow.
-    found = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
-    values = [v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]
+    aggregates = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
+    values = [
+        v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(aggregates, wanted, strict=True)
+    ]
     return [one_array(grouped[name]) for name in names], values
 
 
@@ -242,5 +244,5 @@ def _by_number(ids: Positions, groups: int, column: pa.Array, function: str) -> 
     """A stack of columns aggregated by the numbers of its rows' groups: the values of group 0, 1, … for each column."""
     count = len(column) // len(ids)
     numbers = (np.arange(count)[:, None] * groups + ids).ravel()
-    (found,), (values,) = _aggregate_groups([pa.array(numbers)], [(column, function)])
-    return values.take(pc.sort_indices(found))
+    (group_numbers,), (values,) = _aggregate_groups([pa.array(numbers)], [(column, function)])
+    return values.take(pc.sort_indices(group_numbers))

@@ -13,15 +13,15 @@
     Percentile                  the result's type, anchors          percentile, median, … (percentile.py)
     Mode                        the argument's type, bigint         mode (most_frequent.py)
     Estimate                    four bigints                        approx_count_distinct (distinct_estimate.py)
-    Held                        the result's type                   results recomputed from a side state (held.py)
+    RecomputedSlot              the result's type                   results recomputed from a side state (recomputed.py)
 
 Some slots read a *side state*: a separate table that the executor writes first (ordered_state.py, distinct_state.py).
 
 Calls over the same column share slots: avg(x), sum(x) and count(x) store one sum and one count. A slot has four
 operations on columns:
 
-    deposit(rows)  ──group by──> collect ──> state columns ──add──> state columns
-    spread(states) ──group by──> collect ┘         one pass over the keys groups rows or states for all slots
+    make_deposit(rows)       ──group by──> collect ──> state columns ──add_change──> state columns
+    deposit_of_state(states) ──group by──> collect ┘         one pass over the keys groups rows or states for all slots
 """
 
 from abc import ABC, abstractmethod

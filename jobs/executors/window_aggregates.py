@@ -18,9 +18,9 @@ from tussock.jobs.executors.aggregates.registry import aggregate_of
 from tussock.jobs.executors.base import Positions
 from tussock.jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import CollectedDistinct, OfAllRows, OfValues
 from tussock.jobs.executors.long_frames import LongFrames, of_long_frames
 from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.recomputed import CollectedDistinct, OfAllRows, OfValues
 from tussock.jobs.executors.value_ranks import value_ranks
 from tussock.jobs.executors.value_state import Deposit, Slot, State
 from tussock.jobs.executors.window_call import Over

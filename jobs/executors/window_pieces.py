@@ -47,12 +47,12 @@ class Carried:
 
     def equals_per_partition(self, other: "Carried") -> Mask:
         """(partitions,) whether calls carry equal values, regardless of the number of earlier rows."""
-        found = np.ones(len(self.before.rows), np.bool_)
+        is_equal = np.ones(len(self.before.rows), np.bool_)
         for one, two in zip(self.calls, other.calls, strict=True):
             if one:
                 names = [f"c{i}" for i in range(len(one))]
-                found &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
-        return found
+                is_equal &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
+        return is_equal
 
     def take_partitions(self, partitions: Positions) -> "Carried":
         """The carried values of chosen partitions."""
@@ -252,11 +252,11 @@ class Changes:
 
     def has_changes_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
         """Whether a row between each pair of keys is inserted or deleted."""
-        found = np.zeros(len(firsts), np.bool_)
+        has_changes = np.zeros(len(firsts), np.bool_)
         for side in (self.gone, self.come):
             low, high = _ranges_between(side.keys, firsts, ends)
-            found |= high > low
-        return found
+            has_changes |= high > low
+        return has_changes
 
     def _locate_deleted(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
         """The positions of the deleted rows."""
@@ -333,26 +333,28 @@ class Cut:
 
 def _is_unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
     """(n,) whether rows that are not loaded yet may change a result."""
-    found = np.zeros(len(at), np.bool_)
+    is_unfinished = np.zeros(len(at), np.bool_)
     for call in calls:
         if call.rows_after:
-            found |= at.places + call.rows_after >= at.end_place
+            is_unfinished |= at.places + call.rows_after >= at.end_place
         if call.reads_peers:
-            found |= at.frame_bounds(call)[1] >= at.end_place
-    return found
+            is_unfinished |= at.frame_bounds(call)[1] >= at.end_place
+    return is_unfinished
 
 
 def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Positions:
     """(rows,) the first place that a call reads for each row, except for carried values."""
     places = at.places[rows]
-    found = places.copy()
+    first_places = places.copy()
     for call in calls:
-        found = np.minimum(found, places - call.rows_before)
+        first_places = np.minimum(first_places, places - call.rows_before)
         if call.reads_peers:
             low, high = at.frame_bounds(call)
-            found = found if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(found, low[rows])
-            found = np.minimum(found, high[rows] - 1)  # the frame's last row
-    return np.maximum(found, at.first_place[rows])
+            first_places = (
+                first_places if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(first_places, low[rows])
+            )
+            first_places = np.minimum(first_places, high[rows] - 1)  # the frame's last row
+    return np.maximum(first_places, at.first_place[rows])
 
 
 def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
@@ -379,9 +381,9 @@ def _expand_ranges(first: Positions, end: Positions) -> tuple[Positions, Positio
 def _next_keys(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:
     """Where `chosen` is true, the key after the one at a position; otherwise `otherwise`."""
     at = np.flatnonzero(chosen)
-    found = np.arange(len(chosen))
-    found[at] = len(chosen) + np.arange(len(at))
-    return pa.concat_arrays([otherwise, successors(keys.take(pa.array(places[at])))]).take(pa.array(found))
+    choices = np.arange(len(chosen))
+    choices[at] = len(chosen) + np.arange(len(at))
+    return pa.concat_arrays([otherwise, successors(keys.take(pa.array(places[at])))]).take(pa.array(choices))
 
 
 def _search_keys(stored: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Positions, Mask]:

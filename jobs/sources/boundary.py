@@ -151,8 +151,8 @@ class BoundedReader:
             )
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._reader, name)
-        return _guard_method(found, waits=name not in _AT_CREATION) if callable(found) else found
+        member = getattr(self._reader, name)
+        return _guard_method(member, waits=name not in _AT_CREATION) if callable(member) else member
 
 
 def _alike_parts(

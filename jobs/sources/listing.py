@@ -192,23 +192,23 @@ def named_by_interval(
     """
     texts = [_literal_texts(_place_of(path, options, interval).name) for interval in intervals]
     common = set(texts[0]).intersection(*texts[1:]) if texts else set()
-    found = []
+    names_by_interval = []
     for interval, names in zip(intervals, texts, strict=True):
         near = files
         for text in reversed([text for text in names if text not in common]):  # the last name differs most
             near = [file for file in near if text in file]
-        found.append(named_files(path, options, near, interval))
-    return found
+        names_by_interval.append(named_files(path, options, near, interval))
+    return names_by_interval
 
 
 def _literal_texts(name: str) -> list[str]:
     """Return texts that every file of a path contains, from the left, whether its names are globs or literal."""
-    found = []
+    texts = []
     for part in name.split("/"):
         if not _is_any_depth(part):
             pieces = ((plain or "\0") for *_, plain in _TOKEN.findall(part))
-            found += [text for text in "".join(pieces).split("\0") if text]
-    return found
+            texts += [text for text in "".join(pieces).split("\0") if text]
+    return texts
 
 
 def literal_folder(path: str, options: Mapping[str, str]) -> str:
@@ -345,15 +345,15 @@ def _literal_names(place: _Place) -> list[str]:
 
     Cost: one stat per name with special characters in a local path. On S3, the listing decides such names.
     """
-    found: list[str] = []
+    names: list[str] = []
     for part in place.name.split("/"):
         is_local, plain = not place.bucket, _literal_text(part)
-        if is_local and _SPECIAL.search(part) and Path("/", *found, part).exists():
+        if is_local and _SPECIAL.search(part) and Path("/", *names, part).exists():
             plain = part
         if plain is None or not (is_local or plain == part):
             break
-        found.append(plain)
-    return found
+        names.append(plain)
+    return names
 
 
 def _literal_text(part: str) -> str | None:
@@ -438,15 +438,15 @@ def _name_pattern(part: str) -> re.Pattern[str]:
 def _class_pattern(body: str, negated: bool) -> str:
     """Translate `[a-c]` or `[!a-c]` into a regular expression. A range that ends before its start is empty."""
     chars = re.findall(rf"{_ESCAPED}|.", body, re.DOTALL)
-    found, i = "", 0
+    ranges, i = "", 0
     while i < len(chars):
         is_range = i + 2 < len(chars) and chars[i + 1] == "-"
         first, last = chars[i][-1], chars[i + 2 if is_range else i][-1]
-        found += f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
+        ranges += f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
         i += 3 if is_range else 1
-    if not found:
+    if not ranges:
         return "[^/]" if negated else "(?!)"
-    return f"[{'^' if negated else ''}{found}]"
+    return f"[{'^' if negated else ''}{ranges}]"
 
 
 def _walk_files(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:

@@ -51,14 +51,14 @@ class _Outcome:
     """
 
     def __init__(
-        self, found: pa.Table | Pieces, types: Sequence[str] = (), *, by_key: bool = False, parted: bool = False
+        self, content: pa.Table | Pieces, types: Sequence[str] = (), *, by_key: bool = False, parted: bool = False
     ) -> None:
         """
         Args:
             types: column types, needed for pieces.
             by_key: whether all rows of a key are in one piece.
         """
-        self._found, self._types, self.by_key, self._parted = found, types, by_key, parted
+        self._found, self._types, self.by_key, self._parted = content, types, by_key, parted
 
     @property
     def in_pieces(self) -> bool:
@@ -67,8 +67,8 @@ class _Outcome:
 
     def take_pieces(self) -> Pieces:
         """The pieces; a chunk is one piece. Call it once: the outcome is empty afterwards."""
-        found, self._found = self._found, iter(())
-        return iter((found,)) if isinstance(found, pa.Table) else found
+        content, self._found = self._found, iter(())
+        return iter((content,)) if isinstance(content, pa.Table) else content
 
     def take_whole(self) -> pa.Table:
         """All rows in one chunk."""

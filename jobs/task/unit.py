@@ -251,23 +251,23 @@ class Unit:
     def _listing_deletes(self, scheduled: Scheduled) -> tuple[str, ...]:
         """The sources that a fragment reads, directly or through others, whose input lists deletes."""
         by_id = {s.id: s for s in self.task.schedule.all_fragments()}
-        reached, found = {scheduled.id}, list[str]()
+        reached, names = {scheduled.id}, list[str]()
         open_ = [scheduled]
         while open_:
             one = open_.pop()
             if one.source is not None and reader_of(one.source.statement).lists_deletes:
-                found.append(one.source.statement.name)
+                names.append(one.source.statement.name)
             for feed in one.feeds:
                 if feed.producer not in reached:
                     reached.add(feed.producer)
                     open_.append(by_id[feed.producer])
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     def _hottest_key(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """The hottest key of all inputs that are distributed by a key: the one with the most rows."""
         by_key = ((n, i) for n, i in enumerate(fragment.inputs) if i.dispatch is Dispatch.HASH)
-        found = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
-        return max(found, key=lambda hot: hot.share * hot.rows, default=None)
+        hot_keys = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
+        return max(hot_keys, key=lambda hot: hot.share * hot.rows, default=None)
 
     def _input_chunk(self, scheduled: Scheduled, place: int) -> pa.Table:
         """The chunk of one input: from this unit's outputs, or from cells in an order that is equal in every attempt.
@@ -384,14 +384,14 @@ class Unit:
         """The snapshot parts that readers want in addition to the changes of a fragment."""
         if (schema := scheduled.snapshot_table) is None:
             return {}
-        found = {}
+        rows_by_part = {}
         for part in scheduled.parts:
             mine = [v for v in self.vnodes if part.first <= v < part.end]
             snapshot = self._scan_snapshot(schema, vnodes=mine) if mine else ()
-            found[part] = net_chunk(
+            rows_by_part[part] = net_chunk(
                 pa.concat_tables([*snapshot, _rows_below(delta, schema, part.end, len(self.task.units))])
             )
-        return found
+        return rows_by_part
 
     def _scan_snapshot(
         self,

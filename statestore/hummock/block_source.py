@@ -103,14 +103,14 @@ class BlockSource:
 
     def open_ssts(self, ssts: Sequence[SstInfo]) -> list[SstReader]:
         """Open SSTs. Fetches uncached footers in parallel, one range read each. Raises DamagedSstError."""
-        found = {sst.name: self.cache.get((self.objects.uri, sst.name), SstReader) for sst in ssts}
-        missing = list({sst.name: sst for sst in ssts if found[sst.name] is None}.values())
+        reader_by_name = {sst.name: self.cache.get((self.objects.uri, sst.name), SstReader) for sst in ssts}
+        missing = list({sst.name: sst for sst in ssts if reader_by_name[sst.name] is None}.values())
         footers = self.ranges.fetch_ranges([(sst, [_footer_range(sst)]) for sst in missing])
         for sst, (footer,) in zip(missing, footers, strict=True):
             opened = self._read_with_retry(sst, _footer_range(sst), footer, partial(SstReader, sst))
             self.cache.put((self.objects.uri, sst.name), opened)
-            found[sst.name] = opened
-        return [reader for sst in ssts if (reader := found[sst.name]) is not None]
+            reader_by_name[sst.name] = opened
+        return [reader for sst in ssts if (reader := reader_by_name[sst.name]) is not None]
 
     def load_filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
         """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError."""
@@ -236,17 +236,17 @@ class BlockSource:
                 else:
                     decoded.append((span, self._decode_span(requests[span.request].section, span, part)))
         for request, same in groupby(single, lambda one: one[0].request):
-            found = list(same)
+            blocks = list(same)
             section = requests[request].section
             if until and section.reader.can_pack:
-                late = section.reader.max_epochs[[span.first for span, _ in found]] > until
+                late = section.reader.max_epochs[[span.first for span, _ in blocks]] > until
                 if late.any():
-                    early, found = list(compress(found, ~late)), list(compress(found, late))
+                    early, blocks = list(compress(blocks, ~late)), list(compress(blocks, late))
                 else:
-                    early, found = found, []
+                    early, blocks = blocks, []
                 decoded += self._packed_each(section, early)
-            for low in range(0, len(found), BLOCKS_PER_PARTITION):
-                decoded += self._decoded_each(section, found[low : low + BLOCKS_PER_PARTITION])
+            for low in range(0, len(blocks), BLOCKS_PER_PARTITION):
+                decoded += self._decoded_each(section, blocks[low : low + BLOCKS_PER_PARTITION])
         return decoded
 
     def _decode_span(self, section: OpenSection, span: _Span, part: memoryview) -> Rows:
@@ -281,9 +281,9 @@ class BlockSource:
 
     def _fetch_ranges(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
         """The bytes of each range: those read with the footer, and all others in one round."""
-        found: list[Bytes | None] = [sst.held_bytes(*part) for sst, part in wanted]
+        held_parts: list[Bytes | None] = [sst.held_bytes(*part) for sst, part in wanted]
         by_sst: dict[str, tuple[SstInfo, list[Range]]] = {}
-        for (sst, part), here in zip(wanted, found, strict=True):
+        for (sst, part), here in zip(wanted, held_parts, strict=True):
             if here is None:
                 by_sst.setdefault(sst.name, (sst.info, []))[1].append(part)
         fetched = {
@@ -291,7 +291,8 @@ class BlockSource:
             for name, parts in zip(by_sst, self.ranges.fetch_ranges(list(by_sst.values()), keep), strict=True)
         }
         return [
-            here if here is not None else next(fetched[sst.name]) for (sst, _), here in zip(wanted, found, strict=True)
+            here if here is not None else next(fetched[sst.name])
+            for (sst, _), here in zip(wanted, held_parts, strict=True)
         ]
 
     def _read_with_retry(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:

@@ -91,7 +91,7 @@ class SharedBuffer:
         self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None
     ) -> list[BufferedSection]:
         """Sections that may hold rows of first … last (inclusive; None: open) visible at `epoch`, newest first."""
-        found = []
+        sections = []
         for number, (sealed_in, load) in enumerate(self._runs.get(table_id, ())):
             if sealed_in > epoch:
                 continue
@@ -104,8 +104,8 @@ class SharedBuffer:
                 or (last is not None and section.first_key > last)
             ):
                 continue
-            found.append(section)
-        return found
+            sections.append(section)
+        return sections
 
 
 def is_in_memory(section: Section) -> bool:
@@ -121,24 +121,24 @@ class BufferedSource:
 
     def load_filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
         """Like BlockSource.load_filters; None for a buffered section, in which a key search is as cheap as a filter."""
-        found = iter(
+        stored_filters = iter(
             self.stored.load_filters(
                 [(section, parts) for section, parts in requests if isinstance(section, OpenSection)]
             )
         )
-        return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
+        return [next(stored_filters) if isinstance(section, OpenSection) else None for section, _ in requests]
 
     def read_units(
         self, requests: Sequence[tuple[Section, Positions]], until: int, mode: ReadMode = ReadMode.DENSE
     ) -> list[list[Unit]]:
         """Like BlockSource.read_units: the rows per section and its blocks (ascending, distinct)."""
-        found = iter(
+        stored_units = iter(
             self.stored.read_units(
                 [BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)], until, mode
             )
         )
         return [
-            next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else [])
+            next(stored_units) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else [])
             for s, blocks in requests
         ]
 

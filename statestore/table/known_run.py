@@ -72,9 +72,9 @@ class KnownRun:
 
         Cost: a search of the newer run's keys, and copies. Without new keys, the array of keys is reused.
         """
-        found = self.places_of(newer.keys.array) if places is None else places
+        known_places = self.places_of(newer.keys.array) if places is None else places
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
-        keys, order = overlay_keys(self.keys, newer.keys.array, found.at, found.hit)
+        keys, order = overlay_keys(self.keys, newer.keys.array, known_places.at, known_places.hit)
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
         return KnownRun(keys, live[order], take_rows(rows, order), used[order])
 

@@ -13,7 +13,7 @@ from tussock.jobs.executors.agg_result import Result
 from tussock.jobs.executors.aggregates.plain import Plain
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import OfValues
+from tussock.jobs.executors.recomputed import OfValues
 from tussock.jobs.executors.unbounded import MERGED_VALUES, UnboundedCost
 from tussock.jobs.executors.value_state import Slot, State
 from tussock.jobs.kernels.kernel import Kernel

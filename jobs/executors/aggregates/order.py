@@ -6,9 +6,16 @@ If the query leaves the order open, or if rows are equal in it, the stream key o
 from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.aggregates.plain import Kept
 from tussock.jobs.executors.distinct_state import DistinctValues
-from tussock.jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRowsSlot, Joined, JoinedDistinct
 from tussock.jobs.executors.order import TIES, Order
 from tussock.jobs.executors.ordered_state import OrderedLayout
+from tussock.jobs.executors.recomputed import (
+    Collected,
+    CollectedDistinct,
+    FirstRow,
+    FirstRowsSlot,
+    Joined,
+    JoinedDistinct,
+)
 from tussock.jobs.executors.unbounded import LISTS, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction

@@ -10,8 +10,8 @@ from tussock.jobs.executors.agg_call import Agg
 from tussock.jobs.executors.aggregates.plain import Kept, Plain
 from tussock.jobs.executors.distinct_state import DistinctValues
 from tussock.jobs.executors.group_segments import Segments
-from tussock.jobs.executors.held import OfAllRows, OfValues
 from tussock.jobs.executors.ordered_state import OrderedLayout
+from tussock.jobs.executors.recomputed import OfAllRows, OfValues
 from tussock.jobs.executors.unbounded import MERGED_VALUES, UnboundedCost
 from tussock.jobs.executors.value_state import Slot
 from tussock.jobs.logical.nodes import AggFunction

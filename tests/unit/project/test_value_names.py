@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("jobs", "statestore", "plugins", "dags")
 #: The most bindings of this name. A field of `tussock status --json` has it, and it is in the format of that command.
-MOST_NAMED_FOUND = 75
+MOST_NAMED_FOUND = 28
 
 
 def bound_names(text: str) -> Iterator[str]:

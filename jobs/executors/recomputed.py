@@ -123,9 +123,9 @@ class FirstRowsSlot(OfAllRows):
         return self.states_of_rows(rows.read_firsts(groups, self.column, self.count))
 
     def states_of_rows(self, rows: Segments) -> pa.Array:
-        found = first_rows(rows, self.count)
-        empty = pa.array(np.diff(found.starts) == 0)
-        return pc.if_else(empty, None, lists_per_group(found, self.type))
+        segments = first_rows(rows, self.count)
+        empty = pa.array(np.diff(segments.starts) == 0)
+        return pc.if_else(empty, None, lists_per_group(segments, self.type))
 
 
 @dataclass(frozen=True, slots=True)
