@@ -12,7 +12,7 @@ from benchmarks.store.latency import LatencyObjectStore, RequestCounts
 from benchmarks.store.task import PartResult, Stopwatch, Task
 from benchmarks.store.tussock import Tussock
 from benchmarks.store.workload import Workload
-from tussock.statestore.hummock.block_source import Unit
+from tussock.statestore.hummock.block_source import ReadMode, Unit
 from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -78,9 +78,11 @@ class _CountingSource(BufferedSource):
 
     reads = 0
 
-    def read_units(self, requests: Sequence[tuple[Section, Positions]], until: int) -> list[list[Unit]]:
+    def read_units(
+        self, requests: Sequence[tuple[Section, Positions]], until: int, mode: ReadMode = ReadMode.DENSE
+    ) -> list[list[Unit]]:
         self.reads += sum(len(blocks) for _, blocks in requests)
-        return super().read_units(requests, until)
+        return super().read_units(requests, until, mode)
 
 
 def figures_of_requests(found: PartResult) -> list[Figure]:

@@ -116,7 +116,8 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
         before = rows.get(names[report.fragment], RowCounts(0, 0, 0))
         put_out = report.rows_out if report.last else 0
         net = (before.net or 0) + report.net
-        rows[names[report.fragment]] = RowCounts(before.rows_in + report.rows_in, before.rows_out + put_out, net)
+        sums = before.rows_in + report.rows_in, before.rows_out + put_out, net, before.matched + report.matched
+        rows[names[report.fragment]] = RowCounts(*sums)
     return dict(sorted(rows.items()))
 
 
@@ -228,7 +229,7 @@ def show_summary(summary: EpochSummary, *, reasons: bool = True) -> str:
     lines = [
         f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"
     ]
-    rows = [(shown_name(name), taken, given) for name, (taken, given, _) in summary.rows.items()]
+    rows = [(shown_name(name), counts.rows_in, counts.rows_out) for name, counts in summary.rows.items()]
     width = max((len(name) for name, *_ in rows), default=0)
     lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, taken, given in rows]
     lines += [

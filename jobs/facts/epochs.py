@@ -104,7 +104,10 @@ def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sealed.attempt,
         sealed.writer,
         sealed.epoch <= version.published,
-        tuple(RelationRows(name, kinds.get(name, ""), *counts) for name, counts in (sealed.rows or {}).items()),
+        tuple(
+            RelationRows(name, kinds.get(name, ""), counts.rows_in, counts.rows_out, counts.net)
+            for name, counts in (sealed.rows or {}).items()
+        ),
         sealed.seconds,
         sealed.mutation,
         sealed.skipped,

@@ -56,7 +56,7 @@ def read_intakes(meta: MetaStore, catalog: Catalog, since: int, until: int, most
                 name, reader = sources[relation]
                 counts = (sealed.rows or {}).get(name)
                 rows = None if counts is None else counts.net
-                came = None if counts is None or rows is None else (counts.rows_out + rows) // 2
+                came = None if counts is None or rows is None else (counts.rows_out + counts.matched + rows) // 2
                 intakes.append(SourceIntake(until, relation, tuple(reader.items(document)), rows, came, barrier.run))
         until = sealed.prev_epoch
     return Intakes(tuple(intakes), until <= since)

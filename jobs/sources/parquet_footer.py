@@ -31,8 +31,33 @@ _1900_S = -2_208_988_800  # from this second on, both calendars have the same ti
 _MOST_BYTES = 32 << 20  # of the remembered footers, as stored
 
 _Key = tuple[str, int, str, str]
-_footers: OrderedDict[_Key, pq.FileMetaData] = OrderedDict()
-_lock = new_lock()
+
+
+class _Footers:
+    """The footers that this process read last, up to _MOST_BYTES as stored. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._footers, self._nbytes, self._lock = OrderedDict[_Key, pq.FileMetaData](), 0, new_lock()
+
+    def find_footer(self, key: _Key) -> pq.FileMetaData | None:
+        """Return a footer, which then counts as the one read last; None if it is not remembered."""
+        with self._lock:
+            if (footer := self._footers.get(key)) is not None:
+                self._footers.move_to_end(key)
+            return footer
+
+    def add_footer(self, key: _Key, footer: pq.FileMetaData) -> None:
+        """Remember a footer, and forget those not used for longest."""
+        with self._lock:
+            if (before := self._footers.pop(key, None)) is not None:
+                self._nbytes -= before.serialized_size
+            self._footers[key] = footer
+            self._nbytes += footer.serialized_size
+            while self._nbytes > _MOST_BYTES and len(self._footers) > 1:
+                self._nbytes -= self._footers.popitem(last=False)[1].serialized_size
+
+
+_footers = _Footers()
 
 
 def footer_of(file: PinnedFile, options: Mapping[str, str]) -> pq.FileMetaData:
@@ -45,16 +70,10 @@ def footer_of(file: PinnedFile, options: Mapping[str, str]) -> pq.FileMetaData:
         process has read the footer recently.
     """
     key = file.path, file.size, file.etag, file.store and file.kept
-    with _lock:
-        if (footer := _footers.get(key)) is not None:
-            _footers.move_to_end(key)
-            return footer
-    with opened_bytes(file, options) as source:
-        footer = pq.read_metadata(source)
-    with _lock:
-        _footers[key] = footer
-        while sum(f.serialized_size for f in _footers.values()) > _MOST_BYTES and len(_footers) > 1:
-            _footers.popitem(last=False)
+    if (footer := _footers.find_footer(key)) is None:
+        with opened_bytes(file, options) as source:
+            footer = pq.read_metadata(source)
+        _footers.add_footer(key, footer)
     return footer
 
 

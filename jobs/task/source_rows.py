@@ -44,6 +44,7 @@ class SourceRows:
     objects: ObjectStore
     parts: Sequence[SnapshotPart]
     read_rows: int = 0
+    new_rows: int = 0
     read_bytes: int = 0
     _ids: dict[int, KeptIds | None] = field(default_factory=dict)
 
@@ -56,6 +57,7 @@ class SourceRows:
         with ExitStack() as stack:
             matchers = {meets: stack.enter_context(RowMatcher(self.compared)) for meets in self.groups}
             for piece in self._counted(new):
+                self.new_rows += piece.num_rows
                 file = self._file_of_piece(piece)
                 if file is None or file.meets < 0:
                     apart.append(piece)

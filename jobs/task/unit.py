@@ -91,6 +91,7 @@ class _InputSize:
     bytes: int
     hot: HotKeyFound | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    matched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class Unit:
         ids = scheduled.relation_id, scheduled.id, self.level, self.slot
         net = output.put.weight if last else 0
         of_rows = *ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot
-        report = FragmentReport(*of_rows, dict(taken.counters))
+        report = FragmentReport(*of_rows, dict(taken.counters), taken.matched)
         yield make_cells(self.slot, Address.of_answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _coming_input(self, scheduled: Scheduled) -> _FragmentInput | None:
@@ -352,7 +353,10 @@ class Unit:
         objects = opened_objects(self.task.store_uri)
         rows = SourceRows(types, len(source.columns), files, groups, objects, scheduled.parts)
         delta, parts = rows.collect_rows(read_new(), read_old())
-        taken, fed = _InputSize(rows.read_rows, rows.read_bytes), {Port.REJECTS: pa.concat_tables(rejects)}
+        taken, fed = (
+            _InputSize(rows.read_rows, rows.read_bytes, matched=rows.new_rows - delta.num_rows),
+            {Port.REJECTS: pa.concat_tables(rejects)},
+        )
         if is_keyed(statement):
             plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
             found = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)

@@ -99,6 +99,7 @@ class FragmentReport(msgspec.Struct, frozen=True):
     bytes_in: int = 0  # size of the input rows as Arrow arrays
     hot: HotKeyFound | None = None
     counters: dict[str, int] = {}  # of its executors
+    matched: int = 0  # for a source: rows of its files that cancelled each other
 
 
 def cells_of(batches: Iterable[pa.RecordBatch]) -> bytes:

@@ -12,11 +12,12 @@ from tussock.statestore.objectstore.requests import Requests
 
 
 class RowCounts(NamedTuple):
-    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`."""
+    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net, matched]`."""
 
     rows_in: int  # rows that entered its fragments
     rows_out: int  # changes that it produced
     net: int | None = None  # rows gained or lost; None: not counted
+    matched: int = 0  # of a source: rows of its files that cancelled each other, so that no reader got them
 
 
 class StepSeconds(msgspec.Struct, frozen=True):

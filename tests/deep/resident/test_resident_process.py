@@ -4,9 +4,9 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,13 +64,13 @@ def assert_counted_once(meta: MetaStore, folder: Folder) -> None:
 
 
 def test_each_row_is_counted_once_under_kills_of_two_processes(shop: MetaStore, files: Path, tmp_path: Path) -> None:
-    draw, folder = random.Random(1), Folder(files)
+    draw, folder, pause = random.Random(1), Folder(files), Event()
     running = [start(tmp_path / "store") for _ in range(2)]
     first, kills = shop.read_latest().id, 0
     try:
         while shop.read_latest().id - first < EPOCHS // 2:
             folder.add_file(draw)
-            time.sleep(draw.uniform(0, 0.1))
+            pause.wait(draw.uniform(0, 0.1))
             if draw.random() < 0.02:
                 at = draw.randrange(2)
                 running[at].kill()
@@ -88,14 +88,14 @@ def test_each_row_is_counted_once_under_kills_of_two_processes(shop: MetaStore, 
 
 
 def test_memory_and_descriptors_stay_flat(shop: MetaStore, files: Path, tmp_path: Path) -> None:
-    draw, folder = random.Random(2), Folder(files)
+    draw, folder, pause = random.Random(2), Folder(files), Event()
     process = start(tmp_path / "store")
     first, sizes = shop.read_latest().id, list[tuple[int, float]]()
     try:
         for tenth in range(1, 11):
             while shop.read_latest().id - first < tenth * EPOCHS // 20:
                 folder.add_file(draw)
-                time.sleep(0.02)
+                pause.wait(0.02)
             sizes.append(descriptors_and_mb(process))
         assert_counted_once(open_store(tmp_path / "store", "reader"), folder)
     finally:
