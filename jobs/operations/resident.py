@@ -59,10 +59,12 @@ class Turn:
         seen, since, told = b"", time.monotonic(), False
         while self._lost.is_set():
             own = self._encode_sign(0)
-            if self._objects.put_if_absent(_NAME, own):
-                self._lost.clear()
-                break
-            with suppress(ObjectNotFoundError):
+            with suppress(
+                ObjectNotFoundError, RetryableError
+            ):  # it was given back, or the store does not answer: again
+                if self._objects.put_if_absent(_NAME, own):
+                    self._lost.clear()
+                    break
                 if (now := self._objects.get(_NAME)) != seen:
                     seen, since = now, time.monotonic()
                 holder = decode_json(seen, TurnHolder)
@@ -131,8 +133,8 @@ def _has_ended(holder: TurnHolder) -> bool:
         os.kill(holder.pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:
-        return False
+    except PermissionError:  # it is another user's, so it lives
+        pass
     return False
 
 

@@ -37,6 +37,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.nodes import Call, Column, Expr
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
 from tussock.jobs.sources.listing import literal_folder
 from tussock.jobs.sources.rejects import quarantines_rejects
@@ -63,9 +64,6 @@ OPTIONS = (CHANGES, SEQUENCE_BY, DELETE_WHEN, TOMBSTONES, OP_COLUMN, *OPERATIONS
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
 RETAIN, FILES, KAFKA = "retain", "files", "kafka"
 
-_DAY_US = 86_400_000_000
-_UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": _DAY_US}
-_PERIOD = re.compile(r"([1-9]\d*) ?([smhd])")
 _DEFAULT_TOMBSTONES = "7d"
 _PERCENT = re.compile(r"(\d+)%")
 
@@ -230,9 +228,13 @@ def _check_snapshots(source: CreateSource, hidden: Sequence[HiddenColumn]) -> No
 
 def parse_period(source: CreateSource, text: str) -> int:
     """Return a period such as `7d` in microseconds. Raises BadOptionError."""
-    if (found := _PERIOD.fullmatch(text)) is None:
+    try:
+        period_ms = duration_ms(text)
+    except BadDurationError:
+        period_ms = 0
+    if not period_ms:
         raise BadOptionError(source.name, TOMBSTONES, text, "expected a period such as '12h' or '7d'")
-    return int(found[1]) * _UNITS_US[found[2]]
+    return period_ms * 1000
 
 
 def _sequence_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> tuple[int, ...]:

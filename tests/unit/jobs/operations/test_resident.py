@@ -108,6 +108,20 @@ def test_a_process_that_was_killed_on_this_host_is_followed_at_once(
     assert turn_of(shop, "next", []).wait(Event(), 0.01)
 
 
+def test_who_waits_goes_on_waiting_while_the_store_does_not_answer(
+    shop: MetaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, put = [RetryableError("no answer"), RetryableError("no answer")], shop.objects.put_if_absent
+
+    def answer_late(name: str, data: bytes) -> bool:
+        if answers:
+            raise answers.pop()
+        return put(name, data)
+
+    monkeypatch.setattr(shop.objects, "put_if_absent", answer_late)
+    assert turn_of(shop, "a", []).wait(Event(), 0.01)
+
+
 def pipeline(meta: MetaStore) -> PipelineStore:
     settings = EpochSettings(runner=Runner.AUTO)
     return PipelineStore(Pipeline("shop", Path(), meta.objects.uri, (), epoch=settings), meta)
