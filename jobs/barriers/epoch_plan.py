@@ -1,6 +1,6 @@
 """The plan of one epoch: all inputs of its run, decided before it starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
 _ROW_BYTES = 64  # of a row change of the log, whose payload is not read before the epoch runs
+
+_EQUAL_SHARE = 8  # a row that equals an old one costs less than this share of a changed row: it is read and matched
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class EpochPlan:
         creates = self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD)
         logged = (e.statement for entries in self.changes.values() for e in entries)
         return InputSize(
-            sum(item.nbytes for item in pinned_items(self.barrier, self.catalog)),
+            sum(changed_bytes(items) for items in pinned_by_source(self.barrier, self.catalog)),
             sum(statement.rows for statement in logged if isinstance(statement, Insert | Change)),
             creates,
             sum(map(bytes_of, self.base.version.levels)) if creates else 0,
@@ -82,7 +84,7 @@ class EpochPlan:
 class InputSize(NamedTuple):
     """The estimated input of an epoch. If it creates relations, it may read existing ones in full: all state."""
 
-    file_bytes: int
+    file_bytes: int  # as `changed_bytes` counts them
     logged_rows: int
     creates: bool
     state_bytes: int
@@ -97,12 +99,22 @@ class InputSize(NamedTuple):
         return policy.predict_amount(file_bytes=self.file_bytes, rows=self.logged_rows, creates=self.creates)
 
 
-def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
-    """Return the source files that a barrier's epoch reads, by path, with their bytes."""
-    sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live_relations())
-    return tuple(
-        item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins)
-    )
+def changed_bytes(items: Sequence[Item]) -> int:
+    """Estimate the bytes of a source whose rows reach views.
+
+    Bytes that are taken back, and as many new ones, are probably those of equal rows (tussock.jobs.task.source_rows).
+    """
+    goes = sum(item.nbytes for item in items if item.goes)
+    comes = sum(item.nbytes for item in items if not item.goes)
+    equal = 2 * min(goes, comes)
+    return goes + comes - equal + equal // _EQUAL_SHARE
+
+
+def pinned_by_source(barrier: Barrier, catalog: Catalog) -> Iterator[Sequence[Item]]:
+    """Yield the files that a barrier's epoch reads, by path, of each source."""
+    for relation in catalog.live_relations():
+        if (source := source_of(relation)) is not None:
+            yield reader_of(source).items(barrier.splits.get(relation.id))
 
 
 def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:
