@@ -31,6 +31,7 @@ ROOMS = {
     "jobs/quality": ("quality", "spark"),
     "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
     "jobs/delta": ("delta", "s3"),
+    "jobs/locator": ("delta",),  # bitmaps; the extra "iceberg" has them too
     "jobs/logical": (),
     "jobs/plan": (),
     "jobs/executors": (),

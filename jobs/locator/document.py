@@ -1,0 +1,103 @@
+"""The document of a locator: one state of it, written once.
+
+    publish/locators/<table>/<number, 16 hex digits>.json    the document; its number is a hash of its bytes
+    publish/locators/<table>/data/<hash>.sst                 rows of the three tables of locator.py
+
+A document names the SSTs of its state. It is written before the commit of the table that it describes, and that commit
+contains the document's number. So the commit makes rows and locator visible together, and a document that no commit
+names has no effect.
+"""
+
+import hashlib
+
+import msgspec
+
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.meta.document import encode_document, read_document
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
+
+FOLDER = "publish/locators"
+_NUMBER_BITS = 63  # numbers fit into the version of a Delta transaction, which is signed
+
+
+class KeyPart(msgspec.Struct, frozen=True):
+    """A column of the key: its type, and its order as in KeyColumn."""
+
+    type: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+class LocatorDocument(msgspec.Struct, frozen=True):
+    """One state of a locator.
+
+    Args:
+        key: the columns of the table's key, in key order.
+        step: how many states came before; the epoch of the state's rows in the SSTs.
+        next_file: the number of the next file.
+        ssts: newest first.
+        note: the sink's own text, such as the table's version that this state describes.
+    """
+
+    key: tuple[KeyPart, ...]
+    step: int
+    next_file: int
+    ssts: tuple[SstInfo, ...]
+    note: str = ""
+
+
+def folder_of(table: str) -> str:
+    """Return the folder of a table's locators, by the table's address."""
+    return f"{FOLDER}/{hashlib.sha256(table.encode()).hexdigest()[:32]}"
+
+
+def key_parts(table: TableSchema) -> tuple[KeyPart, ...]:
+    """Return the key of a state table."""
+    return tuple(KeyPart(table.columns[key.column].type, key.descending, key.nulls_last) for key in table.key)
+
+
+def key_columns(parts: tuple[KeyPart, ...]) -> tuple[KeyColumn, ...]:
+    """Return the order of the key's columns."""
+    return tuple(KeyColumn(place, part.descending, part.nulls_last) for place, part in enumerate(parts))
+
+
+def write_locator(objects: ObjectStore, folder: str, document: LocatorDocument) -> int:
+    """Write a document. Returns its number. One PUT; a repeat changes nothing."""
+    data = encode_document(document)
+    number = int.from_bytes(hashlib.sha256(data).digest()[:8], "big") >> (64 - _NUMBER_BITS)
+    objects.put(document_name(folder, number), data)
+    return number
+
+
+def read_locator(objects: ObjectStore, folder: str, number: int) -> LocatorDocument | None:
+    """Return a document; None if it does not exist. One GET. Raises DamagedDocumentError."""
+    return read_document(objects, document_name(folder, number), LocatorDocument)
+
+
+def document_name(folder: str, number: int) -> str:
+    """Return the name of a document's object."""
+    return f"{folder}/{number:016x}.json"
+
+
+def remove_unnamed(objects: ObjectStore, folder: str, number: int, before_ms: int) -> int:
+    """Remove the objects of a locator that a state does not name. Returns their number.
+
+    Args:
+        number: of the state that the table names.
+        before_ms: Unix ms; younger objects stay, because a running publish may have written them.
+
+    Cost: one LIST, and one GET.
+    """
+    document = read_locator(objects, folder, number)
+    if document is None:
+        return 0
+    needed = {document_name(folder, number), *(sst.name for sst in document.ssts)}
+    names = [i.name for i in objects.list(f"{folder}/") if i.name not in needed and 0 < i.modified_ms < before_ms]
+    objects.delete(names)
+    return len(names)
+
+
+def drop_locator(objects: ObjectStore, folder: str) -> None:
+    """Remove a locator. Cost: one LIST."""
+    objects.delete([info.name for info in objects.list(f"{folder}/")])
