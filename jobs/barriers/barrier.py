@@ -189,7 +189,7 @@ class Pinning:
     def make_request(self, source: CreateSource, max_bytes: int | None) -> Asked:
         """Return the request to a source's reader. An epoch takes one delivery of a whole source, undivided."""
         if takes_whole_deliveries(source):
-            return Asked(self.interval, 1, None, self.detour.skip_files, False)
+            return Asked(self.interval, None, None, self.detour.skip_files, False)
         return Asked(self.interval, max_bytes, self.max_epoch_bytes, self.detour.skip_files, False)
 
     def has_input(self) -> bool:
@@ -200,7 +200,8 @@ class Pinning:
         if self.meta.log_end() > self.version.log_end or self.moves_rows():
             return True
         plan = self.plan_barrier(self.version.epoch + 1)
-        return bool(plan.splits) or plan.catalog is not None
+        late = any(one.pins.late for one in self.pinned.values())  # users are told of them without delay
+        return bool(plan.splits) or plan.catalog is not None or late
 
     def moves_rows(self) -> bool:
         """Return whether the moment differs from the previous epoch's, and rows of a view change with it."""
@@ -238,7 +239,7 @@ class Pinning:
             catalog=None if catalog == version.catalog else catalog,
             mutation=mutation_of(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
-            skipped=(*detour.describe_changes(), *describe_rejected(replayed)),
+            skipped=(*detour.describe_changes(), *describe_rejected(replayed), *late_deliveries(catalog, sources)),
             unread=drop_missing_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
             moment=self.moment.at,
@@ -364,6 +365,12 @@ def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
 
 def describe_rejected(replayed: Replayed) -> tuple[str, ...]:
     return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
+
+
+def late_deliveries(catalog: Catalog, pins: Mapping[int, Pins]) -> tuple[str, ...]:
+    """Describe the deliveries that count as taken without being read."""
+    names = {relation.id: relation.name for relation in catalog.live_relations()}
+    return tuple(f"source {names[r]}: {note}" for r, one in pins.items() for note in one.late)
 
 
 def statement_of(source: Relation) -> CreateSource:

@@ -20,6 +20,7 @@ from tussock.jobs.catalog.definition import (
 )
 from tussock.jobs.catalog.difference import Create
 from tussock.jobs.executors.keyed_changes import KeyedChanges
+from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.expression_tree import python_calls
 from tussock.jobs.logical.hidden_columns import HiddenColumn
@@ -129,15 +130,21 @@ def _source_of_records(
         return SourceDefinition(statement, taken_table_id), ()
     plan = plan_of_source(statement)
     types = tuple(f.type for f in statement.fields)
-    node = KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates, plan.whole_deliveries)
+    node = (
+        KeyedChanges(plan.key, types, plan.tombstones_us, plan.remembers, plan.truncates)
+        if plan.deliveries is None
+        else KeyedDeliveries(plan.key, types, plan.scope)
+    )
     tables = tuple(
         msgspec.structs.replace(s, table_id=taken_table_id + i) for i, s in enumerate(node.state_tables(), start=1)
     )
     change = (*types, *CHANGE_TYPES)
     arriving = Input(relation_id, None, tuple(range(len(change))), change, Dispatch.HASH, plan.key, port=Port.CHANGES)
     inputs: tuple[Input, ...] = (arriving,)
-    if plan.truncates:
-        inputs += (Input(relation_id, None, (0,), TRUNCATION_TYPES, Dispatch.BROADCAST, port=Port.TRUNCATIONS),)
+    if plan.truncates or plan.deliveries is not None:
+        begun = (*(types[c] for c in plan.scope), *TRUNCATION_TYPES)
+        places = tuple(range(len(begun)))
+        inputs += (Input(relation_id, None, places, begun, Dispatch.BROADCAST, port=Port.TRUNCATIONS),)
     operator = Operator(node, tuple(map(input_ref, range(len(inputs)))), tuple(s.table_id for s in tables))
     output = Output(types, plan.key, tables[0].distribution, False, tables[0].table_id)
     return SourceDefinition(

@@ -18,6 +18,7 @@ from tussock.jobs.catalog.definition import SourceDefinition, definition_of, fin
 from tussock.jobs.logical.statements import CreateSource, EarlierBase, MoveSource, RelativePath
 from tussock.jobs.settings.home import folder_of
 from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.listing import list_files
 from tussock.jobs.sources.registry import READERS
 from tussock.statestore.errors import InputError, RetryableError
@@ -56,7 +57,7 @@ def moved_sources(catalog: Catalog, store: ObjectStore) -> Iterator[MoveSource]:
 def _has_input(source: CreateSource, *, is_empty_enough: bool) -> bool:
     """Return whether a file is at a source's path, or, if that is enough, an empty folder for files."""
     try:
-        files = list_files(source.options["path"], source.options)
+        files = list_files(records_of(source).options["path"], source.options)
     except (InputError, RetryableError):
         return False
     return bool(files) or is_empty_enough

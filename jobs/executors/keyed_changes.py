@@ -3,7 +3,7 @@
     rows       key -> row, for readers
     positions  key -> position of the change that gave the row
     deleted    key -> position of the change that deleted it, moment of that epoch
-    late       vnode -> changes that came too late so far (one row per vnode, so that it moves with the vnode)
+    late       vnode -> changes that came too late so far (late_changes.py)
     history    key, position -> deletes, row: every change, if changes can be taken back; otherwise empty
     truncated  vnode, position: the truncations (once per vnode)
 
@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
-from tussock.jobs.chunks.failure import SourceFileError
 from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
 from tussock.jobs.executors.broadcast_row import place_of_each_vnode
-from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list, show_row
+from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
 from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
 from tussock.jobs.logical.nodes import Expr
 from tussock.statestore.hummock.same_rows import same_rows
@@ -40,26 +40,10 @@ from tussock.statestore.meta.catalog import KeyColumn, TableSchema
 from tussock.statestore.nested import conform_rows
 from tussock.statestore.table.state_table import StateTable
 from tussock.statestore.types import arrow_type
-from tussock.statestore.vnode import one_array, vnodes_of
+from tussock.statestore.vnode import one_array
 
-LATE_CHANGES = "late"
 _PURGES_PER_PERIOD = 7
 _Flags = npt.NDArray[np.bool_]
-
-
-class DuplicateKeyError(SourceFileError):
-    """A delivery of a keyed source contains a key twice."""
-
-    key: str
-
-    def __str__(self) -> str:
-        of = f"source {self.source!r}" if self.source else "the source"
-        return (
-            f"a delivery of {of} contains more than one row with the key ({self.key}), and a snapshot must contain "
-            "each key once. Write the file without the duplicate, and the next run reads it. If more columns identify "
-            "a row, create the source again with all of them in its PRIMARY KEY. Until then, the rows of the delivery "
-            "before stay."
-        )
 
 
 class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
@@ -75,7 +59,6 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
     tombstones_us: int
     remembers: bool = False  # changes can be taken back
     truncates: bool = False  # a record may delete all keys
-    whole_deliveries: bool = False  # each file is the whole source, so it contains each key once
 
     @property
     def keeps_relation(self) -> bool:
@@ -92,7 +75,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
             rows,
             state_table("positions", (*key, "binary"), places, whole),
             state_table("deleted", (*key, "binary", "bigint"), places, whole),
-            state_table(LATE_CHANGES, ("bigint", "bigint"), [KeyColumn(0)], (0,)),
+            late_changes_table(),
             state_table("history", change, [*places, KeyColumn(width)], whole),
             state_table("truncated", ("bigint", "binary"), [KeyColumn(0), KeyColumn(1)], (0,)),
         )
@@ -107,7 +90,7 @@ class KeyedChanges(PlainNode, frozen=True, omit_defaults=True):
         return f"KeyedChanges key=[{column_list(self.key)}]" + (" remembers changes" if self.remembers else "")
 
     def describe_cost(self) -> str:
-        return "changed keys; all keys for each truncation or dump"
+        return "changed keys; all keys for each truncation"
 
     def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
         return (WHOLE_SOURCES,) if self.truncates else ()
@@ -160,7 +143,8 @@ class KeyedChangesExecutor:
 
     def __init__(self, node: KeyedChanges, tables: Sequence[StateTable], actor: Actor) -> None:
         self._node, self._actor = node, actor
-        self._rows, self._positions, self._deleted, self._late, self._history, self._truncated = tables
+        self._rows, self._positions, self._deleted, late, self._history, self._truncated = tables
+        self._late = LateChanges(late, actor)
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
@@ -175,8 +159,6 @@ class KeyedChangesExecutor:
             return empty_chunk(self._node.types)
         weights = weights_of(chunk)
         changes = rows_of(chunk)
-        if self._node.whole_deliveries:  # the next delivery replaces the rows that are taken back
-            changes, weights = changes.filter(pa.array(weights > 0)), weights[weights > 0]
         gone, come = (changes.filter(pa.array(weights * sign > 0)) for sign in (-1, 1))
         if self._node.remembers:
             self._history.delete_rows(self._as_history(gone))
@@ -186,8 +168,6 @@ class KeyedChangesExecutor:
         keys, ids = take_rows(keys, first), ids[: len(weights)]
         before = self._latest_before(keys).cover(was)
         taken_back = self._decided_by(before.position, gone, ids[weights < 0])
-        if self._node.whole_deliveries:
-            self._require_distinct_keys(come, ids, now)
         arrived = self._newest_of(come, ids[weights > 0], len(first))
         self._count_late(come, ids[weights > 0], before.position, taken_back)
         after = arrived.where(_is_later(arrived.position, before.position), before)
@@ -295,20 +275,10 @@ class KeyedChangesExecutor:
         self._deleted.insert_rows(dead.filter(pa.array(moved & by_key & ~has)))
         self._deleted.delete_rows(dead.filter(pa.array(moved & ~had & ~(by_key & ~has))))
         same = had & has & same_rows(before.rows, after.rows)
-        if self._node.whole_deliveries:
-            self._actor.counters.update(present=int(had.sum()), deleted=int((had & ~has).sum()))
         old, new = before.rows.filter(pa.array(had & ~same)), after.rows.filter(pa.array(has & ~same))
         self._rows.delete_rows(before.rows.filter(pa.array(had & ~has)))
         self._rows.insert_rows(new)
         return chunk_of_difference(old, new)
-
-    def _require_distinct_keys(self, come: pa.Table, ids: Positions, delivery: bytes | None) -> None:
-        """Raise DuplicateKeyError if the newest delivery contains a key twice."""
-        newest = np.asarray(_is_later(one_array(come.column(-1)), _repeat_position(delivery, come.num_rows)))
-        repeated = np.flatnonzero(newest & (np.bincount(ids[newest], minlength=int(ids.max(initial=0)) + 1)[ids] > 1))
-        if len(repeated):
-            first = self._keys_of(come.slice(int(repeated[0]), 1))
-            raise DuplicateKeyError(show_row(first, 0))
 
     def _count_late(self, come: pa.Table, ids: Positions, position: pa.Array, taken_back: _Flags) -> None:
         """Count the changes that are older than the one that decided their key before this epoch."""
@@ -318,13 +288,7 @@ class KeyedChangesExecutor:
         if not late.any():
             return
         rows = come.filter(pa.array(late))
-        vnodes = np.asarray(vnodes_of([rows.column(k) for k in self._node.key], self._actor.vnode_count))
-        counts = np.bincount(vnodes, minlength=self._actor.vnode_count)
-        touched = np.flatnonzero(counts)
-        places = pa.array(place_of_each_vnode(self._actor.vnode_count)[touched])
-        was = self._late.get_rows(pa.table([places], names=["c0"]))
-        sums = pc.add(pc.fill_null(one_array(was.rows.column(1)), 0), pa.array(counts[touched]))
-        self._late.insert_rows(pa.table([places, sums], names=["c0", "c1"]))
+        self._late.add_changes([rows.column(k) for k in self._node.key])
 
     def _purge_deleted(self) -> None:
         """Forget deleted keys whose period is over, once in a part of the period."""

@@ -12,6 +12,7 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
 from tussock.jobs.executors.keyed_changes import KeyedChanges
+from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -32,6 +33,7 @@ from tussock.jobs.executors.union_all import UnionAll
 Node = (
     TableReplay
     | KeyedChanges
+    | KeyedDeliveries
     | ValuesNode
     | RangeNode
     | ProjectNode

@@ -100,8 +100,8 @@ WHOLE_TABLES = UnboundedCost(
 )
 WHOLE_SOURCES = UnboundedCost(
     "truncations and dumps of keyed sources",
-    "a record that truncates a source with `changes 'operations'`, and each file of one with `changes 'snapshot'`",
-    "reads the positions of all keys, and the rows of the keys that are older",
+    "a record that truncates a source with `changes 'operations'`, and each delivery of one with `changes 'snapshot'`",
+    "reads the positions of all keys and the rows of the keys that are older, or all rows for a dump",
     "Let the feed write the changed rows only, if it can.",
 )
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from tussock.jobs.catalog.definition import source_of
 from tussock.jobs.catalog.move_source import move_source, moved_sources
-from tussock.jobs.executors.keyed_changes import LATE_CHANGES
+from tussock.jobs.executors.late_changes import LATE_CHANGES
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.reading.reader import open_table

@@ -12,6 +12,7 @@ from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.schedule.schedule import Feed, Scheduled
 from tussock.jobs.sources.keyed import CHANGE_NAMES, CHANGE_TYPES, TRUNCATION_NAMES
 from tussock.jobs.sources.ports import FIELDS, Port
+from tussock.jobs.sources.registry import plan_of_source
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
 from tussock.statestore.meta.catalog import Relation
 
@@ -64,10 +65,15 @@ class Lineage:
             own = (*self.output_columns(feed.producer)[:width], *map(NamedColumn, CHANGE_NAMES))
             return tuple(own[c] for c in feed.want.columns)
         if feed.want.port is Port.TRUNCATIONS:
-            return tuple(NamedColumn(TRUNCATION_NAMES[c]) for c in feed.want.columns)
+            return tuple(map(NamedColumn, self._truncation_names(self._fragments[feed.producer])))
         if feed.want.port is not Port.ROWS:
             return tuple(NamedColumn(FIELDS[feed.want.port][c].name) for c in feed.want.columns)
         return tuple(self.output_columns(feed.producer)[c] for c in feed.want.columns)
+
+    def _truncation_names(self, leaf: Scheduled) -> tuple[str, ...]:
+        assert leaf.source is not None
+        names = self._names[leaf.relation_id]
+        return (*(names[c] for c in plan_of_source(leaf.source.statement).scope), *TRUNCATION_NAMES)
 
     def _columns_read(self, feed: Feed) -> tuple[NamedColumn, ...]:
         handed = self.columns_of_feed(feed)

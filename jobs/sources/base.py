@@ -20,6 +20,7 @@ import pyarrow as pa
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.deliveries import Deliveries
 from tussock.jobs.sources.kept import Keeper
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.errors import TussockError
@@ -70,6 +71,7 @@ class Asked:
     skip: tuple[str, ...] = ()  # names of items that count as taken without being read
     only_skipped: bool = False  # pin only the items in `skip`; the run decides which others are due
     restated: Restated | None = None  # pin only this
+    deliveries: Deliveries | None = None  # how files form deliveries of the whole source; None: they do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Pins:
     read: msgspec.Raw | None = None  # the epoch reads it
     unread: msgspec.Raw | None = None  # it counts as taken without being read
     by_spark: Mapping[str, str] = field(default_factory=dict)  # why Spark reads a file, by its name
+    late: tuple[str, ...] = ()  # deliveries in `unread` that are too old, as texts for users
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ Errors of Tussock's own store pass unchanged. `reader_of` of registry.py returns
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,14 +24,25 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.jobs.sources.base import Divided, EngineReader, OptionEffect, ReadPart, SourceReader, TimeZones
+from tussock.jobs.sources.base import (
+    Asked,
+    Divided,
+    EngineReader,
+    OptionEffect,
+    Pins,
+    ReadPart,
+    SourceReader,
+    TimeZones,
+)
 from tussock.jobs.sources.credentials import refuse_credentials
 from tussock.jobs.sources.errors import ways_on, without_path
 from tussock.jobs.sources.files import FileSource
-from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, records_of
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.keyed import DELETE_LIMIT, check_keyed, deliveries_in, records_of
 from tussock.jobs.sources.keyed import OPTIONS as KEYED_OPTIONS
 from tussock.statestore.errors import MustStopError, RetryableError, TussockError
 from tussock.statestore.objectstore.base import ShortReadError
+from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +135,11 @@ class BoundedReader:
         if option == DELETE_LIMIT:
             return OptionEffect.AT_ONCE
         return OptionEffect.IDENTITY if option in KEYED_OPTIONS else self._reader.effect_of(option)
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """See SourcePinner."""
+        asked = replace(asked, deliveries=deliveries_in(source))
+        return cast(Pins, _guard_method(self._reader.pin, waits=True)(source, taken, asked, keeper))
 
     @property
     def engine(self) -> EngineReader | None:

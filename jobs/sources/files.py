@@ -5,6 +5,7 @@ A barrier stores a JSON list of PinnedFile. Barriers of all releases use this fo
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -59,6 +60,7 @@ from tussock.jobs.sources.listing import (
     partition_path,
     server_options,
 )
+from tussock.jobs.sources.pinned_deliveries import ChosenDelivery, next_delivery, restated_deliveries
 from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, listed_etag, mark_of, recorded_etag
 from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from tussock.jobs.sources.restated import exchange_files, restated_files
@@ -282,7 +284,7 @@ class FileSource:
         if asked.only_skipped and not asked.skip:
             return Pins()
         if asked.restated is not None:
-            return self._pin_restated(source, taken, asked.restated, keeper)
+            return self._pin_restated(source, taken, asked.restated, asked, keeper)
         listed = self._list_wanted(source, asked)
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
@@ -295,6 +297,14 @@ class FileSource:
             *(_accept_content(c) for c in same if c.was.kept),
         ]
         goes, comes = exchange_files(changed, comparison.next_number)
+        if asked.deliveries is not None:
+            return self._pin_delivery(
+                source,
+                self._choose_delivery(source, asked, taken, goes, comes, comparison.new),
+                passed_over,
+                asked,
+                keeper,
+            )
         if asked.most is not None:
             comes = [f if (m := self._measure_file(source, f)) is None else with_cost(f, m) for f in comes]
         further = [f for f in _unfinished_files(comparison, changed, other) if f.path not in asked.skip]
@@ -308,6 +318,42 @@ class FileSource:
         return _pins_of(
             [*goes, *self._keep_files(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread]
         )
+
+    def _choose_delivery(
+        self,
+        source: CreateSource,
+        asked: Asked,
+        taken: StorageTable | None,
+        goes: Sequence[PinnedFile],
+        comes: Sequence[PinnedFile],
+        new: Sequence[PinnedFile],
+    ) -> ChosenDelivery:
+        """Return the files of the epoch's delivery. Changed files come first, and new ones wait for the next epoch."""
+        assert asked.deliveries is not None
+        if not (goes or comes or new):
+            return ChosenDelivery()
+        deliveries, files = asked.deliveries, () if taken is None else taken_files(taken)
+        restated = restated_deliveries(deliveries, goes, comes, files)
+        if restated.goes or restated.comes:
+            return restated
+        return next_delivery(deliveries, new, files, lambda path: deliveries.is_complete(path, source.options))
+
+    def _pin_delivery(
+        self,
+        source: CreateSource,
+        chosen: ChosenDelivery,
+        passed_over: Sequence[PinnedFile],
+        asked: Asked,
+        keeper: Keeper,
+    ) -> Pins:
+        """Pin the files of a delivery."""
+        unread = [
+            _without_rows(f) for f in with_content([*chosen.late, *(f for f in chosen.comes if f.path in asked.skip)])
+        ]
+        comes = [f for f in chosen.comes if f.path not in asked.skip]
+        pinned = [*(f for f in comes if f.kept), *with_content([f for f in comes if not f.kept])]
+        pins = _pins_of([*chosen.goes, *self._keep_files(source, pinned, keeper)], [*passed_over, *unread])
+        return replace(pins, late=chosen.notes)
 
     def measure(self, source: CreateSource, file: PinnedFile) -> FileRecords:
         """Return the number of records of a file, and their decoded bytes."""
@@ -347,7 +393,7 @@ class FileSource:
         return True
 
     def _pin_restated(
-        self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper
+        self, source: CreateSource, taken: StorageTable | None, restated: Restated, asked: Asked, keeper: Keeper
     ) -> Pins:
         """Pin the files of a `tussock restate`. Raises CannotRestateError."""
 
@@ -357,6 +403,9 @@ class FileSource:
         goes, comes = restated_files(
             source, taken, restated, list_files, retained=retains_files(source), by_name=self.reads_names(source)
         )
+        if asked.deliveries is not None and not restated.options:
+            chosen = self._choose_delivery(source, asked, taken, goes, comes, ())
+            return self._pin_delivery(source, chosen, (), asked, keeper)
         kept = comes if restated.options else self._keep_files(source, with_content(comes), keeper)
         return _pins_of([*goes, *kept], [])
 

@@ -17,11 +17,11 @@ change of a key (row_changes.py), and KeyedChanges (jobs/executors/keyed_changes
 * **Truncations** are a second port, sent to every actor and stored once per vnode. The newest one acts as a deletion of
   each key at its position. So only an epoch with a truncation reads all keys, and a late insert of a key that was never
   seen is dropped. A truncation that is taken back reads the history for the keys that return.
-* **Dumps** (`changes 'snapshot'`) are truncations too: each file begins with one, just before its first record. So the
-  difference by key and late files need no other code. A corrected file has a new number, hence a later position than
-  its old records. An epoch takes one file, so a hold names the right one, and no epoch has half a dump. The actors
-  count present and deleted keys, and the driver compares the sums with `delete_limit` before it seals
-  (jobs/driver/delete_limits.py). There is no history.
+* **Dumps** (`changes 'snapshot'`) come as deliveries (deliveries.py). The barrier decides which one an epoch takes,
+  always as a whole (pinned_deliveries.py). KeyedDeliveries (jobs/executors/keyed_deliveries.py) replaces the rows. The
+  actors count present and deleted keys, and the driver compares the sums with `delete_limit` before it seals
+  (jobs/driver/delete_limits.py). A dump without a key is a restatement of the delivery before: equal rows are matched
+  as those of corrected files, and the source is an ordinary one.
 * **Deleted keys** are forgotten by the moment of the epoch. A read ignores expired ones, so the result does not depend
   on when they are removed.
 """
@@ -38,8 +38,8 @@ from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
 from tussock.jobs.logical.nodes import Call, Column, Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
+from tussock.jobs.sources.deliveries import SNAPSHOT_DONE, Deliveries, deliveries_of, folders_of, listed_path
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
-from tussock.jobs.sources.listing import literal_folder
 from tussock.jobs.sources.rejects import quarantines_rejects
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
@@ -59,9 +59,10 @@ OPERATIONS = {
     OP_DELETE: ("d", "delete", "update-delete", "true"),
     OP_TRUNCATE: ("t", "truncate"),
 }
-DELETE_LIMIT = "delete_limit"
-OPTIONS = (CHANGES, SEQUENCE_BY, DELETE_WHEN, TOMBSTONES, OP_COLUMN, *OPERATIONS, DELETE_LIMIT)
+DELETE_LIMIT, SNAPSHOT_SCOPE = "delete_limit", "snapshot_scope"
+_OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
+OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS)
 RETAIN, FILES, KAFKA = "retain", "files", "kafka"
 
 _DEFAULT_TOMBSTONES = "7d"
@@ -70,7 +71,7 @@ _PERCENT = re.compile(r"(\d+)%")
 #: The last columns of a change, after the columns of the row: it deletes the key, and its position (row_changes.py).
 CHANGE_TYPES = ("boolean", "binary")
 CHANGE_NAMES = ("_deletes", "_position")
-#: The columns of a truncation: its position.
+#: The last column of a truncation, or of the begin of a delivery, after the columns of its scope: its position.
 TRUNCATION_TYPES, TRUNCATION_NAMES = ("binary",), ("_position",)
 
 
@@ -107,7 +108,8 @@ class KeyedPlan:
         hidden: the hidden columns that the leaf reads.
         delete_when: the condition over a record that deletes its key; None: no record does.
         operations: of the records; None: each is an upsert.
-        whole_deliveries: each file is a delivery of the whole source.
+        deliveries: how files form deliveries of the whole source; None: each record is a change.
+        scope: the columns whose values decide the rows that a delivery replaces; empty: it replaces all rows.
         tombstones_us: how long a deleted key remembers its position, in microseconds.
         remembers: every change is stored, so that a change can be taken back.
         folders: the folders that names of files are relative to, in positions.
@@ -118,7 +120,8 @@ class KeyedPlan:
     hidden: tuple[HiddenColumn, ...]
     delete_when: Expr | None
     operations: Operations | None
-    whole_deliveries: bool
+    deliveries: Deliveries | None
+    scope: tuple[int, ...]
     tombstones_us: int
     remembers: bool
     folders: tuple[str, ...]
@@ -126,7 +129,7 @@ class KeyedPlan:
     @property
     def truncates(self) -> bool:
         """Whether a record may delete every key."""
-        return self.operations is not None or self.whole_deliveries
+        return self.operations is not None
 
 
 def is_keyed(source: CreateSource) -> bool:
@@ -136,9 +139,11 @@ def is_keyed(source: CreateSource) -> bool:
 
 def records_of(source: CreateSource) -> CreateSource:
     """Return the source as the reader of its format sees it, with the columns of a record."""
-    if source.keyed is None:
+    if source.keyed is None and not takes_whole_deliveries(source):
         return source
     options = {name: value for name, value in source.options.items() if name not in OPTIONS}
+    if takes_whole_deliveries(source):
+        options["path"] = listed_path(source)
     return msgspec.structs.replace(source, options=options, keyed=None)
 
 
@@ -162,23 +167,23 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         tuple(sorted(needed)),
         _deletion_of(source),
         _operations_of(source),
-        takes_whole_deliveries(source),
+        deliveries_in(source),
+        _scope_of(source),
         parse_period(source, source.options.get(TOMBSTONES, _DEFAULT_TOMBSTONES)),
         source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source),
-        _folders_of(source),
+        folders_of(source),
     )
 
 
 def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
     """Reject a statement whose options for changes contradict its columns or its format. Raises BadOptionError."""
-    stray = next((name for name in OPTIONS if name in source.options), None)
-    if source.keyed is None:
-        if stray is not None:
+    changes = source.options.get(CHANGES)
+    if source.keyed is None and changes != RecordKind.SNAPSHOT:
+        if (stray := next((name for name in OPTIONS if name in source.options), None)) is not None:
             reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
     kinds = " or ".join(f"'{kind}'" for kind in RecordKind)
-    changes = source.options.get(CHANGES)
     if changes is None:
         raise MissingOptionError(source.name, CHANGES, f"a source with a PRIMARY KEY needs {kinds}")
     if changes not in tuple(RecordKind):
@@ -191,9 +196,11 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
         raise MissingOptionError(source.name, OP_COLUMN, reason)
     if takes_whole_deliveries(source):
         _check_snapshots(source, hidden)
-    elif DELETE_LIMIT in source.options:
-        reason = f"the option limits the keys that a delivery deletes, so changes must be '{RecordKind.SNAPSHOT}'"
-        raise BadOptionError(source.name, DELETE_LIMIT, source.options[DELETE_LIMIT], reason)
+    elif stray := next((name for name in _OF_SNAPSHOTS if name in source.options), None):
+        reason = f"the option is about deliveries of the whole source, so changes must be '{RecordKind.SNAPSHOT}'"
+        raise BadOptionError(source.name, stray, source.options[stray], reason)
+    if source.keyed is None:
+        return
     plan_of(source, hidden)
     if (condition := source.keyed.delete_when) is not None and condition.type != "boolean":
         reason = f"expected a condition, but {expression_text(condition)} is a {condition.type}"
@@ -201,8 +208,15 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
 
 
 def takes_whole_deliveries(source: CreateSource) -> bool:
-    """Return whether each file of a source is a delivery of the whole source. An epoch takes one of them."""
-    return source.keyed is not None and source.options.get(CHANGES) == RecordKind.SNAPSHOT
+    """Return whether the files of a source are deliveries of the whole source. An epoch takes one of them."""
+    return source.options.get(CHANGES) == RecordKind.SNAPSHOT
+
+
+def deliveries_in(source: CreateSource) -> Deliveries | None:
+    """Return how the files of a source form deliveries; None if they do not. Raises BadOptionError."""
+    if not takes_whole_deliveries(source):
+        return None
+    return deliveries_of(source, scoped=SNAPSHOT_SCOPE in source.options)
 
 
 def delete_limit_of(source: CreateSource) -> int | None:
@@ -224,6 +238,16 @@ def _check_snapshots(source: CreateSource, hidden: Sequence[HiddenColumn]) -> No
         if option in source.options:
             reason = f"with changes '{RecordKind.SNAPSHOT}', the newest delivery alone decides the rows"
             raise BadOptionError(source.name, option, source.options[option], reason)
+    deliveries_in(source)
+    if source.keyed is not None:
+        return
+    for option in (SNAPSHOT_SCOPE, DELETE_LIMIT):
+        if option in source.options:
+            reason = "the option needs rows with a PRIMARY KEY"
+            raise BadOptionError(source.name, option, source.options[option], reason)
+    if (retain := source.options.get(RETAIN)) != FILES:
+        reason = "without a PRIMARY KEY, the rows of the delivery before are read again: set retain 'files'"
+        raise BadOptionError(source.name, RETAIN, retain or "none", reason)
 
 
 def parse_period(source: CreateSource, text: str) -> int:
@@ -238,20 +262,28 @@ def parse_period(source: CreateSource, text: str) -> int:
 
 
 def _sequence_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> tuple[int, ...]:
-    if (text := source.options.get(SEQUENCE_BY)) is None:
+    return _columns_named(source, SEQUENCE_BY, hidden, "which has no order; name a number, a text or a time")
+
+
+def _scope_of(source: CreateSource) -> tuple[int, ...]:
+    return _columns_named(source, SNAPSHOT_SCOPE, (), "and a scope needs values that can be compared")
+
+
+def _columns_named(source: CreateSource, option: str, hidden: Sequence[HiddenColumn], unlike: str) -> tuple[int, ...]:
+    """The columns that an option names. `unlike`: why they cannot be nested."""
+    if (text := source.options.get(option)) is None:
         return ()
     columns = {f.name.lower(): i for i, f in enumerate(source.fields)} | {c.column: int(c) for c in hidden}
     types = {i: f.type for i, f in enumerate(source.fields)}
-    found = list[int]()
+    named = list[int]()
     for name in (part.strip().strip("`") for part in text.split(",")):
         if (column := columns.get(name.lower())) is None:
             there = ", ".join((*(f.name for f in source.fields), *(c.column for c in hidden)))
-            raise BadOptionError(source.name, SEQUENCE_BY, text, f"{name!r} is no column of it; its columns: {there}")
+            raise BadOptionError(source.name, option, text, f"{name!r} is no column of it; its columns: {there}")
         if column >= 0 and is_nested(arrow_type(types[column])):
-            reason = f"column {name!r} is a {types[column]}, which has no order; name a number, a text or a time"
-            raise BadOptionError(source.name, SEQUENCE_BY, text, reason)
-        found.append(column)
-    return tuple(found)
+            raise BadOptionError(source.name, option, text, f"column {name!r} is a {types[column]}, {unlike}")
+        named.append(column)
+    return tuple(named)
 
 
 def _deletion_of(source: CreateSource) -> Expr | None:
@@ -288,12 +320,3 @@ def _values_of(source: CreateSource, option: str) -> tuple[str, ...]:
         return tuple(value.strip().lower() for value in text.split(","))
     others = {value for other in OPERATIONS if other in source.options for value in _values_of(source, other)}
     return tuple(value for value in OPERATIONS[option] if value not in others)
-
-
-def _folders_of(source: CreateSource) -> tuple[str, ...]:
-    path = source.options.get("path")
-    if path is None:
-        return ()
-    folder = literal_folder(path, source.options)
-    moved = (f"{move.base}{folder.removeprefix(move.to)}" for move in source.moves if folder.startswith(move.to))
-    return tuple(dict.fromkeys((folder, *moved)))

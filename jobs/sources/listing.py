@@ -4,7 +4,7 @@ A path is a file, a directory (the files directly in it), a glob (`*`, `?`, `[]`
 directories) or a template with the run's data interval: `{start:%Y-%m-%d}` and `{end:…}`, with formats of strftime.
 Without an interval, a placeholder becomes `*`, one per `/`-separated part of its format. As in Spark, a matched
 directory means the files directly in it (with `recursiveFileLookup`, all files below it), and names that start with `.`
-or `_` are skipped.
+or `_` are skipped. A source whose files form deliveries may have placeholders `{name}` too (deliveries.py).
 
 Names may contain glob characters. Each name of the path is first looked up literally: if its directory contains an
 entry of exactly that name, the path means this entry. Otherwise the name is a glob. A backslash before one of
@@ -40,6 +40,10 @@ _QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")
 _SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is literal
 _ESCAPED = r"\\[*?\[\]{}\\]"
 _PLACEHOLDER = re.compile(rf"{_ESCAPED}|\{{(start|end):([^{{}}]*%[^{{}}]*)\}}")
+_VALUE = re.compile(rf"{_ESCAPED}|\{{([A-Za-z_]\w*)\}}")
+#: A placeholder of either kind.
+_PLACED = re.compile(rf"{_ESCAPED}|\{{(?:[A-Za-z_]\w*|(?:start|end):([^{{}}]*))\}}")
+_MARK = "\0"  # stands for a value; no name contains it
 _BRACE = re.compile(rf"{_ESCAPED}|(\{{[^{{}}]*\}}?|\}})")
 _TOKEN = re.compile(rf"\\([*?\[\]{{}}\\])|(\*+)|(\?)|\[([!^]?)((?:{_ESCAPED}|.)(?:{_ESCAPED}|[^\]])*)\]|(.)", re.DOTALL)
 _NEAR = 5
@@ -215,6 +219,39 @@ def literal_folder(path: str, options: Mapping[str, str]) -> str:
     """Return the part of a path before its first wildcard or placeholder, without a slash at its end."""
     place = _place_of(path, options, None)
     return place.root + "/".join(_literal_names(place))
+
+
+def with_wildcards(path: str) -> str:
+    """Return a path with wildcards for its placeholders `{name}`. The placeholders of intervals stay."""
+    return _VALUE.sub(lambda match: match[0] if match[1] is None else "?*", path)
+
+
+def template_pattern(path: str, options: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Return a pattern that finds the values of a path's placeholders in the name of a file below `literal_folder`.
+
+    Its first group is the name as far as the last part with a placeholder; the others are the values. None if the path
+    has no placeholder.
+    """
+
+    def mark_value(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith("\\") else "/".join(_MARK for _ in (match[1] or "").split("/"))
+
+    literal = _literal_names(_place_of(with_wildcards(path), options, None))
+    parts = _PLACED.sub(mark_value, split_bucket(path)[1]).split("/")[len(literal) :]
+    last = max((n for n, part in enumerate(parts) if _MARK in part), default=None)
+    if last is None:
+        return None
+    named, rest = (_template_of(some) for some in (parts[: last + 1], parts[last + 1 :]))
+    return re.compile(f"({named}){f'/{rest}' if rest else ''}(?:/.*)?$", re.DOTALL)
+
+
+def _template_of(parts: Sequence[str]) -> str:
+    """Translate names with marked values into a regular expression."""
+    pattern = ""
+    for part in parts:
+        name = "([^/]+?)".join(_name_pattern(text).pattern for text in part.split(_MARK))
+        pattern += "(?:[^/]+/)*" if _is_any_depth(part) else f"{name}/"
+    return pattern.removesuffix("/")
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:

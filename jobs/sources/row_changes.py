@@ -5,9 +5,12 @@ positions compares the changes of a key:
 
     the values of `sequence_by` | the file's name below the source's folder | `_row_id`
 
-So without `sequence_by`, files count in the order of their names, whenever they arrive, and records in their order. The
-order is a function of the input alone: a file that is corrected keeps its place, and a store that reads all files at
-once has the rows of a store that read them one by one. In Kafka, `_row_id` is the partition and the offset.
+So without `sequence_by`, files count in the natural order of their names, whenever they arrive, and records in their
+order. The order is a function of the input alone: a file that is corrected keeps its place, and a store that reads all
+files at once has the rows of a store that read them one by one. In Kafka, `_row_id` is the partition and the offset.
+
+If files form deliveries of the whole source, the position of a record is the order of its delivery, and the second
+output has one row per delivery and values of its scope.
 
 A record with NULL in a column of the key or of `sequence_by` is no change: it is a reject, or an error of its file.
 """
@@ -26,10 +29,11 @@ from tussock.jobs.kernels.kernel import Kernel
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn, metadata_fields
 from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.deliveries import Deliveries, name_in_source, natural_order
 from tussock.jobs.sources.errors import ways_on
 from tussock.jobs.sources.keyed import KeyedPlan
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
-from tussock.jobs.sources.row_ids import POSITION_BITS, file_of, position_of
+from tussock.jobs.sources.row_ids import POSITION_BITS, position_of
 from tussock.jobs.sources.spark_paths import place_of
 from tussock.statestore.hummock.key import encode_values
 from tussock.statestore.types import arrow_type
@@ -62,7 +66,7 @@ class RowChanges:
 
     Args:
         changes: a chunk: the columns of the row, CHANGE_TYPES, and the weights.
-        truncations: a chunk: TRUNCATION_TYPES, and the weights.
+        truncations: a chunk: the columns of the scope, TRUNCATION_TYPES, and the weights.
         rejects: a chunk with the columns FIELDS of rejects.py.
     """
 
@@ -91,11 +95,11 @@ def row_changes(
             raise _error_of(plan, fields, records.filter(bad), reasons.filter(bad)[0].as_py())
         rejects = _rejects_of(plan, fields, records.filter(bad), reasons.filter(bad))
         records = records.filter(pc.invert(bad))
+    if plan.deliveries is not None:
+        return RowChanges(*_delivered_rows(plan, plan.deliveries, fields, records), rejects)
     positions, operations = _positions(plan, fields, records), _operation_texts(plan, records)
     columns = [*records.columns[: len(fields)], _deletions(plan, records, operations, kernel), positions]
     changes, truncations = make_chunk(columns, records[WEIGHT]), make_chunk([positions], records[WEIGHT])
-    if plan.whole_deliveries:
-        return RowChanges(changes, _begun_deliveries(plan, fields, records), rejects)
     truncates = _is_one_of(operations, () if plan.operations is None else plan.operations.truncates)
     return RowChanges(changes.filter(pc.invert(truncates)), truncations.filter(truncates), rejects)
 
@@ -156,31 +160,36 @@ def _positions(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> p
     parts = [encode_values(one_array(records.column(_place_of(plan, fields, c)))) for c in plan.sequence]
     if HiddenColumn.FILE_PATH in plan.hidden:
         paths = one_array(records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH))).dictionary_encode()
-        names = [_name_in_source(plan, uri) for uri in paths.dictionary.to_pylist()]  # one per file
-        parts.append(encode_values(pa.array(names, pa.string()).take(paths.indices)))
+        names = [natural_order(name_in_source(place_of(uri), plan.folders)) for uri in paths.dictionary.to_pylist()]
+        parts.append(encode_values(pa.array(names, pa.binary()).take(paths.indices)))
     parts.append(encode_values(one_array(records.column(-2))))
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 
 
-def _begun_deliveries(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> pa.Table:
-    """A truncation before the first record of each file, and after all records of an earlier content of the file."""
-    numbers, first = np.unique(file_of(np.asarray(records.column(-2))), return_index=True)
-    columns = [c.take(pa.array(first)) for c in records.columns]
-    before = [*columns[:-2], pa.array((numbers << POSITION_BITS) - 1, pa.int64()), columns[-1]]
-    begun = pa.table(before, names=records.column_names)
-    return make_chunk([_positions(plan, fields, begun)], begun[WEIGHT])
+def _delivered_rows(
+    plan: KeyedPlan, deliveries: Deliveries, fields: Sequence[Field], records: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """The rows of deliveries as changes, and the deliveries.
+
+    A delivery that is taken back has the weight -1, and its rows are omitted: an epoch reads whole deliveries.
+    """
+    paths = one_array(records.column(_place_of(plan, fields, HiddenColumn.FILE_PATH))).dictionary_encode()
+    orders = [deliveries.order_of(place_of(uri)) for uri in paths.dictionary.to_pylist()]  # one per file
+    positions = pa.array(orders, pa.binary()).take(paths.indices)
+    scope, weights = [records.column(c) for c in plan.scope], records[WEIGHT].to_numpy()
+    values = [encode_values(one_array(column)) for column in scope]
+    of_scope = pc.binary_join_element_wise(*values, positions, pa.scalar(b"", pa.binary())) if scope else positions
+    numbers = of_scope.dictionary_encode().indices.to_numpy().astype(np.int64)
+    _, first = np.unique(2 * numbers + (weights > 0), return_index=True)
+    begun = make_chunk([*scope, positions], records[WEIGHT]).take(pa.array(first))
+    keeps = pa.repeat(pa.scalar(False), records.num_rows)
+    changes = make_chunk([*records.columns[: len(fields)], keeps, positions], records[WEIGHT])
+    return changes.filter(pc.greater(records[WEIGHT], 0)), begun
 
 
 def _place_of(plan: KeyedPlan, fields: Sequence[Field], column: int) -> int:
     """The place of a scan's column among the columns of a record."""
     return column if column >= 0 else len(fields) + plan.hidden.index(HiddenColumn(column))
-
-
-def _name_in_source(plan: KeyedPlan, uri: str) -> str:
-    """The name of a file below the source's folder, which stays when the folder moves."""
-    path = place_of(uri)
-    folder = next((f for f in plan.folders if path.startswith(f"{f}/")), path.rpartition("/")[0])
-    return path.removeprefix(f"{folder}/")
 
 
 def _error_of(plan: KeyedPlan, fields: Sequence[Field], bad: pa.Table, reason: str) -> BadChangeError:

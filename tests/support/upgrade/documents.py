@@ -22,6 +22,7 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
 from tussock.jobs.executors.keyed_changes import KeyedChanges
+from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -379,6 +380,30 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
                     ),
                 ),
                 (Operator(KeyedChanges((0,), ("int", "string"), 604_800_000_000, True), (-1,), (12, 13, 14, 15, 16)),),
+                ("int", "string"),
+                False,
+            ),
+        ),
+        output=Output(("int", "string"), (0,), (0,), False, 12),
+    ),
+    "source_delivered": SourceDefinition(
+        msgspec.structs.replace(_KEYED_SOURCE, keyed=KeyedBy((0,))),
+        11,
+        fragments=(
+            Fragment(
+                (
+                    Input(
+                        7,
+                        None,
+                        (0, 1, 2, 3),
+                        ("int", "string", "boolean", "binary"),
+                        Dispatch.HASH,
+                        (0,),
+                        port=Port.CHANGES,
+                    ),
+                    Input(7, None, (0, 1), ("string", "binary"), Dispatch.BROADCAST, port=Port.TRUNCATIONS),
+                ),
+                (Operator(KeyedDeliveries((0,), ("int", "string"), (1,)), (-1, -2), (12, 13, 14)),),
                 ("int", "string"),
                 False,
             ),

@@ -21,6 +21,7 @@ from tussock.jobs.executors.group_top_n import GroupTopN
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin, joined_types
 from tussock.jobs.executors.keyed_changes import KeyedChanges
+from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.materialize import Materialize
 from tussock.jobs.executors.null_aware_anti import NullAwareAnti
 from tussock.jobs.executors.number_copies import NumberCopies
@@ -466,6 +467,18 @@ def keyed_cases() -> Iterator[GrowingCase]:
     node = KeyedChanges((KEY,), types, 7, remembers=True, truncates=True)
     named = {"newer": newer, "late": late, "taken back": taken_back, "truncated": truncated}
     yield GrowingCase("keyed source", node, load, named, ("truncated",))
+
+    def begun(position: int) -> pa.Table:
+        at = pa.array([position.to_bytes(4, "big")], pa.binary())
+        return make_chunk([at], pa.array([1], pa.int64()))
+
+    def first_dump(size: int) -> list[pa.Table]:
+        return [changes(all_rows(size)[0], 5), begun(5)]
+
+    def second_dump(size: int) -> list[pa.Table]:
+        return [changes(all_rows(size)[0], 7), begun(7)]
+
+    yield GrowingCase("dumps", KeyedDeliveries((KEY,), types), first_dump, {"dump": second_dump}, ("dump",))
 
 
 def cases() -> list[GrowingCase]:

@@ -1,0 +1,261 @@
+"""KeyedDeliveries: replace the rows of a table by the rows of deliveries, one row per key.
+
+    rows    key -> row, for readers
+    late    vnode -> rows that came too late so far (late_changes.py)
+    begun   vnode, scope -> position of the newest delivery with rows of this scope (once per vnode)
+
+A delivery replaces the rows whose scope (the values of some columns) occurs in it, or all rows without a scope. So the
+newest delivery of a row's scope is the delivery of the row, and no position is stored per row: only the rows that
+differ are written. An epoch reads whole deliveries (pinned_deliveries.py). One that is taken back leaves `begun`, and
+the epoch that takes it back reads the one that counts then.
+
+Cost: a read of all rows for each epoch with a delivery; writes for the rows that differ.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tussock.jobs.chunks.chunk import chunk_of_difference, empty_chunk, rows_of
+from tussock.jobs.chunks.failure import SourceFileError
+from tussock.jobs.executors.base import Positions, key_ids, state_table, take_rows, weights_of
+from tussock.jobs.executors.broadcast_row import place_of_each_vnode
+from tussock.jobs.executors.late_changes import LateChanges, late_changes_table
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list, show_row
+from tussock.jobs.executors.unbounded import WHOLE_SOURCES, UnboundedCost
+from tussock.jobs.logical.nodes import Expr
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.nested import conform_rows
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
+
+_NONE = -1  # no delivery, or no row
+_Flags = npt.NDArray[np.bool_]
+
+
+class DuplicateKeyError(SourceFileError):
+    """A delivery of a keyed source contains a key twice."""
+
+    key: str
+
+    def __str__(self) -> str:
+        of = f"source {self.source!r}" if self.source else "the source"
+        return (
+            f"a delivery of {of} contains more than one row with the key ({self.key}), and a snapshot must contain "
+            "each key once. Write the file without the duplicate, and the next run reads it. If more columns identify "
+            "a row, create the source again with all of them in its PRIMARY KEY. Until then, the rows of the delivery "
+            "before stay."
+        )
+
+
+class KeyedDeliveries(PlainNode, frozen=True, omit_defaults=True):
+    """Replaces rows by deliveries.
+
+    Inputs: the rows of deliveries (with a column without meaning, and the position of the delivery), and the deliveries
+    (the columns of their scope, and their positions).
+    Output: the changes of the rows.
+    """
+
+    key: tuple[int, ...]
+    types: tuple[str, ...]
+    scope: tuple[int, ...] = ()
+
+    @property
+    def keeps_relation(self) -> bool:
+        return True
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """See the module. `rows` comes first."""
+        scope = tuple(self.types[c] for c in self.scope)
+        places = [KeyColumn(i) for i in range(1 + len(scope))]
+        return (
+            state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),
+            late_changes_table(),
+            state_table("begun", ("bigint", *scope, "binary"), places, (0,)),
+        )
+
+    def column_origins(self) -> tuple[Origin, ...]:
+        return tuple(Own(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def explain_text(self) -> str:
+        scope = f" scope=[{column_list(self.scope)}]" if self.scope else ""
+        return f"KeyedDeliveries key=[{column_list(self.key)}]{scope}"
+
+    def describe_cost(self) -> str:
+        return "all rows for each delivery"
+
+    def unbounded_costs(self) -> tuple[UnboundedCost, ...]:
+        return (WHOLE_SOURCES,)
+
+    def make_executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return KeyedDeliveriesExecutor(self, tables, actor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scopes:
+    """The scopes of an epoch, numbered, with their newest deliveries by rank. _NONE: there is none.
+
+    Args:
+        was, now: (scopes,) the newest delivery before and after this epoch.
+        replaced: (scopes,) whether this epoch reads the delivery that counts now, or none counts any more.
+        present, come: (rows,) the scope of each present row, and of each row that comes.
+        rank: (rows,) the delivery of each row that comes.
+    """
+
+    was: Positions
+    now: Positions
+    replaced: _Flags
+    present: Positions
+    come: Positions
+    rank: Positions
+
+
+class KeyedDeliveriesExecutor:
+    """Replaces the rows of one actor's keys.
+
+    Invariant: the sum of all output chunks is the content of `rows` on these vnodes.
+    """
+
+    def __init__(self, node: KeyedDeliveries, tables: Sequence[StateTable], actor: Actor) -> None:
+        self._node, self._actor = node, actor
+        self._rows, late, self._begun = tables
+        self._late = LateChanges(late, actor)
+        self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Apply the rows of deliveries, and the deliveries. A delivery that is taken back has the weight -1.
+
+        Returns: at most one -old and one +new row per key. Raises DuplicateKeyError.
+        """
+        chunk, begun = chunks
+        if not begun.num_rows:
+            return empty_chunk(self._node.types)
+        come = self._as_rows(chunk.columns[: len(self._node.types)])
+        positions = one_array(chunk.column(len(self._node.types) + 1))
+        stored = (self._as_rows(rows.columns) for rows in self._rows.scan(self._actor.vnodes))
+        present = pa.concat_tables([self._schema.empty_table(), *stored])
+        return self._replace_rows(present, come, self._number_scopes(begun, present, come, positions))
+
+    def _as_rows(self, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
+        return conform_rows(pa.table(list(columns), names=self._schema.names), self._schema)
+
+    def _number_scopes(self, begun: pa.Table, present: pa.Table, come: pa.Table, positions: pa.Array) -> _Scopes:
+        """Number scopes and deliveries, and record the newest delivery of each scope."""
+        stored, width = self._stored_scopes(), len(self._node.scope)
+        weights, rows = weights_of(begun), rows_of(begun)
+        parts = [stored.select(range(width)), rows.select(range(width))]
+        parts += [table.select(list(self._node.scope)) for table in (present, come)]
+        sizes = [stored.num_rows, begun.num_rows, present.num_rows, come.num_rows]
+        kinds = [self._schema.field(c).type for c in self._node.scope]
+        columns = [pa.chunked_array([a for p in parts for a in p.column(c).chunks], k) for c, k in enumerate(kinds)]
+        numbers, first = key_ids(columns, sum(sizes))
+        of_stored, of_begun, of_present, of_come = np.split(numbers, np.cumsum(sizes)[:-1])
+        ranks, known = _rank_positions([one_array(stored.column(width)), one_array(rows.column(width)), positions])
+        was = np.full(len(first), _NONE)
+        was[of_stored] = ranks[0]
+        now, gone = was.copy(), weights < 0
+        now[of_begun[gone & (was[of_begun] == ranks[1])]] = _NONE
+        np.maximum.at(now, of_begun[~gone], ranks[1][~gone])
+        replaced = (was != _NONE) & (now == _NONE)
+        replaced[of_begun[~gone & (now[of_begun] == ranks[1])]] = True
+        scopes = pa.table(columns, names=[f"c{i}" for i in range(width)])
+        self._store_scopes(take_rows(scopes, first), was, now, known)
+        return _Scopes(was, now, replaced, of_present, of_come, ranks[2])
+
+    def _stored_scopes(self) -> pa.Table:
+        """The newest deliveries by scope: the columns of the scope, and the position."""
+        place = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)[:1]]
+        return self._begun.scan_prefix(pa.table([pa.array(place)], names=["c0"])).rows.remove_column(0)
+
+    def _store_scopes(self, scopes: pa.Table, was: Positions, now: Positions, known: pa.Array) -> None:
+        moved = np.flatnonzero(was != now)
+        places = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
+        for chosen, write in (
+            (moved[now[moved] == _NONE], self._begun.delete_rows),
+            (moved[now[moved] != _NONE], self._begun.insert_rows),
+        ):
+            at = known.take(pa.array(np.maximum(now, 0)[chosen])) if len(known) else pa.array([], pa.binary())
+            rows = take_rows(scopes, chosen).columns if self._node.scope else []
+            copies = np.tile(np.arange(len(chosen)), len(places))
+            columns = [pa.array(np.repeat(places, len(chosen))), *(c.take(pa.array(copies)) for c in (*rows, at))]
+            write(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]))
+
+    def _replace_rows(self, present: pa.Table, come: pa.Table, scopes: _Scopes) -> pa.Table:
+        """Write the rows that differ, and return the difference."""
+        keys = [
+            pa.chunked_array([*present.column(k).chunks, *come.column(k).chunks], self._schema.field(k).type)
+            for k in self._node.key
+        ]
+        ids, first = key_ids(keys, present.num_rows + come.num_rows)
+        of_present, of_come = ids[: present.num_rows], ids[present.num_rows :]
+        counts = scopes.rank == scopes.now[scopes.come]
+        arrived = self._newest_by_key(come, of_come, np.where(counts, scopes.rank, _NONE), len(first))
+        before = np.full(len(first), _NONE)
+        before[of_present] = np.arange(present.num_rows)
+        survives = before != _NONE
+        survives[of_present] &= ~scopes.replaced[scopes.present]
+        newer = np.full(len(first), _NONE)
+        newer[of_present] = scopes.was[scopes.present]
+        stays = survives & ((arrived == _NONE) | (newer > _ranks_at(scopes.rank, arrived)))
+        self._count_late(come, ~counts | stays[of_come])
+        had, has = before != _NONE, stays | (arrived != _NONE)
+        both = np.flatnonzero(had & ~stays & (arrived != _NONE))
+        same = same_rows(take_rows(present, before[both]), take_rows(come, arrived[both]))
+        differs, added = both[~same], np.flatnonzero(~had & (arrived != _NONE))
+        removed = np.flatnonzero(had & ~has)
+        self._actor.counters.update(present=int(had.sum()), deleted=len(removed))
+        old = take_rows(present, before[np.concatenate([differs, removed])])
+        new = take_rows(come, arrived[np.concatenate([differs, added])])
+        self._rows.delete_rows(take_rows(present, before[removed]))
+        self._rows.insert_rows(new)
+        return chunk_of_difference(old, new)
+
+    def _newest_by_key(self, come: pa.Table, ids: Positions, rank: Positions, keys: int) -> Positions:
+        """(keys,) the row that comes of the newest delivery; _NONE: no row that counts comes.
+
+        Raises DuplicateKeyError if a delivery contains a key twice.
+        """
+        order = np.flatnonzero(rank != _NONE)
+        ranks = rank[order]
+        if len(order) and ranks.min() != ranks.max():
+            order = order[np.argsort(ranks, kind="stable")]
+        newest = np.full(keys, _NONE)
+        newest[ids[order]] = order  # NumPy keeps the last write to a place: the greatest rank
+        lost = order[newest[ids[order]] != order]
+        if len(repeated := lost[rank[lost] == rank[newest[ids[lost]]]]):
+            key = come.slice(int(repeated[0]), 1).select(list(self._node.key))
+            raise DuplicateKeyError(show_row(key, 0))
+        return newest
+
+    def _count_late(self, come: pa.Table, late: _Flags) -> None:
+        if late.any():
+            rows = come.filter(pa.array(late))
+            self._late.add_changes([rows.column(k) for k in self._node.key])
+
+
+def _rank_positions(parts: Sequence[pa.Array]) -> tuple[list[Positions], pa.Array]:
+    """Number the distinct positions in their order: the numbers of each part, and the positions by number.
+
+    Cost: one hash pass; positions are few, and only they are sorted.
+    """
+    encoded = pa.chunked_array(parts, pa.binary()).combine_chunks().dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    order = sorted(range(len(known)), key=known.__getitem__)
+    rank = np.empty(len(known), np.int64)
+    rank[order] = np.arange(len(known))
+    numbers = rank[encoded.indices.to_numpy()] if len(encoded) else np.empty(0, np.int64)
+    ordered = encoded.dictionary.take(pa.array(order, pa.int64()))
+    return np.split(numbers, np.cumsum([len(part) for part in parts])[:-1]), ordered
+
+
+def _ranks_at(ranks: Positions, places: Positions) -> Positions:
+    """(n,) the rank at each place; _NONE for _NONE."""
+    return np.append(ranks, _NONE)[places]
