@@ -38,9 +38,8 @@ def is_needed(meta: MetaStore, name: str) -> bool:
         return (epoch := epoch_of_barrier(name)) is None or epoch >= version.min_readable_epoch
     if not name.startswith(DATA):
         return True  # never removed, or replaced by others
-    return name in names_in(version) or any(
-        name in names_in(meta.read_version(i)) for i in {pin.version for pin in meta.all_pins()}
-    )
+    others = {pin.version for pin in meta.all_pins()} | {branch.version for branch in version.branches}
+    return name in names_in(version) or any(name in names_in(meta.read_version(i)) for i in others)
 
 
 def on_newest(meta: MetaStore, work: Callable[[HummockVersion], T]) -> T:

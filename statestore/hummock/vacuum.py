@@ -11,7 +11,8 @@ Readers may still fetch objects that the newest version does not name:
     all objects of epochs after the one that a train of epochs has pinned, which the train reads before they are
         committed;
     SSTs that compactions removed since the committed epoch, while a barrier is on that epoch: its run may read an older
-        version.
+        version;
+    the SSTs and pages of the first versions of open branches (meta/branch.py).
 """
 
 import logging
@@ -39,6 +40,7 @@ from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, SPARSE_SNAPSHOTS, 
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.branch import BRANCHES, number_of_branch
 from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
@@ -110,6 +112,7 @@ def vacuum_store(meta: MetaStore, *, dry_run: bool = False, progress: Progress =
     pages = list(_old_pages(meta, version, in_use.versions))  # listed before the roots, and removed after them
     garbage += _old_snapshots(meta, version, in_use.versions)
     garbage += _old_roots(meta, version, in_use.versions)
+    garbage += _ended_branches(meta, version)
     garbage += pages
     if dry_run:
         garbage = _told_apart(meta, version, garbage)
@@ -142,7 +145,7 @@ class _InUse:
 def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
     """Names that readers may fetch. Requires: `version` was read before."""
     pins = meta.all_pins()
-    pinned = frozenset(pin.version for pin in pins)
+    pinned = frozenset(pin.version for pin in pins) | {branch.version for branch in version.branches}
     ssts = [names_in(version), *(names_in(meta.read_version(i)) for i in sorted(pinned) if i != version.id)]
     # A barrier that is injected after this check runs on an even newer version, which names none of the removed
     # objects.
@@ -268,6 +271,17 @@ def _old_pages(meta: MetaStore, version: HummockVersion, pinned: frozenset[int])
     for info in old:
         if info.name not in named:
             yield _to_garbage(info, "a page of SSTs that no snapshot in use names")
+
+
+def _ended_branches(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
+    """The objects of branches that have ended. A later version may have opened a branch that this one does not know."""
+    if version.next_branch == 1:
+        return
+    is_open = {branch.number for branch in version.branches}
+    for info in meta.objects.list(BRANCHES):
+        number = number_of_branch(info.name)
+        if number is not None and number < version.next_branch and number not in is_open:
+            yield _to_garbage(info, f"of branch {number}, which has ended")
 
 
 def _to_garbage(info: ObjectInfo, reason: str) -> Garbage:

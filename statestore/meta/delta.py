@@ -19,6 +19,7 @@ from tussock.statestore.meta.levels import (
 )
 from tussock.statestore.meta.sight import oldest_seen
 from tussock.statestore.meta.version import (
+    Branch,
     CompactionTask,
     HeldBack,
     HummockVersion,
@@ -106,6 +107,19 @@ class SstsMoved(msgspec.Struct, frozen=True, tag="move", omit_defaults=True):
     ranges: tuple[KeyRange, ...] = ()  # as of a CompactionTask
 
 
+class BranchOpened(msgspec.Struct, frozen=True, tag="branch_open"):
+    """Begin a branch: the objects of its first version stay until it ends."""
+
+    branch: Branch
+
+
+class BranchEnded(msgspec.Struct, frozen=True, tag="branch_end"):
+    """End a branch. Vacuum may remove its objects, and this store's objects that only the branch needed."""
+
+    number: int
+    reason: str
+
+
 VersionChange = (
     EpochCommitted
     | Published
@@ -117,6 +131,8 @@ VersionChange = (
     | CompactionClosed
     | CompactionsRenewed
     | SstsMoved
+    | BranchOpened
+    | BranchEnded
 )
 
 
@@ -200,6 +216,14 @@ def apply_delta(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             return msgspec.structs.replace(version, id=delta.id, tasks=tasks)
         case SstsMoved():
             return _apply_move(version, delta, change)
+        case BranchOpened(branch):
+            return _apply_branch(version, delta, branch)
+        case BranchEnded(number):
+            left_branches = tuple(branch for branch in version.branches if branch.number != number)
+            _require_valid(
+                delta, len(left_branches) < len(version.branches), f"it ends branch {number}, which is not open"
+            )
+            return msgspec.structs.replace(version, id=delta.id, branches=left_branches)
 
 
 def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochCommitted) -> HummockVersion:
@@ -281,6 +305,27 @@ def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -
     ssts = inputs_of(version, move.inputs, move.ranges)
     assert not isinstance(ssts, str), "merge_objection has resolved the inputs"
     return msgspec.structs.replace(_replace_inputs(version, move, ssts), id=delta.id)
+
+
+def _apply_branch(version: HummockVersion, delta: VersionDelta, branch: Branch) -> HummockVersion:
+    _require_valid(
+        delta,
+        branch.number == version.next_branch,
+        f"it opens branch {branch.number}, but the next branch is {version.next_branch}",
+    )
+    _require_valid(
+        delta,
+        branch.version <= version.id and branch.epoch <= version.epoch,
+        f"its branch begins at version {branch.version} of epoch {branch.epoch}, which this version does not follow",
+    )
+    _require_valid(
+        delta,
+        all(other.name != branch.name for other in version.branches),
+        f"it opens branch {branch.name!r}, but a branch of this name is open",
+    )
+    return msgspec.structs.replace(
+        version, id=delta.id, branches=(*version.branches, branch), next_branch=branch.number + 1
+    )
 
 
 def _require_free(

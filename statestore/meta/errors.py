@@ -130,6 +130,55 @@ class PinLapsedError(MustStopError):
         )
 
 
+class BranchExistsError(InputError):
+    """A branch of this name is open."""
+
+    name: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return (
+            f"branch {self.name!r} exists; it began at epoch {self.epoch}. Use it with --branch {self.name}, choose "
+            f"another name, or end it with `tussock branch end {self.name}`."
+        )
+
+
+class BranchGoneError(InputError):
+    """The parent has no open branch of this name."""
+
+    name: str
+    others: tuple[str, ...]
+
+    def __str__(self) -> str:
+        there = f"the open branches are {', '.join(self.others)}" if self.others else "the store has no open branch"
+        return (
+            f"branch {self.name!r} does not exist, or has ended: {there}. Its rows are gone with it. "
+            f"Create it with `tussock branch create {self.name}`."
+        )
+
+
+class BranchedBranchError(InputError):
+    """A branch was to begin in a branch."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"this store is the branch {self.name!r}, and a branch begins in a store that is none. Omit --branch."
+
+
+class EpochMergedError(InputError):
+    """Compaction has merged the rows of an epoch with later ones, so no branch can begin there."""
+
+    epoch: int
+    newest: int
+
+    def __str__(self) -> str:
+        return (
+            f"no branch can begin at epoch {self.epoch}: compaction has since merged its SSTs with those of later "
+            f"epochs. Omit --at, and the branch begins at the newest epoch, {self.newest}."
+        )
+
+
 class NoSuchVersionError(InputError):
     """The log has not reached this version id."""
 

@@ -18,6 +18,7 @@ meta/pin/<epoch>/<hash>-<renewal>.json     active readers; the hash is the holde
 data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
 data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
 sources/<epoch, 16 hex>/<hash>/<name>      copies of source files, made for the epoch after this one
+branches/<number>/…                        a branch: objects with all of these names (objectstore/branch.py)
 
 The prefix of packs sorts after the prefix of the objects that they replace: a copy of a store that reads the names in
 order contains the pack of an object that was gone when it came to it.

@@ -35,6 +35,7 @@ from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.names import ENTRIES, STATEMENT_PACKS, VERSION_PACKS, VERSIONS
 from tussock.statestore.meta.probe import end_of
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.branch import first_statement_of
 
 PACK_SIZE = 1024  # of each log; a snapshot is kept at the end of each pack of versions (snapshots.py)
 
@@ -209,7 +210,7 @@ def version_packs(objects: ObjectStore) -> PackedLog:
 
 def statement_packs(objects: ObjectStore) -> PackedLog:
     """The log of statements."""
-    return PackedLog(objects, ENTRIES, STATEMENT_PACKS, origin=0, few=1)
+    return PackedLog(objects, ENTRIES, STATEMENT_PACKS, origin=first_statement_of(objects), few=1)
 
 
 def _format_pack_name(prefix: str, first: int) -> str:

@@ -238,16 +238,17 @@ def names_gone(before: HummockVersion, after: HummockVersion) -> set[str]:
     """The SSTs of one version that another lacks. Reads no page that both versions share."""
     if before is after:
         return set()
-    shared = {id(page) for page in _pages_of(before)} & {id(page) for page in _pages_of(after)}
+    shared = {id(page) for page in pages_of(before)} & {id(page) for page in pages_of(after)}
 
     def unshared_names(version: HummockVersion) -> set[str]:
-        read_pages(page for page in _pages_of(version) if id(page) not in shared)
-        pages = (page.ssts for page in _pages_of(version) if id(page) not in shared)
+        read_pages(page for page in pages_of(version) if id(page) not in shared)
+        pages = (page.ssts for page in pages_of(version) if id(page) not in shared)
         plain = (ssts for ssts in version.levels if not isinstance(ssts, PagedLevel))
         return {sst.name for ssts in (*pages, *plain) for sst in ssts}
 
     return unshared_names(before) - unshared_names(after)
 
 
-def _pages_of(version: HummockVersion) -> list[Page]:
+def pages_of(version: HummockVersion) -> list[Page]:
+    """The pages of a version in memory."""
     return [page for level in version.levels if isinstance(level, PagedLevel) for page in level.pages]

@@ -20,13 +20,23 @@ from tussock.statestore.objectstore.base import ObjectStore
 FORMAT = 1  # of all objects under meta/ and data/
 
 
-class StoreSettings(msgspec.Struct, frozen=True):
+class BranchOrigin(msgspec.Struct, frozen=True):
+    """The beginning of a branch in its parent."""
+
+    number: int
+    name: str
+    version: int  # of the parent
+    epoch: int  # committed in that version
+
+
+class StoreSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """The settings that are fixed for the life of a store."""
 
     format: int
     vnode_count: int
     units: int  # number of parallel units in the first mapping
     time_zone: str  # IANA name; the session time zone of all SQL in the store
+    origin: BranchOrigin | None = None  # None: not a branch
 
     def __str__(self) -> str:
         return f"format {self.format}, {self.vnode_count} vnodes, time zone {self.time_zone}"

@@ -22,7 +22,7 @@ deltas, and releases that know no pages start from there.
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -42,7 +42,7 @@ from tussock.statestore.meta.names import (
     version_name,
 )
 from tussock.statestore.meta.packs import PackedLog, version_packs
-from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, read_pages
+from tussock.statestore.meta.pages import Page, PagedLevel, PageInfo, is_large, page_sums, pages_of, read_pages
 from tussock.statestore.meta.version import HummockVersion, SstInfo
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
@@ -198,7 +198,15 @@ class Snapshots:
         if root is not None:
             self._newest = root.version.id, _by_content(root)
         oldest = version_id - REUSED_ROOTS * SNAPSHOT_EVERY
-        return {} if self._newest is None or self._newest[0] < oldest else self._newest[1]
+        if self._newest is None or self._newest[0] < oldest:
+            return self._pages_of_parent
+        return self._pages_of_parent | self._newest[1]
+
+    @cached_property
+    def _pages_of_parent(self) -> dict[str, str]:
+        """The stored pages of version 0 by content; empty unless this store is a branch, whose parent keeps them."""
+        infos = (page.info for page in pages_of(self._initial()) if page.info is not None)
+        return {origin.content: info.name for info in infos if (origin := page_origin(info.name)) is not None}
 
     def _write_page(self, version_id: int, known: dict[str, str], page: Page) -> None:
         data = encode_document(PageDocument(page.ssts))

@@ -6,8 +6,10 @@ from functools import cached_property
 from itertools import count
 
 from tussock.statestore.forks import OwnName
+from tussock.statestore.meta import branch as branches
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
+from tussock.statestore.meta.branch import KEEP_MS
 from tussock.statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
 from tussock.statestore.meta.compaction import (
     CompactionPlan,
@@ -20,17 +22,23 @@ from tussock.statestore.meta.compaction import (
 )
 from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange
 from tussock.statestore.meta.document import encode_document, read_document, require_document
-from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
+from tussock.statestore.meta.errors import (
+    BranchedBranchError,
+    EpochExpiredError,
+    EpochNotCommittedError,
+    LostRaceError,
+    SettingError,
+)
 from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
 from tussock.statestore.meta.mapping import remap_vnodes, validate_mapping
 from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
 from tussock.statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
 from tussock.statestore.meta.readable import readable_epochs, retained_floor
 from tussock.statestore.meta.readers import Readers, raise_floor
-from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
+from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store, read_settings
 from tussock.statestore.meta.sight import held_back
 from tussock.statestore.meta.statement_log import LogEntry, StatementLog
-from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
+from tussock.statestore.meta.version import Branch, CompactionTask, HummockVersion, SstInfo, VnodeMapping
 from tussock.statestore.meta.version_log import Appended, Glances, VersionLog
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
@@ -69,7 +77,7 @@ class MetaStore:
         self._writer = OwnName(writer)
         self._clock_ms = clock_ms
         self._settings = settings
-        self._versions = versions or VersionLog(objects, writer, lambda: initial_version(self.settings))
+        self._versions = versions or VersionLog(objects, writer, lambda: self._first_version)
         self._pin_numbers = pin_numbers or count()
         self._log = StatementLog(objects, writer)
         self._readers = Readers(objects, self._versions, writer, clock_ms, self._pin_numbers)
@@ -462,6 +470,43 @@ class MetaStore:
         Raises EpochNotCommittedError if `epoch` is above the published one.
         """
         return raise_floor(self.objects, self._versions, epoch, self._clock_ms())
+
+    # --- branches
+
+    def open_branch(
+        self, name: str, keep_ms: int = KEEP_MS, epoch: int | None = None, id: str | None = None
+    ) -> "MetaStore":
+        """Begin a branch at a readable epoch, the committed one by default, and open it.
+
+        Copies nothing; see meta/branch.py. `id`: the same in a repeated call, which then finds its branch.
+
+        Raises: BranchExistsError, BranchedBranchError, EpochMergedError, SettingError; EpochNotCommittedError,
+            EpochExpiredError.
+        Cost: a delta, a PUT and a GET; for an older epoch also a search in the log.
+        """
+        if self.settings.origin is not None:
+            raise BranchedBranchError(self.settings.origin.name)
+        number = id or f"{self.writer}/{next(self._pin_numbers)}"
+        return self._at_branch(branches.open_branch(self._versions, number, name, self._clock_ms(), keep_ms, epoch))
+
+    def branch(self, name: str) -> "MetaStore":
+        """Open an existing branch. Raises BranchGoneError."""
+        return self._at_branch(branches.find_branch(self.read_latest(), name))
+
+    def end_branch(self, name: str, reason: str = "ended by its user") -> HummockVersion:
+        """End a branch: vacuum may remove its objects. Raises BranchGoneError."""
+        return branches.end_branch(self._versions, name, reason)
+
+    def end_lapsed_branches(self) -> tuple[str, ...]:
+        """End the branches whose age has come by our clock. Returns their names."""
+        return branches.end_lapsed_branches(self._versions, self._clock_ms())
+
+    def _at_branch(self, branch: Branch) -> "MetaStore":
+        return MetaStore(branches.objects_of_branch(self.objects, branch), self.writer, self._clock_ms)
+
+    @cached_property
+    def _first_version(self) -> HummockVersion:
+        return branches.first_version(self.objects, self.settings)
 
     # --- the log of DML and DDL
 

@@ -92,6 +92,19 @@ class HeldBack(msgspec.Struct, frozen=True):
     epoch: int  # the epoch as of which readers see it; 0: hidden
 
 
+class Branch(msgspec.Struct, frozen=True):
+    """A branch of this store (branch.py). The objects that its first version names stay until it ends."""
+
+    number: int  # assigned by meta, never reused; names its objects, branches/<number>/…
+    name: str
+    id: str  # of the call that created it, so that a repeated call finds it
+    version: int  # of this store: the branch's first version
+    epoch: int  # committed in that version
+    log_start: int  # the log end of that version
+    created_ms: int
+    expires_ms: int  # Unix ms after which retention ends it
+
+
 class HummockVersion(msgspec.Struct, frozen=True):
     """The content that readers see.
 
@@ -115,6 +128,8 @@ class HummockVersion(msgspec.Struct, frozen=True):
     held: tuple[HeldBack, ...] = ()  # relations of the published epoch; see tussock.statestore.meta.sight
     # Row counts at `epoch` by relation id; of a source, the rows taken. Omits relations that were not always counted.
     rows: dict[int, int] = {}
+    branches: tuple[Branch, ...] = ()  # that have not ended, in order of number
+    next_branch: int = 1  # lower numbers that are not in `branches` have ended
 
 
 class VersionPart(HummockVersion, frozen=True):

@@ -3,6 +3,7 @@
     /a/path, file:///a/path      a local directory
     s3://bucket/prefix?endpoint=http://host:port&path_style=true&region=eu-central-1
                                  an S3 bucket; prefix and options are optional
+    branch:pr-142,1,4711,0:URI   a branch of the store at URI (branch.py)
 
 A URI never contains credentials; they come from boto3's standard chain.
 
@@ -25,6 +26,7 @@ from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from tussock.statestore.extras import extras_named
 from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
+from tussock.statestore.objectstore.branch import SCHEME, BranchObjects, split_branch_uri
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ def open_object_store(uri: str) -> ObjectStore:
     """
     if uri.startswith("/"):
         return LocalObjectStore(Path(uri))
+    if uri.startswith(SCHEME):
+        mark, parent = split_branch_uri(uri)
+        return BranchObjects(open_object_store(parent), mark)
     if (dropped := _NOT_IN_URIS.search(uri)) is not None:  # urlsplit would silently open another store.
         raise BadStoreError(
             uri.partition("#")[0],

@@ -1,0 +1,174 @@
+"""Branches: stores that begin as a version of another one, and refer to its objects instead of copying them.
+
+    BranchOpened in the parent's log     names the version; vacuum of the parent keeps what that version names
+    branches/<number>/meta/store.json    the branch's settings; the branch exists once they are written
+    branches/<number>/meta/version/…     the branch's own log; its version 0 is the parent's version (first_version)
+    BranchEnded in the parent's log      ends the protection; vacuum of the parent removes branches/<number>/
+
+The delta is the point of decision. It names a version whose SSTs are all in the newest version when it is committed.
+An SST outside of a version can never come back, so a vacuum that works from an earlier version keeps them too, and
+every later vacuum sees the branch. If the creator dies before it has written the settings, the next process that opens
+the branch writes the same bytes.
+
+Identifiers never meet: each branch takes table and relation ids, and numbers of compaction tasks, from its own range
+(FIRST_ID). So a merge can give the branch's state tables to the parent.
+"""
+
+import re
+
+import msgspec
+
+from tussock.statestore.meta.delta import BranchEnded, BranchOpened, VersionChange
+from tussock.statestore.meta.document import encode_document
+from tussock.statestore.meta.errors import (
+    BranchExistsError,
+    BranchGoneError,
+    EpochExpiredError,
+    EpochMergedError,
+    SettingError,
+)
+from tussock.statestore.meta.names import STORE
+from tussock.statestore.meta.pages import names_gone
+from tussock.statestore.meta.readable import check_readable
+from tussock.statestore.meta.settings import BranchOrigin, StoreSettings, initial_version, read_settings
+from tussock.statestore.meta.version import Branch, HummockVersion
+from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.branch import TASKS_PER_BRANCH, BranchMark, BranchObjects
+
+KEEP_MS = 7 * 24 * 60 * 60 * 1000  # default age of a branch
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_FIRST_ID, _IDS, _RANGES = 1 << 30, 1 << 16, 1 << 14
+"""Table and relation ids below _FIRST_ID belong to stores that are no branch. Branch n takes _IDS of them, in range n
+modulo _RANGES: more branches than that are never open at once, and a merge compares ids."""
+
+
+def require_branch_name(name: str) -> str:
+    """Return a valid name of a branch. Raises SettingError."""
+    if _NAME.fullmatch(name) is None:
+        raise SettingError(
+            "the name of a branch", repr(name), "at most 63 letters, digits, dots, underscores and hyphens"
+        )
+    return name
+
+
+def first_id_of(number: int) -> int:
+    """The first table and relation id of a branch."""
+    return _FIRST_ID + number % _RANGES * _IDS
+
+
+def open_branch(
+    log: VersionLog, id: str, name: str, now_ms: int, keep_ms: int = KEEP_MS, epoch: int | None = None
+) -> Branch:
+    """Begin a branch in its parent's log. A repeated call with the same `id` returns the same branch.
+
+    Args:
+        epoch: a readable epoch; None: the committed one.
+
+    Raises: BranchExistsError; EpochNotCommittedError, EpochExpiredError; EpochMergedError; SettingError.
+    Cost: one delta. For an older epoch also a search for its version in the log.
+    """
+    require_branch_name(name)
+
+    def decide(version: HummockVersion) -> VersionChange | None:
+        for other in version.branches:
+            if other.id == id:
+                return None
+            if other.name == name:
+                raise BranchExistsError(name, other.epoch)
+        first = version if epoch in (None, version.epoch) else _version_of_epoch(log, version, epoch or 0)
+        ends = now_ms + keep_ms
+        return BranchOpened(
+            Branch(version.next_branch, name, id, first.id, first.epoch, first.log_end, now_ms, ends)
+        )
+
+    version = log.append_change(decide).version
+    return next(branch for branch in version.branches if branch.id == id)
+
+
+def end_branch(log: VersionLog, name: str, reason: str) -> HummockVersion:
+    """End a branch. Raises BranchGoneError if there is none of this name."""
+    return _end_numbered(log, find_branch(log.read_latest(), name).number, reason)
+
+
+def end_lapsed_branches(log: VersionLog, now_ms: int) -> tuple[str, ...]:
+    """End the branches whose age has come. Returns their names."""
+    lapsed = [branch for branch in log.read_latest().branches if branch.expires_ms <= now_ms]
+    for branch in lapsed:
+        _end_numbered(log, branch.number, f"its age ended at {branch.expires_ms} ms")
+    return tuple(branch.name for branch in lapsed)
+
+
+def _end_numbered(log: VersionLog, number: int, reason: str) -> HummockVersion:
+    def decide(version: HummockVersion) -> VersionChange | None:
+        is_open = any(branch.number == number for branch in version.branches)
+        return BranchEnded(number, reason) if is_open else None
+
+    return log.append_change(decide).version
+
+
+def find_branch(version: HummockVersion, name: str) -> Branch:
+    """The open branch of a name. Raises BranchGoneError."""
+    for branch in version.branches:
+        if branch.name == name:
+            return branch
+    raise BranchGoneError(name, tuple(branch.name for branch in version.branches))
+
+
+def objects_of_branch(parent: ObjectStore, branch: Branch) -> BranchObjects:
+    """The objects of an open branch. Writes its settings unless they exist.
+
+    Cost: a GET of the parent's settings, and one PUT; a GET of the branch's settings if it exists.
+    """
+    objects = BranchObjects(parent, BranchMark(branch.name, branch.number, branch.epoch, branch.log_start))
+    origin = BranchOrigin(branch.number, branch.name, branch.version, branch.epoch)
+    settings = msgspec.structs.replace(read_settings(parent), origin=origin)
+    objects.put_if_absent(STORE, encode_document(settings))
+    return objects
+
+
+def first_version(objects: ObjectStore, settings: StoreSettings) -> HummockVersion:
+    """Version 0 of a store: empty, or of a branch the parent's version with its own ranges of identifiers.
+
+    Raises SettingError if a branch was opened without its parent. Cost: of a branch, opening its parent.
+    """
+    if settings.origin is None:
+        return initial_version(settings)
+    if not isinstance(objects, BranchObjects):
+        expected = f"the address of its parent, with --branch {settings.origin.name}"
+        raise SettingError(f"the address of branch {settings.origin.name!r}", objects.uri, expected)
+    origin, parent = settings.origin, objects.parent
+    log = VersionLog(parent, f"branch {origin.name}", lambda: initial_version(read_settings(parent)))
+    version = log.read_version(origin.version)
+    first_id = first_id_of(origin.number)
+    return msgspec.structs.replace(
+        version,
+        id=0,
+        catalog=msgspec.structs.replace(version.catalog, next_relation_id=first_id, next_table_id=first_id),
+        next_task_id=origin.number * TASKS_PER_BRANCH,
+        tasks=(),
+        retired=(),
+        branches=(),
+        next_branch=1,
+    )
+
+
+def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
+    """The newest version whose committed epoch is `epoch`, if the newest version names all of its SSTs.
+
+    A newer version has rows of later epochs too, and compaction may have put them into the same SSTs.
+    """
+    check_readable(newest, epoch)
+    low, high = 0, newest.id  # version `high` has a later epoch
+    while high - low > 1:
+        middle = (low + high) // 2
+        if log.read_version(middle).epoch <= epoch:
+            low = middle
+        else:
+            high = middle
+    version = log.read_version(low)
+    if version.epoch != epoch:
+        raise EpochExpiredError(epoch, newest.min_readable_epoch)
+    if names_gone(version, newest):
+        raise EpochMergedError(epoch, newest.epoch)
+    return version
