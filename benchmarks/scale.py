@@ -189,6 +189,11 @@ def measure_ssts(folder: Path, n: int) -> dict[str, float]:
             _committed(meta, _barrier(meta))
         costs["commit an epoch, with a snapshot after it"] = _committed(meta, _barrier(meta))
         costs["bytes of pages that it writes"] = _stored_bytes(objects, PAGES) - before
+    before = _stored_bytes(objects, "")
+    with _timed(costs, "create a branch and open it"):
+        branch = MetaStore(objects, "another", _clock).open_branch("b")
+        assert branch.read_latest().epoch == meta.read_latest().epoch
+    costs["bytes that a branch writes"] = _stored_bytes(objects, "") - before
     with _timed(costs, "vacuum, dry run"):
         vacuum_store(meta, dry_run=True)
     with _timed(costs, "status"):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tussock.jobs.settings.debugging import wants_debugging
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.shell import (
+    branch_commands,
     care_commands,
     inspect_commands,
     pipeline_commands,
@@ -31,6 +32,7 @@ COMMANDS = (
     *query_commands.COMMANDS,
     *inspect_commands.COMMANDS,
     *care_commands.COMMANDS,
+    *branch_commands.COMMANDS,
     *verify_command.COMMANDS,
     *view_tests_command.COMMANDS,
 )
@@ -74,6 +76,7 @@ environment:
   TUSSOCK_PIPELINES  folder of the pipelines (default: the nearest pipelines/ in
                      the working directory or its parents)
   TUSSOCK_ENV        environment of the pipelines, without --env
+  TUSSOCK_BRANCH     branch of the store, without --branch
   TUSSOCK_LOG=INFO   log the driver and the workers to standard error
   TUSSOCK_DEBUG=1    print tracebacks of errors, and Spark's own log
 

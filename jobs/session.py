@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -60,6 +60,7 @@ from tussock.jobs.trouble.restate import Restatement, Restating
 from tussock.statestore.errors import InputError
 from tussock.statestore.extras import extras_named
 from tussock.statestore.forks import OPEN_SESSION, USED_SPARK, OwnProcess
+from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.objectstore.base import AccessDeniedError
 from tussock.statestore.progress import Progress, no_progress
@@ -366,6 +367,27 @@ class Session:
             summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
         warn_of_held(version.catalog, interval)
         return summary
+
+    def branch(self, name: str, *, epoch: int | None = None, keep: timedelta = timedelta(days=7)) -> "Session":
+        """Return a session on a branch of this store, which begins now unless it is open.
+
+        A branch copies no row. It runs epochs and changes views without any effect on this store; docs/branches.md.
+        The session shares Spark with this one, which must be closed last.
+
+        Args:
+            epoch: a readable epoch that a new branch begins with; None: the newest one.
+            keep: the age after which retention of this store ends a new branch.
+
+        Raises: EpochNotCommittedError, EpochExpiredError, EpochMergedError; BranchedBranchError; SettingError.
+        """
+        with self._at_work():
+            try:
+                meta = self.meta.branch(name)
+            except BranchGoneError:
+                meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch)
+        session = Session(meta.objects.uri, lambda: self.spark, create=False, runner=self._runner)
+        session._on_error = self._on_error
+        return session
 
     def restate(self, source: str, restated: Restated, progress: Progress = no_progress) -> Restatement:
         """Correct the data of a source in its own epoch, and publish it: replace taken rows with the current ones.

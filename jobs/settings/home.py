@@ -25,6 +25,7 @@ from tussock.statestore.errors import InputError
 from tussock.statestore.meta.document import encode_document, read_document
 from tussock.statestore.meta.names import STORE
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.branch import branch_of
 
 NAME = "publish/home.json"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -73,13 +74,27 @@ class CopiedStoreError(InputError):
         )
 
 
+class BranchWritesOutsideError(InputError):
+    """A branch tried to write outside of itself."""
+
+    branch: str
+
+    def __str__(self) -> str:
+        return (
+            f"branch {self.branch!r} writes nothing outside of itself, because its tables and events would replace "
+            "those of its parent. Nothing was written. Merge the branch into its parent, which publishes the rows."
+        )
+
+
 def home_of(objects: ObjectStore) -> Home:
     """Return the store's identity before a write outside of the store. Create it if the store has none.
 
-    Raises CopiedStoreError.
+    Raises CopiedStoreError, BranchWritesOutsideError.
 
     Cost: a GET and a stat of one file (a HEAD in a bucket), and a PUT after the store was created, restored or renamed.
     """
+    if (branch := branch_of(objects)) is not None:
+        raise BranchWritesOutsideError(branch.name)
     place, known = place_of(objects), recorded_home(objects)
     if known is None:
         objects.put_if_absent(NAME, encode_document(Home(_draw_identity(), *place)))

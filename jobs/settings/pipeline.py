@@ -236,18 +236,21 @@ class Pipeline:
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
     environment: str = ""
+    branch: str = ""  # of the store; empty: the store itself
     own_variables: Mapping[str, str] = field(default_factory=dict)  # [variables]
     used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml; not of [spark] and [notify]
 
     @property
     def title(self) -> str:
-        """The name for people: `shop`, or `shop (prod)` in an environment."""
-        return f"{self.name} ({self.environment})" if self.environment else self.name
+        """The name for people: `shop`, or `shop (prod, branch pr-142)` in an environment and on a branch."""
+        where = [self.environment] if self.environment else []
+        where += [f"branch {self.branch}"] if self.branch else []
+        return f"{self.name} ({', '.join(where)})" if where else self.name
 
     @property
     def argument(self) -> str:
-        """The name in a printed command: `shop`, or `shop --env prod` in an environment."""
-        return in_commands(self.name, self.environment)
+        """The name in a printed command: `shop`, or `shop --env prod --branch pr-142`."""
+        return in_commands(self.name, self.environment, self.branch)
 
     def read_scripts(self) -> tuple[tuple[Path, str], ...]:
         """Return the SQL files and their texts in order, with all `${…}` substituted.

@@ -27,25 +27,31 @@ def quoted_commands(text: str) -> Iterator[str]:
     yield from dict.fromkeys(match[0] for match in _COMMAND.finditer(text))
 
 
-def in_commands(pipeline: str, environment: str) -> str:
-    """The pipeline as an argument of a command: `shop`, or `shop --env prod`."""
-    return f"{pipeline} --env {environment}" if environment else pipeline
+def in_commands(pipeline: str, environment: str, branch: str = "") -> str:
+    """The pipeline as an argument of a command: `shop`, or `shop --env prod --branch pr-142`."""
+    named = f"{pipeline} --env {environment}" if environment else pipeline
+    return f"{named} --branch {branch}" if branch else named
 
 
-def address_commands(text: str, *, pipeline: str = "", store: str = "") -> str:
+def address_commands(text: str, *, pipeline: str = "", store: str = "", branch: str = "") -> str:
     """Return a message whose commands name the pipeline, or else the store. Commands that name one are unchanged.
 
-    `pipeline`: as of `in_commands`.
+    Args:
+        pipeline: as of `in_commands`.
+        branch: of the store, if no pipeline is given.
     """
     if not (pipeline or store):
         return text
-    where = f" --pipeline {pipeline}" if pipeline else f" --store {shlex.quote(store)}"
+    of_store = f" --store {shlex.quote(store)}" + (f" --branch {branch}" if branch else "")
+    where = f" --pipeline {pipeline}" if pipeline else of_store
 
     def complete_command(match: re.Match[str]) -> str:
         command = match[1]
         first = command.split(maxsplit=1)[0]
         if pipeline and _PLACEHOLDER.search(command):
             return f"`tussock {_PLACEHOLDER.sub(pipeline, command)}`"
+        if first == "branch":  # a branch begins and ends in its parent
+            return f"`tussock {command}{where.partition(' --branch')[0]}`"
         if first in _WITHOUT_STORE or "--pipeline" in command or "--store" in command:
             return match[0]
         if first in _BY_NAME:

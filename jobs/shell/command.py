@@ -43,6 +43,7 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
     names_store: bool = True  # accepts --store and --pipeline
     uses_engine: bool = True  # imports the engine, and with it pyarrow
+    takes_branch: bool = True  # accepts --branch, if it names a store
 
 
 class WhichStoreError(InputError):
@@ -168,6 +169,22 @@ def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
         where.add_argument("--store", metavar="URI", help="address of the store (default: $TUSSOCK_STORE)")
         where.add_argument("--pipeline", metavar="NAME", help="use the store of this pipeline")
         environment_argument(parser)
+        if command.takes_branch:
+            branch_argument(parser)
+
+
+def branch_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option --branch, for commands that work on a store."""
+    parser.add_argument(
+        "--branch", metavar="NAME", help="work on this branch of the store (default: $TUSSOCK_BRANCH, else none)"
+    )
+
+
+def chosen_branch(chosen: argparse.Namespace) -> str:
+    """Return the name of the branch that the command works on; empty for the store itself."""
+    from tussock.jobs.settings.branches import VARIABLE
+
+    return (chosen.branch or os.environ.get(VARIABLE) or "") if hasattr(chosen, "branch") else ""
 
 
 def environment_argument(parser: argparse.ArgumentParser) -> None:
@@ -179,9 +196,11 @@ def environment_argument(parser: argparse.ArgumentParser) -> None:
 
 def named_pipeline(chosen: argparse.Namespace) -> "Pipeline":
     """Return the pipeline that the command line names. Raises UnknownPipelineError, PipelineError."""
+    from tussock.jobs.settings.branches import on_branch
     from tussock.jobs.settings.pipeline import find_pipeline
 
-    return find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)
+    pipeline = find_pipeline(chosen.pipeline, pipelines_folder(), chosen.env)
+    return on_branch(pipeline, branch) if (branch := chosen_branch(chosen)) else pipeline
 
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
@@ -211,14 +230,16 @@ def pipelines_folder() -> Path:
 
 
 def chosen_store(chosen: argparse.Namespace) -> str:
-    """Return the address of the chosen store. Raises WhichStoreError, PipelineError."""
+    """Return the address of the chosen store, or of its branch. Raises WhichStoreError, PipelineError."""
+    from tussock.jobs.settings.branches import branch_address
     from tussock.jobs.settings.process import store_address
 
     pipeline = chosen_pipeline(chosen)
     address = pipeline.store if pipeline is not None else chosen.store or os.environ.get("TUSSOCK_STORE")
     if not address:
         raise WhichStoreError
-    return store_address(address)
+    branch = "" if pipeline is not None else chosen_branch(chosen)
+    return branch_address(address, branch) if branch else store_address(address)
 
 
 def open_chosen(chosen: argparse.Namespace) -> "PipelineStore":
@@ -239,7 +260,9 @@ def to_run(chosen: argparse.Namespace, message: str) -> str:
     from tussock.jobs.settings.printed_commands import address_commands, in_commands
 
     pipeline, environment, store = (getattr(chosen, name, None) or "" for name in ("pipeline", "env", "store"))
-    return address_commands(message, pipeline=pipeline and in_commands(pipeline, environment), store=store)
+    branch = chosen_branch(chosen)
+    named = pipeline and in_commands(pipeline, environment, branch)
+    return address_commands(message, pipeline=named, store=store, branch=branch)
 
 
 @contextmanager

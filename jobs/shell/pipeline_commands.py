@@ -15,6 +15,7 @@ from tussock.jobs.settings.tables import EPOCH_BYTES, NEW_STORE_UNITS
 from tussock.jobs.settings.user_files import is_file, text_of, write_text
 from tussock.jobs.shell.command import (
     Command,
+    branch_argument,
     chosen_pipeline,
     chosen_store,
     environment_argument,
@@ -207,6 +208,7 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
     environment_argument(parser)
+    branch_argument(parser)
     parser.add_argument(
         "--prune", action="store_true", help="drop views that the files do not define (tables and sources stay)"
     )
@@ -437,6 +439,7 @@ def _run_publish(chosen: argparse.Namespace) -> None:
 def _publish_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder in pipelines/")
     environment_argument(parser)
+    branch_argument(parser)
     publish_arguments(parser)
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from tussock.jobs.settings.user_files import text_of
-from tussock.jobs.shell.command import Command, environment_argument, named_pipeline
+from tussock.jobs.shell.command import Command, branch_argument, environment_argument, named_pipeline
 
 
 def _check(chosen: argparse.Namespace) -> int:
@@ -38,6 +38,7 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     proposal = "write a first suite for this view, from its rows; existing suites are not changed"
     parser.add_argument("--propose", metavar="VIEW", help=proposal)
     environment_argument(parser)
+    branch_argument(parser)
 
 
 COMMANDS = (

@@ -42,11 +42,14 @@ def clean_store(
 
 
 def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
-    """Close compaction tasks of dead compactors and raise the floor to the retention. Returns the ids of these tasks.
+    """Close compaction tasks of dead compactors, end branches whose age has come, and raise the floor.
+
+    Returns the ids of these tasks.
 
     Raises: SettingError if the retention would keep nothing.
     """
     closed = meta.close_lapsed_compactions()
+    meta.end_lapsed_branches()
     meta.apply_retention(retention.keep_epochs, retention.keep_ms)
     return closed
 

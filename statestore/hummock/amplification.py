@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from tussock.statestore.hummock.compaction_picker import CompactionOptions, level_bytes, level_goals
 from tussock.statestore.hummock.version import SectionRef, sorted_runs
+from tussock.statestore.meta.branch import first_version
 from tussock.statestore.meta.delta import CompactionCommitted, EpochCommitted
 from tussock.statestore.meta.names import task_prefix
-from tussock.statestore.meta.settings import initial_version
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.meta.version_log import VersionLog
@@ -59,7 +59,7 @@ def space_amplification(version: HummockVersion) -> float | None:
 
 def written_bytes(meta: MetaStore, last_versions: int) -> tuple[int, int]:
     """(bytes that epochs flushed, bytes that compaction wrote) in the newest versions. Cost: one GET per version."""
-    log = VersionLog(meta.objects, meta.writer, lambda: initial_version(meta.settings))
+    log = VersionLog(meta.objects, meta.writer, lambda: first_version(meta.objects, meta.settings))
     newest = log.read_latest().id
     flushed = compacted = 0
     for delta in log.read_deltas(max(1, newest - last_versions + 1), newest):

@@ -78,9 +78,7 @@ def open_branch(
                 raise BranchExistsError(name, other.epoch)
         first = version if epoch in (None, version.epoch) else _version_of_epoch(log, version, epoch or 0)
         ends = now_ms + keep_ms
-        return BranchOpened(
-            Branch(version.next_branch, name, id, first.id, first.epoch, first.log_end, now_ms, ends)
-        )
+        return BranchOpened(Branch(version.next_branch, name, id, first.id, first.epoch, first.log_end, now_ms, ends))
 
     version = log.append_change(decide).version
     return next(branch for branch in version.branches if branch.id == id)

@@ -15,6 +15,7 @@ import msgspec
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta import packs
 from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.branch import first_version
 from tussock.statestore.meta.delta import VersionDelta, apply_delta
 from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.manifest import SealedManifest
@@ -38,7 +39,7 @@ from tussock.statestore.meta.names import (
 )
 from tussock.statestore.meta.packs import PackedLog, decode_pack, statement_packs, version_packs
 from tussock.statestore.meta.pin import Pin
-from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.settings import read_settings
 from tussock.statestore.meta.snapshots import VersionRoot, decode_page
 from tussock.statestore.meta.statement_log import LogEntry
 from tussock.statestore.meta.version import HummockVersion, SstInfo
@@ -92,7 +93,7 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     Cost: LIST requests, and one GET per object.
     """
     report = MetaReport()
-    version = _read_initial_version(objects, report)
+    version = _read_first_version(objects, report)
     pins = [
         pin
         for _, pin in _intact_documents(
@@ -113,9 +114,9 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     return report
 
 
-def _read_initial_version(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
+def _read_first_version(objects: ObjectStore, report: MetaReport) -> HummockVersion | None:
     try:
-        return initial_version(read_settings(objects))
+        return first_version(objects, read_settings(objects))
     except (DamagedError, InputError) as err:
         report.record_damage(STORE, err, "no process can open the store; restore its settings")
         return None

@@ -18,7 +18,6 @@ This class never writes to the parent, lists it or deletes there. So no code of 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -42,14 +41,14 @@ T = TypeVar("T")
 class BranchMark(msgspec.Struct, frozen=True):
     """The facts that find the objects of a branch."""
 
-    name: str
+    name: str  # letters, digits, dots, underscores and hyphens
     number: int  # unique in the life of the parent, from 1
     epoch: int  # the parent's committed epoch in the branch's first version
     log_start: int  # the first statement of the branch's own log
 
     def uri_in(self, parent: str) -> str:
         """The URI of the branch in the store at the URI `parent`."""
-        return f"{SCHEME}{quote(self.name)},{self.number},{self.epoch},{self.log_start}:{parent}"
+        return f"{SCHEME}{self.name},{self.number},{self.epoch},{self.log_start}:{parent}"
 
 
 def branch_prefix(number: int) -> str:
@@ -71,7 +70,7 @@ def split_branch_uri(uri: str) -> tuple[BranchMark, str]:
     parts = fields.split(",")
     if len(parts) != 4 or not parent or not all(part.isdecimal() for part in parts[1:]):
         raise BadStoreError(uri, "expected the address of a branch that a command printed, or --branch NAME")
-    return BranchMark(unquote(parts[0]), *map(int, parts[1:])), parent
+    return BranchMark(parts[0], *map(int, parts[1:])), parent
 
 
 class BranchObjects:

@@ -93,6 +93,8 @@ from tussock.statestore.meta.catalog import (
     TableSchema,
 )
 from tussock.statestore.meta.delta import (
+    BranchEnded,
+    BranchOpened,
     CompactionClosed,
     CompactionCommitted,
     CompactionOpened,
@@ -109,10 +111,11 @@ from tussock.statestore.meta.delta import (
 from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from tussock.statestore.meta.pages import PageInfo
 from tussock.statestore.meta.pin import Pin
-from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.settings import BranchOrigin, StoreSettings
 from tussock.statestore.meta.snapshots import Head, PageDocument, VersionRoot
 from tussock.statestore.meta.statement_log import Claim, LogEntry
 from tussock.statestore.meta.version import (
+    Branch,
     CompactionTask,
     HeldBack,
     HummockVersion,
@@ -506,6 +509,7 @@ _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x0
 _FILES = {5: document_of([PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1)])}
 
 _MOMENT = 1_700_000_000_123_456
+_BRANCH = Branch(3, "pr-142", "w/7", 9, 8, 4, 1_700_000_000_000, 1_700_604_800_000)
 CHANGES: dict[str, VersionChange] = {
     "epoch": EpochCommitted(1, LAST, 2, (SST,), 4, CATALOG),
     "epoch_with_the_catalog_unchanged": EpochCommitted(1, LAST, 0, (), 4),
@@ -525,10 +529,13 @@ CHANGES: dict[str, VersionChange] = {
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
     "epoch_with_the_rules_of_a_zone": EpochCommitted(1, LAST, 0, (), 4, Catalog((_RELATION,), 6, 13, zones=(_ZONE,))),
     "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
+    "branch_open": BranchOpened(_BRANCH),
+    "branch_end": BranchEnded(3, "ended by its user"),
     "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
+    "store_of_a_branch": StoreSettings(1, 256, 2, "Europe/Berlin", BranchOrigin(3, "pr-142", 9, 8)),
     "head": Head(16),
     "head_of_a_root": Head(16, True),
     "pin": Pin(LAST, "w/3", 9, 1_700_000_000_000, 2, True),
@@ -594,6 +601,7 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     "snapshot_with_views_held_back": HummockVersion(
         18, 9, 8, 7, 9, (), CATALOG, _MAPPING, (7, 8), held=(HeldBack(5, 7),)
     ),
+    "snapshot_with_a_branch": HummockVersion(16, 9, 8, 7, 9, (), CATALOG, _MAPPING, branches=(_BRANCH,), next_branch=4),
     "snapshot_with_its_rows": HummockVersion(16, 9, 8, 7, 9, (), CATALOG, _MAPPING, rows={5: 3, 6: 0}),
     "root": VersionRoot(
         HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), ()), CATALOG, _MAPPING),

@@ -457,7 +457,27 @@ def nothing_is_published(shop: Shop) -> str:
     return shop.fails("verify", "--pipeline", "shop")
 
 
+def a_branch_twice(shop: Shop) -> str:
+    a_taken_file(shop, copy_of(FIELDS))
+    assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
+    return shop.fails("branch", "create", "shop", "pr-1")
+
+
+def an_ended_branch(shop: Shop) -> str:
+    a_branch_twice(shop)
+    assert shop.run("branch", "end", "shop", "pr-1")[0] == 0
+    return shop.fails("epoch", "--pipeline", "shop", "--branch", "pr-1")
+
+
+def goes_on_with_its_branch(shop: Shop) -> None:
+    goes_on(shop)
+    code, said = shop.run("epoch", "--pipeline", "shop", "--branch", "pr-1")
+    assert code == 0, said
+
+
 SITUATIONS = (
+    Situation(("BranchExistsError",), a_branch_twice, ("branch end",)),
+    Situation(("BranchGoneError",), an_ended_branch, ("branch create",), after=goes_on_with_its_branch),
     Situation(
         ("UnreadableFileError", "HeldSourcesError"),
         damaged_file,
@@ -676,6 +696,7 @@ NOT_RUN = {
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
+        BranchWritesOutsideError BranchedBranchError EpochMergedError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError

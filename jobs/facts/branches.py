@@ -1,0 +1,44 @@
+"""The open branches of a store."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import Branch, HummockVersion
+
+
+class BranchFacts(msgspec.Struct, frozen=True):
+    """One open branch."""
+
+    name: str
+    created: datetime
+    ends: datetime
+    began: int  # the parent's epoch that it began with
+    epoch: int  # its committed epoch
+    behind: int  # readable epochs of the parent after the last one that the branch has
+    own_objects: int  # below its prefix
+    own_bytes: int
+
+
+def list_branches(meta: MetaStore) -> tuple[BranchFacts, ...]:
+    """Return the open branches of a store, in order of creation. Cost: opens and lists each branch."""
+    version = meta.read_latest()
+    return tuple(facts_of_branch(branch, version, meta.branch(branch.name)) for branch in version.branches)
+
+
+def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> BranchFacts:
+    """Return the facts of a branch. `parent`: the newest version of its parent. Cost: opens and lists the branch."""
+    version = meta.read_latest()
+    shared = max((epoch for epoch in version.epochs if epoch in parent.epochs), default=branch.epoch)
+    sizes = [info.size for info in meta.objects.list("")]
+    return BranchFacts(
+        branch.name,
+        datetime.fromtimestamp(branch.created_ms / 1000, UTC),
+        datetime.fromtimestamp(branch.expires_ms / 1000, UTC),
+        branch.epoch,
+        version.epoch,
+        sum(epoch > shared for epoch in parent.epochs),
+        len(sizes),
+        sum(sizes),
+    )

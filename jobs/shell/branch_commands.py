@@ -1,0 +1,115 @@
+"""`tussock branch`: try a change on real state, without a copy of the rows and without the readers seeing it."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tussock.jobs.settings.retention import duration_ms
+from tussock.jobs.shell.command import Command, open_chosen
+
+if TYPE_CHECKING:
+    from tussock.jobs.operations.store import PipelineStore
+
+
+def _open_parent(chosen: argparse.Namespace) -> "tuple[PipelineStore, str]":
+    """The parent store, and the name of the branch: the last of one or two names, the first is the pipeline's."""
+    *pipeline, name = chosen.names
+    chosen.pipeline = pipeline[0] if pipeline else chosen.pipeline
+    return open_chosen(chosen), name
+
+
+def _run_create(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.operations.branches import create_branch
+    from tussock.jobs.texts.branches import created_text
+
+    parent, name = _open_parent(chosen)
+    print(created_text(create_branch(parent, name, chosen.at, duration_ms(chosen.keep))))
+
+
+def _run_list(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.operations.branches import branches_of
+    from tussock.jobs.texts.branches import branches_text
+
+    chosen.pipeline = chosen.name or chosen.pipeline
+    print(branches_text(branches_of(open_chosen(chosen))))
+
+
+def _run_end(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.operations.branches import end_branch
+
+    parent, name = _open_parent(chosen)
+    end_branch(parent, name)
+    print(f"branch {name} has ended; the next vacuum of the store removes its objects")
+
+
+class _Names(argparse.Action):
+    """Accepts one or two names."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, *_: object
+    ) -> None:
+        assert isinstance(values, list)
+        if len(values) > 2:
+            parser.error(f"expected [PIPELINE] BRANCH, found {len(values)} names")
+        setattr(namespace, self.dest, values)
+
+
+def _name_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "names", nargs="+", metavar="[PIPELINE] BRANCH", action=_Names, help="the pipeline, and the branch of its store"
+    )
+
+
+def _create_arguments(parser: argparse.ArgumentParser) -> None:
+    _name_arguments(parser)
+    parser.add_argument("--at", type=int, metavar="EPOCH", help="begin at this epoch (default: the newest one)")
+    keep = "end the branch after this time span, such as 36h or 7d (default 7d)"
+    parser.add_argument("--keep", default="7d", metavar="SPAN", help=keep)
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="PIPELINE", help="name of a folder in pipelines/")
+
+
+COMMANDS = (
+    Command(
+        "branch",
+        "try changes on a branch of a store, which copies no row",
+        "A branch is a store that begins as one version of another store, its parent. It refers to the parent's "
+        "objects and writes only below its own prefix. Readers of the parent never see it. Pass --branch NAME "
+        "to other commands to use it.",
+        (
+            "tussock branch create shop pr-142",
+            "tussock apply shop --branch pr-142",
+            "tussock epoch --pipeline shop --branch pr-142",
+            "tussock branch end shop pr-142",
+        ),
+    ),
+    Command(
+        "branch create",
+        "begin a branch of a store",
+        "Takes as long for a large store as for a small one. While the branch is open, vacuum of the store keeps the "
+        "objects that the branch began with.",
+        ("tussock branch create shop pr-142", "tussock branch create shop pr-142 --keep 36h"),
+        _run_create,
+        _create_arguments,
+        takes_branch=False,
+    ),
+    Command(
+        "branch list",
+        "list the open branches of a store",
+        "Prints the epoch of each branch, the epochs that its parent is ahead, and the bytes below its prefix.",
+        ("tussock branch list shop",),
+        _run_list,
+        _list_arguments,
+        takes_branch=False,
+    ),
+    Command(
+        "branch end",
+        "end a branch of a store",
+        "Its rows are lost. The next vacuum of the store removes its objects.",
+        ("tussock branch end shop pr-142",),
+        _run_end,
+        _name_arguments,
+        takes_branch=False,
+    ),
+)

@@ -1,0 +1,98 @@
+"""`tussock branch`, and the option --branch of other commands."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support.jobs.driver.embedded import append, epoch, new_store
+from tussock.jobs.cli import main
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.session import Session
+from tussock.jobs.settings.branches import branch_address
+from tussock.jobs.settings.home import BranchWritesOutsideError, home_of
+from tussock.statestore.meta.errors import BranchGoneError
+from tussock.statestore.objectstore.open import open_object_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    meta = new_store(tmp_path / "store")
+    append(meta, CreateTable("orders", (Field("id", "int"), Field("n", "int")), (0,)))
+    meta.publish(epoch(meta).epoch)
+    add_rows(str(tmp_path / "store"), 1)
+    return str(tmp_path / "store")
+
+
+def add_rows(store: str, *ids: int) -> None:
+    with Session(store, create=False, runner="local", workers=1) as session:
+        session.insert("orders", pa.table({"id": pa.array(ids, pa.int32()), "n": pa.array(ids, pa.int32())}))
+        session.flush()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    done = main(arguments)
+    captured = capsys.readouterr()
+    assert done == code, captured.err
+    return captured.out + captured.err
+
+
+def ids_in(capsys: pytest.CaptureFixture[str], *where: str) -> list[str]:
+    return sorted(run(capsys, "read", *where, "orders", "--columns", "id", "--csv").split()[1:])
+
+
+def test_a_branch_and_its_parent_go_on_alone(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "begins at epoch" in run(capsys, "branch", "create", "--store", store, "pr-1")
+    add_rows(branch_address(store, "pr-1"), 2, 3)
+    add_rows(store, 4)
+    assert ids_in(capsys, "--store", store) == ["1", "4"]
+    assert ids_in(capsys, "--store", store, "--branch", "pr-1") == ["1", "2", "3"]
+    (line,) = run(capsys, "branch", "list", "--store", store).splitlines()[1:]
+    assert (line.split()[0], line.split()[2]) == ("pr-1", "1")
+    for command in ("compact", "vacuum", "status", "scrub"):
+        run(capsys, command, "--store", store, "--branch", "pr-1")
+        run(capsys, command, "--store", store)
+    assert ids_in(capsys, "--store", store, "--branch", "pr-1") == ["1", "2", "3"]
+    assert ids_in(capsys, "--store", store) == ["1", "4"]
+
+
+def test_the_variable_names_the_branch_of_a_command_without_the_option(
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys, "branch", "create", "--store", store, "pr-1")
+    add_rows(store, 4)
+    monkeypatch.setenv("TUSSOCK_BRANCH", "pr-1")
+    assert ids_in(capsys, "--store", store) == ["1"]
+    assert "pr-1" in run(capsys, "branch", "list", "--store", store)
+
+
+def test_an_ended_branch_is_an_error_that_says_how_to_create_it_and_its_objects_go(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "branch", "create", "--store", store, "pr-1")
+    run(capsys, "branch", "end", "--store", store, "pr-1")
+    said = run(capsys, "read", "--store", store, "--branch", "pr-1", "orders", code=1)
+    assert f"`tussock branch create pr-1 --store {store}`" in said
+    run(capsys, "vacuum", "--store", store)
+    assert not list(open_object_store(store).list("branches/"))
+    assert "no open branch" in run(capsys, "branch", "list", "--store", store)
+
+
+def test_a_session_opens_its_branch_again(store: str) -> None:
+    with Session(store, create=False, runner="local", workers=1) as session:
+        with session.branch("b") as branch:
+            branch.insert("orders", pa.table({"id": pa.array([7], pa.int32())}))
+            branch.flush()
+        with session.branch("b") as branch:
+            assert sorted(branch.read("orders")["id"].to_pylist()) == [1, 7]
+        assert session.read("orders")["id"].to_pylist() == [1]
+
+
+def test_a_branch_never_writes_to_the_places_of_its_parent(store: str) -> None:
+    with Session(store, create=False) as session, session.branch("b") as branch:
+        with pytest.raises(BranchWritesOutsideError, match="Merge the branch"):
+            home_of(branch.meta.objects)
+        session.meta.end_branch("b")
+        with pytest.raises(BranchGoneError):
+            branch_address(store, "b")

@@ -1,0 +1,209 @@
+"""Branches: stores that begin as a version of another one and refer to its objects."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.memory_store import MemoryObjectStore
+from tests.support.small_pages import small_pages
+from tests.support.statestore.meta.make import Clock
+from tussock.statestore.hummock.vacuum import vacuum_store
+from tussock.statestore.meta import branch as branches
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.branch import first_id_of
+from tussock.statestore.meta.errors import (
+    BranchedBranchError,
+    BranchExistsError,
+    BranchGoneError,
+    EpochExpiredError,
+    SettingError,
+)
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import PAGES, ROOTS, data_prefix
+from tussock.statestore.meta.pages import laid_out
+from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import SectionInfo, SstInfo
+from tussock.statestore.objectstore.branch import BranchMark, BranchObjects
+from tussock.statestore.objectstore.open import open_object_store
+
+DAY_MS = 86_400_000
+
+
+def _parent(clock: Clock | None = None) -> MetaStore:
+    objects = MemoryObjectStore()
+    MetaStore.init(objects, vnode_count=4)
+    return MetaStore(objects, "parent", clock or Clock())
+
+
+def _run_epoch(meta: MetaStore, statements: int = 0) -> int:
+    """Commit an epoch with one SST. `statements`: appended before and taken."""
+    for i in range(statements):
+        meta.append_log(f"{meta.writer}-{meta.log_end()}-{i}", b'{"n":1}', is_new=True)
+    version = meta.read_latest()
+    barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=meta.log_end()))
+    name = f"{data_prefix(barrier.epoch)}{barrier.epoch:032x}.sst"
+    meta.objects.put(name, str(barrier.epoch).encode())
+    section = SectionInfo(1, b"a", b"b", 1, 1)
+    sst = SstInfo(name, 1, 1, 1, barrier.epoch, barrier.epoch, (section,))
+    meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (sst,))))
+    return barrier.epoch
+
+
+def test_a_branch_begins_with_the_rows_and_statements_of_its_parent_and_shares_no_later_one() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    first = _run_epoch(parent, statements=2)
+    branch = parent.open_branch("b")
+    assert branch.read_latest().levels == parent.read_latest().levels
+    assert (branch.read_latest().epoch, branch.log_end()) == (first, 2)
+    clock.now_ms += 1
+    mine, theirs = _run_epoch(branch, statements=1), _run_epoch(parent)
+    assert mine == theirs  # the clock has not moved on, so the epochs have one number
+    assert [entry.position for entry in branch.read_log(2, branch.log_end())] == [2]
+    assert parent.log_end() == 2
+    for meta, other in ((branch, parent), (parent, branch)):
+        version = meta.read_latest()
+        assert len(version.levels[0]) == 2
+        assert meta.read_manifest(mine) != other.read_manifest(mine)
+        assert [meta.objects.get(sst.name) for sst in version.levels[0]] == [b"%d" % mine, b"%d" % first]
+    assert branch.read_manifest(first) == parent.read_manifest(first)
+
+
+def test_identifiers_of_a_branch_never_meet_those_of_its_parent_or_of_another_branch() -> None:
+    parent = _parent()
+    catalogs = [parent.open_branch(name).read_latest() for name in ("a", "b")]
+    ids = [version.catalog.next_table_id for version in (*catalogs, parent.read_latest())]
+    assert ids == [first_id_of(1), first_id_of(2), 1]
+    assert len({version.next_task_id >> 40 for version in (*catalogs, parent.read_latest())}) == 3
+
+
+def test_a_branch_writes_and_deletes_only_below_its_prefix() -> None:
+    parent = _parent()
+    _run_epoch(parent)
+    before = dict(parent.objects.held)  # type: ignore[attr-defined]
+    branch = parent.open_branch("b")
+    epoch = _run_epoch(branch, statements=3)
+    branch.publish(epoch)
+    branch.objects.delete([*before, "meta/store.json"])
+    after = parent.objects.held  # type: ignore[attr-defined]
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert {name for name in changed if not name.startswith("branches/")} == {"meta/version/00000000000000000002.json"}
+    assert not before.keys() - after.keys()
+
+
+def test_the_address_of_a_branch_opens_it_in_another_process() -> None:
+    objects = BranchObjects(open_object_store("/a/b,c:d"), _mark_of("pr-1.x"))
+    again = open_object_store(objects.uri)
+    assert isinstance(again, BranchObjects)
+    assert (again.mark, again.parent.uri) == (objects.mark, "file:///a/b%2Cc%3Ad")
+
+
+def _mark_of(name: str) -> BranchMark:
+    return BranchMark(name, 3, 5, 7)
+
+
+def test_a_killed_creation_is_completed_by_the_next_process_that_opens_the_branch() -> None:
+    parent = _parent()
+    parent.open_branch("b")
+    parent.objects.delete(["branches/0000000001/meta/store.json"])
+    branch = MetaStore(parent.objects, "next", Clock()).branch("b")
+    assert branch.settings.origin is not None
+    assert branch.read_latest().id == 0
+
+
+def test_a_name_is_taken_until_its_branch_ends_and_the_number_is_never_used_again() -> None:
+    parent = _parent()
+    parent.open_branch("b", id="one")
+    assert parent.open_branch("b", id="one").settings.origin == parent.branch("b").settings.origin
+    with pytest.raises(BranchExistsError):
+        parent.open_branch("b")
+    parent.end_branch("b")
+    with pytest.raises(BranchGoneError):
+        parent.branch("b")
+    branch = parent.open_branch("b")
+    assert branch.settings.origin is not None
+    assert branch.settings.origin.number == 2
+
+
+def test_a_branch_ends_by_age_and_only_then() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    parent.open_branch("short", keep_ms=DAY_MS)
+    parent.open_branch("long", keep_ms=2 * DAY_MS)
+    clock.now_ms += DAY_MS - 1
+    assert parent.end_lapsed_branches() == ()
+    clock.now_ms += 1
+    assert parent.end_lapsed_branches() == ("short",)
+    assert [branch.name for branch in parent.read_latest().branches] == ["long"]
+
+
+def test_no_branch_begins_in_a_branch_at_an_expired_epoch_or_with_another_stores_name() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    first = _run_epoch(parent)
+    clock.now_ms += 1
+    parent.publish(second := _run_epoch(parent))
+    branch = parent.open_branch("b", epoch=first)
+    assert branch.read_latest().epoch == first
+    assert len(branch.read_latest().levels[0]) == 1
+    with pytest.raises(BranchedBranchError):
+        branch.open_branch("c")
+    parent.raise_floor(second)
+    with pytest.raises(EpochExpiredError):
+        parent.open_branch("c", epoch=first)
+    for name in ("", "a/b", "..", "x" * 64, "a,b"):
+        with pytest.raises(SettingError, match="the name of a branch"):
+            parent.open_branch(name)
+
+
+def test_a_branch_that_is_opened_without_its_parent_says_so() -> None:
+    parent = _parent()
+    branch = parent.open_branch("b")
+    assert isinstance(branch.objects, BranchObjects)
+    with pytest.raises(SettingError, match="--branch b"):
+        MetaStore(branch.objects.own, "other", Clock()).read_latest()
+
+
+def test_settings_of_a_store_that_is_no_branch_have_no_origin() -> None:
+    assert b"origin" not in msgspec.json.encode(_parent().settings)
+
+
+def test_a_branch_names_the_pages_of_its_parent_and_writes_only_those_that_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_pages(monkeypatch)
+    clock = Clock()
+    parent = _parent(clock)
+    _run_epoch(parent)
+    version = parent.read_latest()
+    keys = [(7).to_bytes(4, "big") + i.to_bytes(4, "big") for i in range(200)]
+    ssts = tuple(
+        SstInfo(f"data/{1:016x}/{i:032x}.sst", 1, 1, 1, 1, 1, (SectionInfo(7, key, key, 1, 1),))
+        for i, key in enumerate(keys)
+    )
+    large = msgspec.structs.replace(version, id=SNAPSHOT_EVERY, levels=(version.levels[0], ssts))
+    Snapshots(parent.objects, lambda: version).write_snapshot(laid_out(large))
+    parent = MetaStore(parent.objects, "parent", clock)
+    pages_of_parent = {info.name for info in parent.objects.list(PAGES)}
+    branch = parent.open_branch("b")
+    for _ in range(SNAPSHOT_EVERY):
+        clock.now_ms += 1
+        _run_epoch(branch)
+    own = [info.name for info in branch.objects.list(PAGES)]
+    assert [info.name for info in branch.objects.list(ROOTS)]
+    assert not own
+    for _ in range(12 * SNAPSHOT_EVERY):  # the parent's root is old, and only the branch needs it
+        clock.now_ms += 1
+        _run_epoch(parent)
+    vacuum_store(parent)
+    assert pages_of_parent <= {info.name for info in parent.objects.list(PAGES)}
+    again = MetaStore(parent.objects, "reader", clock).branch("b").read_latest()
+    assert tuple(again.levels[1]) == ssts
+
+
+def test_only_the_module_of_branches_knows_an_empty_first_version() -> None:
+    folder = Path(branches.__file__).parents[1]
+    users = [path.name for path in folder.rglob("*.py") if "initial_version" in path.read_text()]
+    assert sorted(users) == ["branch.py", "settings.py"], "call first_version: version 0 of a branch has rows"
