@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
-from tussock.jobs.sources import delta, files, kafka, parquet, parquet_footer, spark_files, text_files
+from tussock.jobs.sources import delta, files, iceberg, kafka, parquet, parquet_footer, spark_files, text_files
 from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
@@ -140,6 +140,10 @@ def _formats() -> Iterator[str]:
             options = _codes(o for o in delta.OPTIONS if o != "path")
             by = "the engine, split at row groups, or by Spark"
             yield from _format(name, by, "declared, or the table's", options)
+            continue
+        if isinstance(reader, iceberg.IcebergTables):
+            options = _codes((*iceberg.OPTIONS, "catalog.…"))
+            yield from _format(name, "the engine, split at row groups", "declared, or the table's", options)
             continue
         if isinstance(reader, kafka.KafkaTopics):
             yield from _format(name, "Spark", "as in Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")

@@ -188,8 +188,8 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
         raise MissingOptionError(source.name, CHANGES, f"a source with a PRIMARY KEY needs {kinds}")
     if changes not in tuple(RecordKind):
         raise BadOptionError(source.name, CHANGES, changes, f"expected {kinds}")
-    if source.format == "delta":
-        reason = "a Delta table has its own changes; declare its key by the option key 'column, …' instead"
+    if source.format in ("delta", "iceberg"):
+        reason = "the table has its own changes; declare its key by the option key 'column, …' instead"
         raise BadOptionError(source.name, CHANGES, changes, reason)
     if (changes == RecordKind.OPERATIONS) != (OP_COLUMN in source.options):
         reason = f"the name of the column with the operation, if changes is '{RecordKind.OPERATIONS}', and only then"

@@ -7,6 +7,7 @@ from tussock.jobs.sources.boundary import bound_reader
 from tussock.jobs.sources.csv import CsvFiles
 from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.errors import UnsupportedFormatError
+from tussock.jobs.sources.iceberg import IcebergTables
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
 from tussock.jobs.sources.keyed import KeyedPlan, plan_of
@@ -22,13 +23,14 @@ READERS: dict[str, SourceReader] = {
     "orc": OrcFiles(),
     "avro": AvroFiles(),
     "delta": DeltaTables(),
+    "iceberg": IcebergTables(),
     "text": TextFiles(),
     "xml": XmlFiles(),
     "kafka": KafkaTopics(),
 }
 
 #: Formats whose sources have other options than a path.
-WITHOUT_PATH = ("kafka",)
+WITHOUT_PATH = ("kafka", "iceberg")
 
 
 _BOUNDED = {format: bound_reader(reader) for format, reader in READERS.items()}

@@ -644,6 +644,7 @@ ELSEWHERE = {
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/spark/end_to_end/test_apply.py"),
     "DeltaReadError": ("needs a damaged Delta table", "tests/unit/jobs/sources/test_delta.py"),
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
+    "IcebergReadError": ("needs a damaged Iceberg table", "tests/unit/jobs/sources/test_iceberg.py"),
     "InheritedError": ("needs a process that forks", "tests/unit/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
     "LegacyZoneError": (
@@ -684,7 +685,8 @@ ELSEWHERE = {
 
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
-        AppendOnlyTableError BadDeltaKeyError BadInsertTextError BadKafkaColumnError BadOptionError BadPathError
+        AppendOnlyTableError BadDeltaKeyError BadIcebergKeyError BadInsertTextError BadKafkaColumnError BadOptionError
+        BadPathError IcebergRolledBackError MissingBranchError MissingIcebergTableError NoCatalogError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
         CredentialInOptionError OutsideFileError
         DuckQueryError FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError
@@ -713,8 +715,11 @@ NOT_RUN = {
         BadFileNameError CsvHeaderError DeleteLimitError DeltaHistoryGoneError DeltaLogError
         DeltaSchemaChangedError DeltaTableReplacedError DuplicateKeyError MissingFilesError
         MissingPathError SourceContradictedError UnskippableVersionError
-        UnsupportedDeltaFeatureError""",
+        UnsupportedDeltaFeatureError
+        IcebergHistoryGoneError IcebergMetadataError IcebergSchemaChangedError IcebergTableReplacedError
+        UnskippableSnapshotError UnsupportedIcebergFeatureError""",
     "The machine, the network or the bucket is at fault": """
+        CatalogAccessError CatalogAwayError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError

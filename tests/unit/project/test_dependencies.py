@@ -32,6 +32,7 @@ ROOMS = {
     "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
     "jobs/delta": ("delta", "s3"),
     "jobs/locator": ("delta",),  # bitmaps; the extra "iceberg" has them too
+    "jobs/iceberg": ("delta", "iceberg"),
     "jobs/logical": (),
     "jobs/plan": (),
     "jobs/executors": (),
@@ -42,7 +43,7 @@ ROOMS = {
     "jobs/chunks": (),
     "jobs/wire": (),
     "jobs/sinks": ("delta", "delta-spark", "spark"),
-    "jobs/sources": ("delta", "spark"),
+    "jobs/sources": ("delta", "iceberg", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),
     "pipelines": ("spark",),

@@ -1,0 +1,150 @@
+"""Types of Iceberg columns as types of Tussock and back, and the columns of a data file by their field ids.
+
+A data file has the names that its columns had when it was written; the field ids in its footer connect them with the
+present columns. Files that other writers made, and that a table has adopted, have no ids: the table's name mapping
+assigns them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tussock.jobs.delta.delta_columns import Mapped
+from tussock.statestore.types import array_name, map_name, struct_name
+
+if TYPE_CHECKING:
+    from pyiceberg.table.name_mapping import MappedField
+    from pyiceberg.types import IcebergType, NestedField
+
+_FIELD_ID = b"PARQUET:field_id"
+#: The types without arguments whose names differ. Spark's Iceberg reads timestamps in the same way.
+_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "time": "time(6)"}
+
+
+def type_text(kind: "IcebergType", names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return the type of Tussock for an Iceberg type; the Iceberg name if no column can store it.
+
+    Args:
+        names: the names of struct fields by id, which replace their present ones.
+    """
+    from pyiceberg import types as of
+
+    match kind:
+        case of.StructType():
+            return struct_name([(_bound_name(f, names), type_text(f.field_type, names)) for f in kind.fields])
+        case of.ListType():
+            return array_name(type_text(kind.element_type, names))
+        case of.MapType():
+            return map_name(type_text(kind.key_type, names), type_text(kind.value_type, names))
+        case of.DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+        case of.FixedType():
+            return "binary"
+    return _NAMES.get(str(kind), str(kind))
+
+
+def struct_fields_of(kind: "IcebergType") -> dict[int, str]:
+    """Return the names of all struct fields inside a type by id."""
+    from pyiceberg import types as of
+
+    match kind:
+        case of.StructType():
+            below = [struct_fields_of(f.field_type) for f in kind.fields]
+            return {f.field_id: f.name for f in kind.fields} | {i: name for some in below for i, name in some.items()}
+        case of.ListType():
+            return struct_fields_of(kind.element_type)
+        case of.MapType():
+            return struct_fields_of(kind.key_type) | struct_fields_of(kind.value_type)
+    return {}
+
+
+def _bound_name(field: "NestedField", names: Mapping[int, str]) -> str:
+    """Return the name under which a struct field is declared. A later field with such a name is another one."""
+    if not names or field.field_id in names:
+        return names.get(field.field_id, field.name)
+    return _missing(field.field_id) if field.name in names.values() else str(field.name)
+
+
+def column_in_file(
+    column: "NestedField",
+    names: Mapping[int, str],
+    fields: Iterable[pa.Field],
+    mapped: Sequence["MappedField"],
+    constant: str | None,
+) -> Mapped:
+    """Return a table's column with its name and type in a data file.
+
+    Args:
+        names: as in `type_text`.
+        fields: the columns of the file.
+        mapped: the table's name mapping, for files without ids.
+        constant: the text of the column's value in a file that lacks it; None: NULL.
+    """
+    by_id = _fields_by_id(fields, mapped)
+    table_type = type_text(column.field_type, names)
+    if (there := by_id.get(column.field_id)) is None:
+        return Mapped(column.name, _missing(column.field_id), constant is not None, table_type, table_type)
+    return Mapped(column.name, there[0].name, False, table_type, _stored_text(column.field_type, *there))
+
+
+def name_in_file(field_id: int, fields: Iterable[pa.Field], mapped: Sequence["MappedField"]) -> str | None:
+    """Return the name of a top-level column in a data file; None if the file lacks it."""
+    there = _fields_by_id(fields, mapped).get(field_id)
+    return None if there is None else str(there[0].name)
+
+
+def _stored_text(kind: "IcebergType", field: pa.Field, mapped: Sequence["MappedField"]) -> str:
+    """Return a type with the names of struct fields in a file."""
+    from pyiceberg import types as of
+
+    stored, kinds = field.type, pa.types
+    match kind:
+        case of.StructType() if kinds.is_struct(stored):
+            by_id = _fields_by_id(stored, mapped)
+            return struct_name(
+                [
+                    (there[0].name, _stored_text(f.field_type, *there))
+                    if (there := by_id.get(f.field_id)) is not None
+                    else (_missing(f.field_id), type_text(f.field_type))
+                    for f in kind.fields
+                ]
+            )
+        case of.ListType() if kinds.is_list(stored) or kinds.is_large_list(stored):
+            return array_name(_stored_text(kind.element_type, stored.value_field, _mapped_below(mapped, "element")))
+        case of.MapType() if kinds.is_map(stored):
+            key = _stored_text(kind.key_type, stored.key_field, _mapped_below(mapped, "key"))
+            return map_name(key, _stored_text(kind.value_type, stored.item_field, _mapped_below(mapped, "value")))
+    return type_text(kind)
+
+
+def _fields_by_id(
+    fields: Iterable[pa.Field], mapped: Sequence["MappedField"]
+) -> dict[int, tuple[pa.Field, Sequence["MappedField"]]]:
+    """Group fields by id, each with the mapping of its own fields."""
+    by_name = {name: m for m in mapped for name in m.names}
+    by_id = dict[int, tuple[pa.Field, Sequence["MappedField"]]]()
+    for field in fields:
+        own = by_name.get(field.name)
+        number = (field.metadata or {}).get(_FIELD_ID)
+        field_id = int(number) if number is not None else None if own is None else own.field_id
+        if field_id is not None:
+            by_id[field_id] = field, () if own is None else own.fields
+    return by_id
+
+
+def _mapped_below(mapped: Sequence["MappedField"], name: str) -> Sequence["MappedField"]:
+    return next((m.fields for m in mapped if name in m.names), ())
+
+
+def _missing(field_id: int) -> str:
+    """Return a name that no column of a file has."""
+    return f"_no_field_{field_id}"
+
+
+def constant_of_column(values: Iterable[tuple[int, str | None]], column: "NestedField") -> str | None:
+    """Return the constant text of a column that a file may lack: its partition value, else its initial default."""
+    if (value := dict(values).get(column.field_id)) is not None:
+        return value
+    return None if column.initial_default is None else str(column.initial_default)

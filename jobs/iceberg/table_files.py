@@ -1,0 +1,298 @@
+"""The files of a snapshot of an Iceberg table, and the files by which two snapshots differ.
+
+    snapshot -> manifest list -> manifests (never changed) -> data files, and delete files that exclude rows of them
+
+The rows of a snapshot are the live rows of its data files. A row of a file is live unless a delete file applies to it:
+
+    deletion vector     of one data file (format 3); replaces position deletes of the file
+    position deletes    (file, position); of data files with the same partition, not newer than the deletes
+    equality deletes    values of columns; of data files with the same partition, or of all partitions if the deletes
+                        have none. The data files must be older than the deletes
+
+So the difference of two snapshots is, by data file: its live rows in the later one (+1) minus its live rows in the
+earlier one (-1). Manifests that both have cancel out unread, unless new deletes apply to their files.
+
+A `replace` snapshot (a compaction) moves rows between files and changes none. `pieces_between` therefore sums the
+differences of the runs of snapshots between replacing ones, and reads nothing of the moves. If an intermediate snapshot
+has expired, its operation is unknown, and the moved rows are read and cancel out later.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tussock.jobs.iceberg.iceberg_errors import UnsupportedIcebergFeatureError
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+_DATA, _POSITIONS, _EQUALITY = 0, 1, 2  # the content of a file
+_PATH_COLUMN = 2147483546  # the field id of `file_path` in position deletes
+
+
+class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A data file or a delete file, as its manifest lists it."""
+
+    path: str  # as in the metadata; delete files name data files by this text
+    format: str
+    size: int  # bytes
+    sequence: int  # the data sequence number; a later snapshot has a larger one
+    spec: int  # the id of its partition spec
+    partition: str  # the partition's values as text, for comparisons
+    content: int = _DATA
+    equality_ids: tuple[int, ...] = ()  # of equality deletes: the field ids that are compared
+    low: str = ""  # of position deletes: the bounds of the data files' paths; empty: unknown
+    high: str = ""
+    offset: int = 0  # of a deletion vector: its place in the file
+    length: int = 0
+    values: tuple[tuple[int, str | None], ...] = ()  # of a data file: identity partitions, by field id of the column
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a deletion vector."""
+        return self.format == "PUFFIN"
+
+    @property
+    def only_path(self) -> str | None:
+        """The single data file whose positions it deletes; None if there may be several."""
+        return self.low if self.low and self.low == self.high else None
+
+    def may_contain(self, path: str) -> bool:
+        """Return whether position deletes may name a data file."""
+        return not self.low or self.low <= path <= self.high
+
+
+class LakePiece(msgspec.Struct, frozen=True):
+    """Rows of one data file that are added or removed.
+
+    Args:
+        weights: (weight, delete files that exclude rows). A row's weight is the sum.
+    """
+
+    file: LakeFile
+    weights: tuple[tuple[int, tuple[LakeFile, ...]], ...]
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Reads the metadata of one table."""
+
+    table: "Table"
+    name: str
+
+    def pieces_of(self, snapshot: "Snapshot | None") -> list[LakePiece]:
+        """Return all rows of a snapshot; None has no rows."""
+        return self._difference(None, snapshot)
+
+    def pieces_between(self, before: "Snapshot", last: "Snapshot") -> list[LakePiece]:
+        """Return the changes from one snapshot to another, which need not be its descendant.
+
+        Raises: UnsupportedIcebergFeatureError; errors of the table's storage. Cost: the manifests that only one of
+        them has, all delete manifests, and the data manifests of both if new deletes apply to older files.
+        """
+        sums: dict[str, dict[tuple[LakeFile, ...], int]] = {}
+        files: dict[str, LakeFile] = {}
+        for start, end in self._runs_between(before, last):
+            for piece in self._difference(start, end):
+                files[piece.file.path] = piece.file
+                of_file = sums.setdefault(piece.file.path, {})
+                for weight, deletes in piece.weights:
+                    of_file[deletes] = of_file.get(deletes, 0) + weight
+        netted = {path: tuple((w, d) for d, w in of_file.items() if w) for path, of_file in sums.items()}
+        return [LakePiece(files[path], weights) for path, weights in sorted(netted.items()) if weights]
+
+    def find_snapshot(self, snapshot_id: int) -> "Snapshot | None":
+        """Return a snapshot of the table; None if it has expired."""
+        return self.table.metadata.snapshot_by_id(snapshot_id)
+
+    def chain_between(self, before: "Snapshot", last: "Snapshot") -> list["Snapshot"] | None:
+        """Return the snapshots after `before` up to `last`; None if `last` does not descend from it.
+
+        Some may be missing, if they have expired. An expiry may also remove the name of a parent. Then a snapshot
+        descends from `before` if it is not older, unless another known snapshot or a common ancestor is in between.
+        """
+        ancestors = list(self._ancestors_of(last))
+        ids = [s.snapshot_id for s in ancestors]
+        if before.snapshot_id in ids:
+            return ancestors[: ids.index(before.snapshot_id)][::-1]
+        has_child = any(s.parent_snapshot_id == before.snapshot_id for s in self.table.metadata.snapshots)
+        forks = has_child or any(s.snapshot_id in ids for s in self._ancestors_of(before))
+        return None if forks or last.timestamp_ms < before.timestamp_ms else ancestors[::-1]
+
+    def _ancestors_of(self, snapshot: "Snapshot | None") -> Iterator["Snapshot"]:
+        """Yield a snapshot and its ancestors, up to the first one that has expired."""
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.find_snapshot(parent)
+
+    def _runs_between(self, before: "Snapshot", last: "Snapshot") -> Iterator[tuple["Snapshot", "Snapshot"]]:
+        """Yield pairs of snapshots whose differences add up to the changes of rows."""
+        start, end = before, before
+        for snapshot in self.chain_between(before, last) or [last]:
+            if _operation(snapshot) == "replace" and snapshot.parent_snapshot_id == end.snapshot_id:
+                if start is not end:
+                    yield start, end
+                start = snapshot
+            end = snapshot
+        if start is not end:
+            yield start, end
+
+    def _difference(self, before: "Snapshot | None", last: "Snapshot | None") -> list[LakePiece]:
+        """Return the difference of the live rows of two snapshots."""
+        was, now = _Files(self, before), _Files(self, last)
+        only_was, only_now = was.files_of(was.only(now)), now.files_of(now.only(was))
+        gone = [f for path, f in only_was.items() if path not in only_now]
+        come = [f for path, f in only_now.items() if path not in only_was]
+        pieces = [LakePiece(f, ((-1, was.deletes_of(f)),)) for f in gone]
+        pieces += [LakePiece(f, ((1, now.deletes_of(f)),)) for f in come]
+        if set(was.deletes) != set(now.deletes):
+            stay = {**was.files_of(was.common(now)), **{p: f for p, f in only_was.items() if p in only_now}}
+            for file in stay.values():
+                deleted, deletes = was.deletes_of(file), now.deletes_of(file)
+                if deleted != deletes:
+                    pieces.append(LakePiece(file, ((-1, deleted), (1, deletes))))
+        return pieces
+
+    def read_manifests(self, manifests: Iterable["ManifestFile"]) -> list[LakeFile]:
+        """Return the live files of manifests."""
+        with ThreadPoolExecutor(8) as pool:
+            return [file for files in pool.map(self._read_manifest, manifests) for file in files]
+
+    def _read_manifest(self, manifest: "ManifestFile") -> list[LakeFile]:
+        spec = self.table.metadata.specs()[manifest.partition_spec_id]
+        identities = {
+            field.source_id: (i, self._type_of(field.source_id))
+            for i, field in enumerate(spec.fields)
+            if str(field.transform) == "identity"
+        }
+        return [self._file_of(entry, spec.spec_id, identities) for entry in _entries_of(self.table.io, manifest)]
+
+    def _type_of(self, field_id: int) -> Any:
+        schemas = reversed(self.table.metadata.schemas)
+        return next((f.field_type for s in schemas for f in s.fields if f.field_id == field_id), None)
+
+    def _file_of(self, entry: Any, spec: int, identities: Mapping[int, tuple[int, Any]]) -> LakeFile:
+        from pyiceberg.transforms import IdentityTransform
+
+        data = entry.data_file
+        fields = [data[i] for i in range(len(data))]
+        partition = [data.partition[i] for i in range(len(data.partition))]
+        if data.key_metadata is not None:
+            raise UnsupportedIcebergFeatureError(self.name, f"an encrypted file ({data.file_path})")
+        content, form = int(data.content), data.file_format.value
+        if form != "PARQUET" and not (content == _POSITIONS and form == "PUFFIN"):
+            raise UnsupportedIcebergFeatureError(self.name, f"a file in the format {form} ({data.file_path})")
+        referenced, offset, length = fields[17:20]
+        low, high = ((bounds or {}).get(_PATH_COLUMN, b"") for bounds in (data.lower_bounds, data.upper_bounds))
+        values = tuple(
+            (column, None if partition[i] is None else IdentityTransform().to_human_string(kind, partition[i]))
+            for column, (i, kind) in identities.items()
+            if kind is not None
+        )
+        return LakeFile(
+            data.file_path,
+            form,
+            int(data.file_size_in_bytes),
+            int(entry.sequence_number or 0),
+            spec,
+            repr(partition) if partition else "",
+            content,
+            tuple(data.equality_ids or ()) if content == _EQUALITY else (),
+            referenced or low.decode(errors="replace") if content == _POSITIONS else "",
+            referenced or high.decode(errors="replace") if content == _POSITIONS else "",
+            int(offset or 0),
+            int(length or 0),
+            values if content == _DATA else (),
+        )
+
+
+class _Files:
+    """The files of one snapshot."""
+
+    def __init__(self, of: TableFiles, snapshot: "Snapshot | None") -> None:
+        self._of = of
+        manifests = [] if snapshot is None else snapshot.manifests(of.table.io)
+        self._data = {m.manifest_path: m for m in manifests if int(m.content) == 0}
+        self._delete_manifests = [m for m in manifests if int(m.content) == 1]
+
+    def only(self, other: "_Files") -> list["ManifestFile"]:
+        """Return the data manifests that the other snapshot lacks."""
+        return [m for path, m in self._data.items() if path not in other._data]
+
+    def common(self, other: "_Files") -> list["ManifestFile"]:
+        """Return the data manifests that both snapshots have."""
+        return [m for path, m in self._data.items() if path in other._data]
+
+    def files_of(self, manifests: Iterable["ManifestFile"]) -> dict[str, LakeFile]:
+        """Return the live data files of manifests by path."""
+        return {f.path: f for f in self._of.read_manifests(manifests)}
+
+    @cached_property
+    def deletes(self) -> list[LakeFile]:
+        """All delete files."""
+        return self._of.read_manifests(self._delete_manifests)
+
+    @cached_property
+    def _of_path(self) -> dict[str, list[LakeFile]]:
+        by_path: dict[str, list[LakeFile]] = {}
+        for delete in self.deletes:
+            if (path := delete.only_path) is not None:
+                by_path.setdefault(path, []).append(delete)
+        return by_path
+
+    @cached_property
+    def _of_partition(self) -> dict[tuple[int, str], list[LakeFile]]:
+        by_partition: dict[tuple[int, str], list[LakeFile]] = {}
+        for delete in self.deletes:
+            if delete.only_path is None:
+                everywhere = delete.content == _EQUALITY and not delete.partition
+                key = (-1, "") if everywhere else (delete.spec, delete.partition)
+                by_partition.setdefault(key, []).append(delete)
+        return by_partition
+
+    def deletes_of(self, file: LakeFile) -> tuple[LakeFile, ...]:
+        """Return the delete files that apply to a data file, in a fixed order."""
+        own = [d for d in self._of_path.get(file.path, []) if d.sequence >= file.sequence]
+        vectors = [d for d in own if d.is_vector]
+        positions, equality = vectors or own, list[LakeFile]()
+        for key in {(file.spec, file.partition), (-1, "")}:
+            for delete in self._of_partition.get(key, []):
+                if delete.content == _EQUALITY and delete.sequence > file.sequence:
+                    equality.append(delete)
+                elif delete.content == _POSITIONS and not vectors and delete.sequence >= file.sequence:
+                    positions += [delete] if delete.may_contain(file.path) else []
+        return tuple(sorted((*positions, *equality), key=lambda d: (d.sequence, d.path, d.offset)))
+
+
+def _operation(snapshot: "Snapshot") -> str:
+    return "" if snapshot.summary is None else snapshot.summary.operation.value
+
+
+def _entries_of(io: "FileIO", manifest: "ManifestFile") -> Sequence[Any]:
+    """Return the live entries of a manifest, with the fields of format 3, which pyiceberg's own method drops."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import (
+        MANIFEST_ENTRY_SCHEMAS,
+        DataFile,
+        DataFileContent,
+        FileFormat,
+        ManifestEntry,
+        ManifestEntryStatus,
+        _inherit_from_manifest,
+    )
+
+    with AvroFile[ManifestEntry](
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[3],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        return [_inherit_from_manifest(e, manifest) for e in entries if e.status != ManifestEntryStatus.DELETED]

@@ -1,0 +1,468 @@
+"""Iceberg tables as sources: first the rows of one snapshot, then the differences to later snapshots.
+
+A barrier pins two snapshots (PinnedSnapshots): the last one that was taken, and the one that the epoch takes. Snapshots
+never change, so their ids, the table's uuid and the field ids of the columns are all that a barrier stores.
+`jobs/iceberg/table_files.py` finds the files by which they differ; `iceberg_files.py` reads their rows, with weights.
+
+The declared columns are bound to field ids when the first snapshot is pinned. From then on, a column that the table
+renames keeps its declared name, and a new column with an old name is another column.
+
+A row is identified by the columns of the option `key`. Without the option, all its values identify it, and equal rows
+are counted (RowDigest, NumberCopies).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from tussock.jobs.iceberg.catalogs import CatalogAddress
+from tussock.jobs.iceberg.iceberg_types import struct_fields_of, type_text
+from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
+from tussock.jobs.logical.hidden_columns import HiddenColumn
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import (
+    Asked,
+    ByColumns,
+    ByValue,
+    EngineReader,
+    Identity,
+    Item,
+    OptionEffect,
+    PinChanges,
+    Pins,
+    RowPlace,
+)
+from tussock.jobs.sources.errors import (
+    BadOptionError,
+    CannotRestateError,
+    CredentialInOptionError,
+    MissingOptionError,
+)
+from tussock.jobs.sources.iceberg_errors import (
+    BadIcebergKeyError,
+    IcebergHistoryGoneError,
+    IcebergReadError,
+    IcebergRolledBackError,
+    IcebergSchemaChangedError,
+    IcebergTableReplacedError,
+    MissingBranchError,
+    UnskippableSnapshotError,
+)
+from tussock.jobs.sources.iceberg_files import (
+    FOLDERS,
+    IcebergEngine,
+    PinnedSnapshots,
+    item_of_snapshots,
+    missing_files,
+    snapshots_of,
+)
+from tussock.jobs.sources.iceberg_taken import (
+    BoundColumns,
+    IcebergTaken,
+    newest_taken,
+    taken_row,
+    taken_schema,
+    taken_snapshots,
+)
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import STORE_OPTIONS, Interval
+from tussock.jobs.sources.pairing import Misfit, find_misfit
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.nested import is_nested, relabel_column
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+    from pyspark.sql import DataFrame, SparkSession
+
+_CATALOG, _TABLE, _BRANCH, _KEY, _ROLLBACKS = "catalog", "table", "branch", "key", "rollbacks"
+_MAIN, _HOLD, _FOLLOW = "main", "hold", "follow"
+_OF_CATALOG = "catalog."
+OPTIONS = (_CATALOG, _TABLE, _BRANCH, _KEY, _ROLLBACKS, FOLDERS, *STORE_OPTIONS)
+#: Properties of REST catalogs whose names alone do not identify a credential.
+_SECRETS = ("credential", "token")
+#: The options of a bucket's server, by pyiceberg's names.
+_OF_BUCKET = {"endpoint": "s3.endpoint", "region": "s3.region"}
+
+
+class IcebergTables:
+    """Iceberg tables. The engine reads their metadata, and their files as those of Parquet sources."""
+
+    login: ClassVar[str] = (
+        "Credentials of a catalog come from pyiceberg's configuration, for example from "
+        "PYICEBERG_CATALOG__<NAME>__CREDENTIAL; those for S3 and Glue come from boto3's standard chain"
+    )
+    lists_deletes: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.engine: EngineReader | None = IcebergEngine(_load_table)
+
+    def append_only(self, source: CreateSource) -> bool:
+        return False
+
+    def hidden(self, source: CreateSource) -> tuple[HiddenColumn, ...]:
+        return ()
+
+    def identity(self, source: CreateSource) -> Identity:
+        names = [f.name.lower() for f in source.fields]
+        key = tuple(names.index(column) for column in _key_columns(source))
+        return ByColumns(key) if key else ByValue()
+
+    # --- at CREATE SOURCE ---------------------------------------------------------------------------------------------
+
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        return {}
+
+    def effect_of(self, option: str) -> OptionEffect:
+        if option == _KEY:
+            return OptionEffect.IDENTITY
+        return OptionEffect.POSITION if option in (_CATALOG, _TABLE, _BRANCH) else OptionEffect.AT_ONCE
+
+    def check(self, source: CreateSource) -> None:
+        for option in (_CATALOG, _TABLE):
+            if not source.options.get(option):
+                reason = "an iceberg source needs the name of a catalog, and the name of a table, such as 'db.orders'"
+                raise MissingOptionError(source.name, option, reason)
+        if "." not in source.options[_TABLE].strip("."):
+            reason = "expected the namespace and the name of a table, such as 'db.orders'"
+            raise BadOptionError(source.name, _TABLE, source.options[_TABLE], reason)
+        for option, value in source.options.items():
+            if option not in OPTIONS and not option.startswith(_OF_CATALOG):
+                reason = (
+                    f"an iceberg source has no such option; its options are {', '.join(OPTIONS)}, and the properties "
+                    "of the catalog as catalog.…"
+                )
+                raise BadOptionError(source.name, option, value, reason)
+            if option.rpartition(".")[2] in _SECRETS:
+                raise CredentialInOptionError(source.name, option, self.login)
+        if source.options.get(_ROLLBACKS, _HOLD) not in (_HOLD, _FOLLOW):
+            reason = f"expected '{_HOLD}' (hold the source if its table is rolled back) or '{_FOLLOW}' (follow it)"
+            raise BadOptionError(source.name, _ROLLBACKS, source.options[_ROLLBACKS], reason)
+        for folder in filter(None, map(str.strip, source.options.get(FOLDERS, "").split(","))):
+            if not folder.startswith(("/", "s3://")):
+                reason = "expected the folders of other tables, /a/path or s3://bucket/prefix, separated by commas"
+                raise BadOptionError(source.name, FOLDERS, source.options[FOLDERS], reason)
+        if _KEY in source.options and not _key_columns(source):
+            raise BadIcebergKeyError(source.name, source.options[_KEY], "names no column")
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        table = _load_table(source)
+        snapshot = _find_newest(source, table, required=False)
+        schema = _schema_of(table, snapshot)
+        fields = source.fields or tuple(Field(f.name, type_text(f.field_type)) for f in schema.fields)
+        _bind_columns(source, schema, 0 if snapshot is None else snapshot.snapshot_id, None)
+        types = {f.name.lower(): f.type for f in fields}
+        for column in _key_columns(source):
+            if (kind := types.get(column)) is None:
+                reason = f"is not a column of the source, which has {', '.join(types)}"
+                raise BadIcebergKeyError(source.name, column, reason)
+            if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
+                raise BadIcebergKeyError(source.name, column, f"has the type {kind}, which cannot identify a row")
+        return fields
+
+    # --- at the barrier -----------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        return taken_schema(name)
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """See SourcePinner.
+
+        The HEAD requests find files that an expiry of snapshots has removed, before an epoch runs in vain.
+
+        Raises: the errors of iceberg_errors.py; CannotRestateError. Cost: the metadata by which the snapshots differ
+        (twice, if `max_bytes` bounds the epoch), and one HEAD request per file to read.
+        """
+        if asked.restated is not None:
+            reason = "an Iceberg table's snapshots record its changes, so write the correction into the table"
+            raise CannotRestateError(source.name, reason)
+        if asked.only_skipped or asked.skip:
+            self._refuse_skip(source, asked.skip)
+        if asked.only_skipped:
+            return Pins()
+        before, table = newest_taken(taken), _load_table(source)
+        waiting = self._waiting_snapshots(source, table, before)
+        if waiting is None:
+            return Pins()
+        start, chain = waiting
+        last, pieces = _fitting_pieces(TableFiles(table, _place_of(source)), start, chain, asked.max_bytes)
+        if missing := missing_files(source, table, pieces):
+            taken_id = 0 if start is None else start.snapshot_id
+            raise IcebergHistoryGoneError(source.name, _place_of(source), taken_id, f"{missing[0]} is gone")
+        bound_before = None if before is None else before.columns
+        columns = _bind_columns(source, _schema_of(table, last), last.snapshot_id, bound_before)
+        pinned = PinnedSnapshots(
+            _place_of(source),
+            str(table.metadata.table_uuid),
+            0 if before is None else before.number + 1,
+            last.snapshot_id,
+            sum(p.file.size for p in pieces),
+            columns,
+            None if start is None else start.snapshot_id,
+        )
+        return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
+
+    def waiting(
+        self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None
+    ) -> tuple[Item, ...]:
+        before, table = newest_taken(taken), _load_table(source)
+        if (waiting := self._waiting_snapshots(source, table, before)) is None:
+            return ()
+        start, chain = waiting
+        name, uuid = _place_of(source), str(table.metadata.table_uuid)
+        nbytes = sum(_bytes_of(snapshot, whole=start is None) for snapshot in chain)
+        after = None if start is None else start.snapshot_id
+        return (
+            item_of_snapshots(PinnedSnapshots(name, uuid, 0, chain[-1].snapshot_id, nbytes, BoundColumns({}), after)),
+        )
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        return True
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        return tuple(Item(f"{t.place} snapshot {t.snapshot}", t.nbytes) for t in taken_snapshots(taken))
+
+    def taken_by_spark(self, taken: StorageTable) -> tuple[int, str]:
+        return 0, ""
+
+    def taken_total(self, taken: StorageTable) -> tuple[int, int]:
+        items = self.taken_items(taken)
+        return len(items), sum(item.nbytes for item in items)
+
+    def revise(
+        self,
+        source: CreateSource,
+        held: Pins,
+        taken: StorageTable | None,
+        skip: Sequence[str],
+        repin: Sequence[str],
+        keeper: Keeper,
+    ) -> Pins:
+        """Return the same pins: a snapshot never changes."""
+        self._refuse_skip(source, skip)
+        return held
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        return () if document is None else (item_of_snapshots(snapshots_of(document)),)
+
+    def changes_since(self, source: CreateSource, document: msgspec.Raw) -> PinChanges:
+        """Return none: snapshots never change."""
+        return PinChanges()
+
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        """Return None: the changes between two snapshots belong together."""
+        return None
+
+    # --- in the epoch -------------------------------------------------------------------------------------------------
+
+    def locate_input(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        return document
+
+    def frame(
+        self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]
+    ) -> "DataFrame":
+        """See SourceReader. Raises IcebergReadError: the engine leaves no file to Spark."""
+        raise IcebergReadError(item_of_snapshots(snapshots_of(document)).name, "Spark reads no files of this table.")
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """See SourceReader. Spark reads no files of these tables."""
+        return None
+
+    def by_spark(
+        self, session: "SparkSession", source: CreateSource, document: msgspec.Raw, hidden: Sequence[HiddenColumn] = ()
+    ) -> "DataFrame":
+        """See InputReader. pyiceberg reads the rows of the snapshot, independently of the engine's reader.
+
+        Raises IcebergReadError, for example for equality deletes, which pyiceberg does not read. Cost: the rows pass
+        through this process.
+        """
+        from tussock.jobs.spark.collected import frame_of
+
+        pinned, table = snapshots_of(document), _load_table(source)
+        item = item_of_snapshots(pinned).name
+        schema = _schema_of(table, table.metadata.snapshot_by_id(pinned.last))
+        names = [schema.find_column_name(pinned.columns.ids[field.name.lower()]) or "" for field in source.fields]
+        try:
+            rows = table.scan(snapshot_id=pinned.last, selected_fields=tuple(names)).to_arrow()
+        except (ValueError, FileNotFoundError) as err:
+            raise IcebergReadError(item, f"pyiceberg cannot read it: {err}.") from err
+        kinds = [arrow_type(field.type) for field in source.fields]
+        columns = [relabel_column(rows[name].cast(kind), kind) for name, kind in zip(names, kinds, strict=True)]
+        return frame_of(session, pa.table(columns, [field.name for field in source.fields]))
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> RowPlace:
+        return RowPlace("", "")
+
+    # --- taken input --------------------------------------------------------------------------------------------------
+
+    def as_recorded(self, schema: TableSchema, document: msgspec.Raw, epoch: int) -> msgspec.Raw:
+        return document
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        if pins.read is None:
+            return None
+        of = snapshots_of(pins.read)
+        return taken_row(schema, IcebergTaken(of.number, of.last, of.place, of.table, of.columns, of.nbytes), epoch)
+
+    def kept_objects(self, taken: StorageTable) -> Collection[str]:
+        return ()
+
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
+        """Return all rows of the last taken snapshot, by time travel."""
+        if (last := newest_taken(taken)) is None:
+            return None
+        whole = PinnedSnapshots(last.place, last.table, last.number, last.snapshot, 0, last.columns)
+        return msgspec.Raw(msgspec.json.encode(whole))
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return None
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def _waiting_snapshots(
+        self, source: CreateSource, table: "Table", before: IcebergTaken | None
+    ) -> tuple["Snapshot | None", list["Snapshot"]] | None:
+        """Return the taken snapshot and those to take, in order; None if there are none.
+
+        Raises: MissingBranchError, IcebergTableReplacedError, IcebergHistoryGoneError, IcebergRolledBackError.
+        """
+        if (newest := _find_newest(source, table, required=before is not None)) is None:
+            return None
+        if before is None:
+            return None, [newest]
+        place, uuid = _place_of(source), str(table.metadata.table_uuid)
+        if uuid != before.table:
+            raise IcebergTableReplacedError(source.name, place, before.table, uuid)
+        if newest.snapshot_id == before.snapshot:
+            return None
+        files = TableFiles(table, place)
+        if (start := files.find_snapshot(before.snapshot)) is None:
+            raise IcebergHistoryGoneError(source.name, place, before.snapshot, "that snapshot has expired")
+        if (chain := files.chain_between(start, newest)) is None:
+            if source.options.get(_ROLLBACKS, _HOLD) != _FOLLOW:
+                raise IcebergRolledBackError(source.name, place, before.snapshot, newest.snapshot_id)
+            chain = [newest]
+        return start, chain
+
+    @staticmethod
+    def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
+        for name in skip:
+            if name.startswith(f"{_place_of(source)} "):
+                raise UnskippableSnapshotError(source.name, name)
+
+
+def _place_of(source: CreateSource) -> str:
+    """Return the table as users see it: its catalog and its name."""
+    return f"{source.options[_CATALOG]}.{source.options[_TABLE]}"
+
+
+def _address_of(source: CreateSource) -> CatalogAddress:
+    own = {o.removeprefix(_OF_CATALOG): v for o, v in source.options.items() if o.startswith(_OF_CATALOG)}
+    of_bucket = {name: source.options[o] for o, name in _OF_BUCKET.items() if o in source.options}
+    return CatalogAddress(source.options[_CATALOG], {"init_catalog_tables": "false", **of_bucket, **own})
+
+
+def _load_table(source: CreateSource) -> "Table":
+    return _address_of(source).load_table(source.options[_TABLE])
+
+
+def _find_newest(source: CreateSource, table: "Table", *, required: bool) -> "Snapshot | None":
+    """Return the newest snapshot of the source's branch; None for a table without rows.
+
+    Raises MissingBranchError if the branch does not exist, unless it is the main one and not `required`.
+    """
+    branch = source.options.get(_BRANCH, _MAIN)
+    refs = table.metadata.refs
+    if (ref := refs.get(branch)) is None or ref.snapshot_ref_type.value != "branch":
+        if branch == _MAIN and not required:
+            return None
+        known = tuple(sorted(name for name, r in refs.items() if r.snapshot_ref_type.value == "branch"))
+        raise MissingBranchError(source.name, _place_of(source), branch, known)
+    return table.metadata.snapshot_by_id(ref.snapshot_id)
+
+
+def _schema_of(table: "Table", snapshot: "Snapshot | None") -> "Schema":
+    if snapshot is None or snapshot.schema_id is None:
+        return table.schema()
+    return table.schemas().get(snapshot.schema_id, table.schema())
+
+
+def _bind_columns(source: CreateSource, schema: "Schema", snapshot: int, before: BoundColumns | None) -> BoundColumns:
+    """Return the table's fields that the declared columns mean.
+
+    Args:
+        before: of earlier epochs; None: none.
+
+    Raises IcebergSchemaChangedError for a column that is gone, or whose values might not fit the declared type.
+    """
+    by_id = {field.field_id: field for field in schema.fields}
+    by_name = {field.name.lower(): field for field in schema.fields}
+    bound, names = dict[str, int](), dict[int, str]() if before is None else dict(before.fields)
+    for declared in source.fields:
+        name = declared.name.lower()
+        taken_id = None if before is None else before.ids.get(name)
+        column = by_name.get(name) if taken_id is None else by_id.get(taken_id)
+        if column is None:
+            field_id = "" if taken_id is None else f" with the field id {taken_id}"
+            there = ", ".join(f.name for f in schema.fields)
+            misfit: Misfit | None = Misfit(
+                declared.name, f"no such column{field_id} (the table has {there})", declared.type
+            )
+        else:
+            bound[name] = column.field_id
+            if taken_id is None:
+                names |= struct_fields_of(column.field_type)
+            misfit = _misfit_of(declared, type_text(column.field_type, names))
+        if misfit is not None:
+            raise IcebergSchemaChangedError(source.name, _place_of(source), snapshot, *misfit)
+    return BoundColumns(bound, names)
+
+
+def _misfit_of(declared: Field, table_type: str) -> Misfit | None:
+    try:
+        stored = arrow_type(table_type)
+    except UnsupportedTypeError:
+        return Misfit(declared.name, table_type, declared.type)
+    return find_misfit(stored, arrow_type(declared.type), declared.name, may_lack=False)
+
+
+def _key_columns(source: CreateSource) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
+
+
+def _bytes_of(snapshot: "Snapshot", *, whole: bool) -> int:
+    """Return the bytes of the files of a snapshot, or of those that it adds and removes, by its summary."""
+    summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    names = ("total-files-size",) if whole else ("added-files-size", "removed-files-size")
+    return sum(int(summary.get(name, 0)) for name in names)
+
+
+def _fitting_pieces(
+    files: TableFiles, start: "Snapshot | None", chain: Sequence["Snapshot"], max_bytes: int | None
+) -> tuple["Snapshot", list[LakePiece]]:
+    """Return the last of the waiting snapshots within `max_bytes` to read, at least the first, and the pieces.
+
+    A first snapshot is taken as a whole.
+    """
+    if start is None:
+        return chain[-1], files.pieces_of(chain[-1])
+    pieces = files.pieces_between(start, chain[-1])
+    last = chain[-1]
+    if max_bytes is not None and sum(p.file.size for p in pieces) > max_bytes:
+        for end in chain:
+            some = files.pieces_between(start, end)
+            if end is chain[0] or sum(p.file.size for p in some) <= max_bytes:
+                last, pieces = end, some
+            else:
+                break
+    return last, pieces

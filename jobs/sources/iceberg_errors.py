@@ -1,0 +1,144 @@
+"""Errors of an Iceberg table that is read as a source."""
+
+import shlex
+
+from tussock.jobs.chunks.failure import SourceFileError
+from tussock.statestore.errors import InputError
+
+_ANEW = (
+    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
+    "and them again. "
+    "Until then the source is held, and views keep the rows that were already read."
+)
+
+
+class MissingBranchError(InputError):
+    """The table has no branch of the name that a source reads."""
+
+    source: str
+    table: str
+    branch: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        there = f"its branches: {', '.join(self.known)}" if self.known else "it has no snapshot yet"
+        return (
+            f"source {self.source!r}: the Iceberg table {self.table} has no branch {self.branch!r} ({there}). Create "
+            "the branch or write the table's first rows, or correct the option branch."
+        )
+
+
+class IcebergHistoryGoneError(InputError):
+    """The snapshot that a source has taken, or a file of the changes since then, was removed."""
+
+    source: str
+    table: str
+    taken: int
+    gone: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: the changes of the Iceberg table {self.table} since snapshot {self.taken}, the "
+            f"last one read, cannot be read: {self.gone}. Restore the file if you have a copy. "
+            f"{_ANEW.format(self.source)} To prevent this, keep snapshots for longer than the time between two runs "
+            "(history.expire.max-snapshot-age-ms, older_than of expire_snapshots)."
+        )
+
+
+class IcebergTableReplacedError(InputError):
+    """Another table has replaced the one that a source reads."""
+
+    source: str
+    table: str
+    recorded: str
+    current: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: the Iceberg table {self.table} was dropped and created again: the source read "
+            f"the table with the uuid {self.recorded}, and found {self.current}. The rows of the two tables cannot be "
+            f"matched. {_ANEW.format(self.source)}"
+        )
+
+
+class IcebergRolledBackError(InputError):
+    """The current snapshot does not descend from the one that a source has taken."""
+
+    source: str
+    table: str
+    taken: int
+    current: int
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: the Iceberg table {self.table} was rolled back: its snapshot {self.current} does "
+            f"not descend from snapshot {self.taken}, the last one read. Views would take back the rows of the "
+            f"snapshots that were undone. If this is right, run ALTER SOURCE {self.source} SET OPTIONS (rollbacks "
+            f"'follow'), and the next run makes the views equal to snapshot {self.current}. If the rollback was a "
+            "mistake, set the table to its former snapshot again. Until then the source is held."
+        )
+
+
+class IcebergSchemaChangedError(InputError):
+    """The table lacks a declared column, or has it in a type that cannot be read as the declared type."""
+
+    source: str
+    table: str
+    snapshot: int
+    column: str
+    finding: str
+    expected: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: snapshot {self.snapshot} of the Iceberg table {self.table}, column "
+            f"{self.column!r}: found {self.finding}, expected {self.expected}. Restore the column in the table; or "
+            f"DROP SOURCE {self.source} and create it with the table's columns. Until then the source is held, and "
+            "views keep the rows that were already read."
+        )
+
+
+class BadIcebergKeyError(InputError):
+    """The option `key` names a column that cannot be part of a key."""
+
+    source: str
+    column: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}, option key: {self.column!r} {self.reason}. Name the columns that identify a row, "
+            "separated by commas; or omit the option: rows are then identified by all their values, and equal rows "
+            "are counted."
+        )
+
+
+class UnskippableSnapshotError(InputError):
+    """A snapshot of an Iceberg table cannot be skipped."""
+
+    source: str
+    item: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.item!r} cannot be skipped, because later snapshots of the table change the "
+            "rows of earlier ones. Correct the table, or drop the source."
+        )
+
+
+class IcebergReadError(SourceFileError):
+    """A file that a snapshot of the table refers to cannot be read.
+
+    Args:
+        path: the pinned item, as the barrier names it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
+            f"{shlex.quote(self.path)}` retries it; "
+            "otherwise drop the source and create it again."
+        )

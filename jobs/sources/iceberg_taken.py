@@ -1,0 +1,95 @@
+"""The snapshots that a source has taken of an Iceberg table: one row per epoch, in a state table of the source.
+
+    number bigint (key) | snapshot bigint | place string (catalog and name) | table string (its uuid)
+    columns string (BoundColumns as JSON) | size bigint (bytes read) | epoch bigint
+
+The table is a singleton: only the driver reads and writes it. Snapshot ids have no order, hence the number. The next
+epoch continues after the row with the largest one.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
+
+_COLUMNS = (
+    ("number", "bigint"),
+    ("snapshot", "bigint"),
+    ("place", "string"),
+    ("table", "string"),
+    ("columns", "string"),
+    ("size", "bigint"),
+    ("epoch", "bigint"),
+)
+
+
+class BoundColumns(msgspec.Struct, frozen=True):
+    """The table's fields that the declared columns mean.
+
+    Args:
+        ids: field ids by declared name in lower case.
+        fields: names of struct fields inside of them, by field id.
+    """
+
+    ids: dict[str, int]
+    fields: dict[int, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTaken:
+    """The last snapshot that an epoch took."""
+
+    number: int
+    snapshot: int
+    place: str
+    table: str
+    columns: BoundColumns
+    nbytes: int
+
+
+_bound_columns = decoder_of(BoundColumns).decode
+
+
+def taken_schema(source: str) -> TableSchema:
+    """Return the schema of the state table. Its id is 0 until the catalog assigns one."""
+    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+
+
+def taken_snapshots(taken: StorageTable) -> list[IcebergTaken]:
+    """Return the last snapshot that each epoch took, in order."""
+    rows = [r for part in taken.scan() for r in part.to_pylist()]
+    made = (
+        IcebergTaken(
+            r["number"],
+            r["snapshot"],
+            r["place"],
+            r["table"],
+            _bound_columns(r["columns"]),
+            r["size"],
+        )
+        for r in rows
+    )
+    return sorted(made, key=lambda t: t.number)
+
+
+def newest_taken(taken: StorageTable | None) -> IcebergTaken | None:
+    """Return the last taken snapshot; None if the source has taken nothing."""
+    snapshots = [] if taken is None else taken_snapshots(taken)
+    return snapshots[-1] if snapshots else None
+
+
+def taken_row(schema: TableSchema, taken: IcebergTaken, epoch: int) -> SealedBatch:
+    """Return the row that records a taken snapshot, ready for ingest. `schema` has the table's id."""
+    columns = msgspec.json.encode(taken.columns).decode()
+    values = (taken.number, taken.snapshot, taken.place, taken.table, columns, taken.nbytes, epoch)
+    arrays = {name: pa.array([value], arrow_type(kind)) for (name, kind), value in zip(_COLUMNS, values, strict=True)}
+    keys = encode_keys(schema.table_id, np.zeros(1, np.uint16), [arrays["number"]], schema.key)
+    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(1, np.uint8)), **arrays}))

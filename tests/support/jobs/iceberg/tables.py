@@ -1,0 +1,245 @@
+"""Iceberg tables of tests: a catalog in a folder, and commits that pyiceberg itself does not write.
+
+`commit_deletes` adds position deletes and equality deletes, as Flink and Spark write them. `Writer` makes random
+changes.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT, Record
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("p", pa.string())])
+_DELETE_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+    ]
+)
+NAME = "db.t"
+
+
+def catalog_in(folder: Path) -> SqlCatalog:
+    """Return the catalog of a folder, which has the namespace `db`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog.create_namespace_if_not_exists("db")
+    return catalog
+
+
+def options_of(folder: Path, **more: str) -> dict[str, str]:
+    """Return the options of a source over the table of a folder's catalog."""
+    uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse"
+    place = {"catalog": "lake", "table": NAME, "catalog.uri": uri, "catalog.warehouse": warehouse}
+    return {**place, "catalog.type": "sql", **more}
+
+
+def rows_of(*rows: tuple[int, float | None, str | None]) -> pa.Table:
+    return pa.table([[r[i] for r in rows] for i in range(3)], schema=SCHEMA)
+
+
+class _DeleteManifest(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _RowDelta(_FastAppendFiles):
+    deletes: Sequence[DataFile] = ()
+
+    def _manifests(self) -> list[Any]:
+        spec = self._transaction.table_metadata.spec()
+        writer = _DeleteManifest(spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression)
+        with writer:
+            for file in self.deletes:
+                entry = ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=self._snapshot_id,
+                    sequence_number=None,
+                    file_sequence_number=None,
+                    data_file=file,
+                )
+                writer.add(entry)
+        return [writer.to_manifest_file(), *super()._manifests()]
+
+
+class _Replace(_OverwriteFiles):
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def commit_deletes(
+    table: Table,
+    positions: Mapping[str, Sequence[int]] = EMPTY_DICT,
+    equal: pa.Table | None = None,
+    new: pa.Table | None = None,
+    bounds: bool = True,
+) -> None:
+    """Commit one snapshot with delete files and new rows. Requires: the table has no partitions.
+
+    Args:
+        positions: deleted positions by data file.
+        equal: rows with the columns to compare; rows that equal one of them are deleted.
+        new: rows that are added; the equality deletes do not apply to them.
+        bounds: write the bounds of file names.
+    """
+    folder, number = table.location().removeprefix("file://"), len(table.snapshots())
+    Path(folder, "data").mkdir(parents=True, exist_ok=True)
+    deletes = []
+    if positions:
+        path = f"{folder}/data/{number}-positions.parquet"
+        places = [(name, at) for name, rows in sorted(positions.items()) for at in sorted(rows)]
+        names = pa.array([name for name, _ in places])
+        pq.write_table(pa.table([names, pa.array([at for _, at in places], pa.int64())], schema=_DELETE_SCHEMA), path)
+        low, high = (({2147483546: edge(positions).encode()} if bounds else {}) for edge in (min, max))
+        deletes.append(_delete_file(DataFileContent.POSITION_DELETES, path, len(places), low, high, None))
+    if equal is not None:
+        path = f"{folder}/data/{number}-equal.parquet"
+        whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
+        schema = pa.schema([whole.field(name) for name in equal.column_names])
+        pq.write_table(equal.cast(schema), path)
+        ids = [table.schema().find_field(name).field_id for name in equal.column_names]
+        deletes.append(_delete_file(DataFileContent.EQUALITY_DELETES, path, len(equal), {}, {}, ids))
+    with table.transaction() as transaction:
+        update = _RowDelta(Operation.OVERWRITE, transaction, table.io)
+        update.deletes = deletes
+        if new is not None:
+            path = f"{folder}/data/{number}-new.parquet"
+            pq.write_table(new.cast(schema_to_pyarrow(table.schema(), include_field_ids=True)), path)
+            update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"file://{path}"))
+        update.commit()
+
+
+def replace_files(table: Table) -> None:
+    """Write all rows of a table into one new file, as a compaction does: a snapshot with the operation `replace`."""
+    folder, number = table.location().removeprefix("file://"), len(table.snapshots())
+    path = f"{folder}/data/{number}-compacted.parquet"
+    pq.write_table(table.scan().to_arrow().cast(schema_to_pyarrow(table.schema(), include_field_ids=True)), path)
+    old = [task.file for task in table.scan().plan_files()]
+    with table.transaction() as transaction:
+        update = _Replace(Operation.OVERWRITE, transaction, table.io)
+        for file in old:
+            update.delete_data_file(file)
+        update.append_data_file(parquet_file_to_data_file(table.io, table.metadata, f"file://{path}"))
+        update.commit()
+
+
+def _delete_file(
+    content: DataFileContent, path: str, rows: int, low: dict[int, bytes], high: dict[int, bytes], ids: list[int] | None
+) -> DataFile:
+    file = DataFile.from_args(
+        content=content,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=Path(path).stat().st_size,
+        column_sizes={},
+        value_counts={},
+        null_value_counts={},
+        nan_value_counts={},
+        lower_bounds=low,
+        upper_bounds=high,
+        equality_ids=ids,
+        spec_id=0,
+    )
+    file.spec_id = 0
+    return file
+
+
+class Writer:
+    """Makes random changes of a table, and remembers the rows of each snapshot by a list of Python rows."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.catalog, self.random = catalog_in(folder), random.Random(seed)
+        table = self.catalog.create_table(NAME, SCHEMA)
+        self.rows = list[tuple[Any, ...]]()
+        table.append(self._draw_rows())
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self.catalog.load_table(NAME)
+
+    def _draw_rows(self) -> pa.Table:
+        draw = self.random
+        made = [
+            (draw.randrange(12), draw.choice((0.0, -0.0, 1.5, float("nan"), None)), draw.choice(("a", "b %/c", None)))
+            for _ in range(6)
+        ]
+        self.rows += made
+        return rows_of(*made)
+
+    def change(self) -> str:
+        """Make one change, and return its kind."""
+        kind = self.random.choice(("append", "overwrite", "delete", "positions", "equal", "equal"))
+        table, at = self.table, self.random.randrange(12)
+        if kind == "append":
+            table.append(self._draw_rows())
+        elif kind == "overwrite":  # copy-on-write
+            self.rows = []
+            table.overwrite(self._draw_rows())
+        elif kind == "delete" and not self._has_equality_deletes(table):
+            self.rows = [row for row in self.rows if row[0] != at]
+            table.delete(f"id = {at}")
+        elif kind == "positions":
+            self._delete_positions(table)
+        elif kind == "equal":
+            by = self.random.choice((["id"], ["p"], ["id", "p"]))
+            values = [(self.random.randrange(12), self.random.choice(("a", None))) for _ in range(2)]
+            equal = pa.table({"id": [v[0] for v in values], "p": pa.array([v[1] for v in values], pa.string())})
+            gone = {tuple(row[name] for name in by) for row in equal.to_pylist()}
+            wanted = [("id", "v", "p").index(name) for name in by]
+            self.rows = [row for row in self.rows if tuple(row[i] for i in wanted) not in gone]
+            commit_deletes(table, equal=equal.select(by), new=self._draw_rows())
+        return kind
+
+    @staticmethod
+    def _has_equality_deletes(table: Table) -> bool:
+        return any(file["content"] == 2 for file in table.inspect.delete_files().to_pylist())
+
+    def _delete_positions(self, table: Table) -> None:
+        files = [file["file_path"] for file in table.inspect.data_files().to_pylist()]
+        if not files or self._has_equality_deletes(table):
+            return
+        positions, gone = {}, list[tuple[Any, ...]]()
+        dead = self._dead_positions(table)
+        for path in self.random.sample(files, min(2, len(files))):
+            rows = pq.read_table(path.removeprefix("file://")).select(["id", "v", "p"])
+            every = list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+            at = sorted({self.random.randrange(len(every)) for _ in range(2)})
+            gone += [every[i] for i in at if (path, i) not in dead]
+            positions[path] = at
+        texts = [repr(row) for row in self.rows]
+        for row in gone:
+            place = texts.index(repr(row))
+            del texts[place], self.rows[place]
+        commit_deletes(table, positions, bounds=self.random.random() < 0.5)
+
+    @staticmethod
+    def _dead_positions(table: Table) -> set[tuple[str, int]]:
+        deletes = [f["file_path"] for f in table.inspect.delete_files().to_pylist() if f["content"] == 1]
+        read = [pq.read_table(path.removeprefix("file://")) for path in deletes]
+        return {(r["file_path"], r["pos"]) for part in read for r in part.to_pylist()}
