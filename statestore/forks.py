@@ -113,6 +113,18 @@ class OwnProcess:
             raise InheritedError(what, remedy)
 
 
+class FirstUse:
+    """The process that first used a library whose threads do not survive a fork; none before that."""
+
+    def __init__(self) -> None:
+        self._process: OwnProcess | None = None
+
+    def require_here(self, what: str, remedy: str) -> None:
+        """Note the first use, and raise InheritedError in a forked child of the process that noted it."""
+        self._process = self._process or OwnProcess()
+        self._process.require_here(what, remedy)
+
+
 class OwnName:
     """A name of the process that made it. In a forked child, it is another name."""
 

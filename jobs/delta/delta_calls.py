@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import DeltaError
 
 from tussock.jobs.settings.cause import cause_of, is_panic
-from tussock.statestore.forks import OwnProcess, new_lock
+from tussock.statestore.forks import FirstUse, new_lock
 from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
 # Some calls of the package wait for its own threads while they hold Python's lock (set_table_properties, history).
@@ -15,13 +15,7 @@ from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 _ONE_CALL_AT_A_TIME = new_lock()
 
 
-class _Use:
-    """The process that first called the package; None before that. The package's threads do not survive a fork."""
-
-    process: OwnProcess | None = None
-
-
-_use = _Use()
+_use = FirstUse()  # of the package
 
 
 @contextmanager
@@ -31,8 +25,7 @@ def one_call(place: str, what: str) -> Iterator[None]:
     Raises ObjectStoreUnavailableError, and the package's errors about the table; InheritedError in a forked child of a
     process that has used the package.
     """
-    _use.process = _use.process or OwnProcess()
-    _use.process.require_here("The parent process used Delta tables", "Use them only in the children")
+    _use.require_here("The parent process used Delta tables", "Use them only in the children")
     try:
         with _ONE_CALL_AT_A_TIME:
             yield

@@ -8,6 +8,20 @@ import msgspec
 from tussock.statestore.errors import DamagedError, InputError, RetryableError
 
 MAX_NAME_PART_BYTES = 255  # limit of file systems; S3 permits more
+_CREDENTIALS = {
+    "s3": (
+        "S3 come from boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the "
+        "machine's role)"
+    ),
+    "gs": (
+        "Google's storage come from GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT_KEY, or the machine's "
+        "service account"
+    ),
+    "az": (
+        "Azure's storage come from AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, from AZURE_CLIENT_ID "
+        "with AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or from the machine's identity"
+    ),
+}  # where the credentials come from, by the scheme of a store's URI
 _READS = ("list", "get", "get_ranges")  # operations that change nothing
 
 
@@ -84,11 +98,8 @@ class AccessDeniedError(InputError):
 
     def __str__(self) -> str:
         denied = f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process this permission."
-        credentials = (
-            " Credentials for S3 come from boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "a profile, or the machine's role)."
-        )
-        return denied if self.uri.startswith("file:") else denied + credentials
+        chain = _CREDENTIALS.get(self.uri.partition(":")[0])
+        return denied if chain is None else f"{denied} Credentials for {chain}."
 
 
 class ExpiredCredentialsError(AccessDeniedError):

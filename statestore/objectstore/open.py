@@ -4,8 +4,12 @@
     s3://bucket/prefix?endpoint=http://host:port&path_style=true&region=eu-central-1
                                  an S3 bucket; prefix and options are optional
     branch:pr-142,1,4711,0:URI   a branch of the store at URI (branch.py)
+    gs://bucket/prefix           a bucket of Google Cloud Storage
+    az://container/prefix?account=name
+                                 a container of Azure Blob Storage
+                                 both also with endpoint=http://host:port
 
-A URI never contains credentials; they come from boto3's standard chain.
+A URI never contains credentials; they come from the standard chain of boto3, or of each cloud.
 
 An absolute path is taken literally. In the two forms with a scheme, `%XX` encodes a character. Code that has a bucket
 and a key calls `open_s3` and never builds a URI, because a parser would interpret `%`, `?` and `#`.
@@ -19,9 +23,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from tussock.statestore.extras import extras_named
@@ -33,9 +37,12 @@ if TYPE_CHECKING:
     from tussock.statestore.objectstore.s3 import S3ObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, password or query
+_ACCOUNT_ENDPOINT = re.compile(_ENDPOINT.pattern + r"[a-z0-9]*")  # Azurite has the account in the path
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
 SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
 S3_OPTIONS = ("endpoint", "path_style", "region")
+CLOUD_OPTIONS = {"gs": ("endpoint",), "az": ("account", "endpoint")}
+"""Options of a URI, by the scheme of the cloud."""
 
 
 def open_object_store(uri: str) -> ObjectStore:
@@ -64,13 +71,18 @@ def open_object_store(uri: str) -> ObjectStore:
         return LocalObjectStore(Path(os.fsdecode(unquote_to_bytes(parts.path))))
     if parts.scheme in ("s3", "s3a"):
         return _open_s3(uri, shown)
+    if parts.scheme in CLOUD_OPTIONS:
+        return _open_cloud(parts.scheme, uri, shown)
     for entry in filter(None, os.environ.get(SCHEMES_VARIABLE, "").split(",")):
         scheme, _, opener = entry.partition("=")
         if scheme == parts.scheme:
             module, _, function = opener.partition(":")
             store: ObjectStore = getattr(importlib.import_module(module), function)(uri)
             return store
-    raise BadStoreError(shown, "expected an absolute path, file:///a/path or s3://bucket/prefix")
+    raise BadStoreError(
+        shown,
+        "expected an absolute path, file:///a/path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+    )
 
 
 def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -86,15 +98,11 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
         from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
     given, shown = options or {}, f"s3://{bucket}/{prefix}"
-    endpoint = given.get("endpoint") or None
-    if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
-        raise BadStoreError(shown, "endpoint must be http://host:port or https://host:port, without user or password")
+    endpoint = _checked_endpoint(given, shown)
     path_style = given.get("path_style", "true" if endpoint else "false")
     if path_style not in ("true", "false"):
         raise BadStoreError(shown, f"path_style is {path_style!r}, expected true or false")
-    prefix = prefix.strip("/")
-    if prefix:
-        checked_name(prefix)
+    prefix = _checked_prefix(prefix)
     return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", given.get("region") or None))
 
 
@@ -104,15 +112,50 @@ def as_s3(store: ObjectStore) -> "S3ObjectStore | None":
     return store if module is not None and isinstance(store, module.S3ObjectStore) else None
 
 
+def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open a bucket of Google's storage ("gs") or a container of Azure's ("az"), or the objects below `prefix`.
+
+    Sends no request.
+
+    Args:
+        bucket, prefix: literal names; slashes at the ends of the prefix are ignored.
+        options: those in CLOUD_OPTIONS.
+
+    Raises: BadStoreError for an invalid option; BadObjectNameError for an invalid prefix; MissingExtraError.
+    """
+    with extras_named():
+        from tussock.statestore.objectstore.clouds import CloudAddress, CloudObjectStore
+
+    given = options or {}
+    pattern = _ACCOUNT_ENDPOINT if scheme == "az" else _ENDPOINT
+    endpoint = _checked_endpoint(given, f"{scheme}://{bucket}/{prefix}", pattern)
+    kind: Literal["gs", "az"] = "gs" if scheme == "gs" else "az"
+    return CloudObjectStore(CloudAddress(kind, bucket, _checked_prefix(prefix), given.get("account") or None, endpoint))
+
+
 def s3_options(query: str, shown: str) -> dict[str, str]:
     """Parse the query of an `s3://` URI. Raises BadStoreError about the URI `shown` if an option is unknown."""
+    return _parse_options(query, S3_OPTIONS, shown)
+
+
+def _parse_options(query: str, known: Sequence[str], shown: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(set(options) - set(S3_OPTIONS)):
-        reason = (
-            f"unknown option {', '.join(unknown)}; the options are {', '.join(S3_OPTIONS)}. Write %3F for a ? in a name"
-        )
+    if unknown := sorted(set(options) - set(known)):
+        reason = f"unknown option {', '.join(unknown)}; the options are {', '.join(known)}. Write %3F for a ? in a name"
         raise BadStoreError(shown, reason)
     return options
+
+
+def _checked_endpoint(options: Mapping[str, str], shown: str, pattern: re.Pattern[str] = _ENDPOINT) -> str | None:
+    endpoint = options.get("endpoint") or None
+    if endpoint is not None and pattern.fullmatch(endpoint) is None:
+        raise BadStoreError(shown, "endpoint must be http://host:port or https://host:port, without user or password")
+    return endpoint
+
+
+def _checked_prefix(prefix: str) -> str:
+    prefix = prefix.strip("/")
+    return checked_name(prefix) if prefix else ""
 
 
 def _open_s3(uri: str, shown: str) -> ObjectStore:
@@ -120,3 +163,11 @@ def _open_s3(uri: str, shown: str) -> ObjectStore:
     if not parts.netloc or "@" in parts.netloc:
         raise BadStoreError(shown, "expected s3://bucket/prefix; the URI must not contain credentials")
     return open_s3(parts.netloc, unquote(parts.path), s3_options(parts.query, shown))
+
+
+def _open_cloud(scheme: str, uri: str, shown: str) -> ObjectStore:
+    parts = urlsplit(uri)
+    if not parts.netloc or "@" in parts.netloc:
+        raise BadStoreError(shown, f"expected {scheme}://name/prefix; the URI must not contain credentials")
+    options = _parse_options(parts.query, CLOUD_OPTIONS[scheme], shown)
+    return open_cloud(scheme, parts.netloc, unquote(parts.path), options)

@@ -1,10 +1,16 @@
 """Plans the requests for a set of byte ranges. Neighbours share one, so a batch of blocks needs few round trips."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+
+from tussock.statestore.forks import renew_in_child
+from tussock.statestore.objectstore.base import ShortReadError
 
 # Reading a gap of this size (1 ms at 100 MB/s) is cheaper than another request (10 to 30 ms).
 COALESCE_GAP_BYTES = 64 << 10
+PARALLEL_REQUESTS = 16  # per process; S3's connection pool has the same size, so no connection is opened and discarded
 MAX_READ_BYTES = 16 << 20  # limit of a shared request, so that a long run of neighbours still loads in parallel
 
 
@@ -55,3 +61,32 @@ def slice_of(read: Read, data: bytes, offset: int, length: int) -> bytes:
     if start == 0 and length == len(data):
         return data
     return data[start : start + length]
+
+
+def fetch_ranges(uri: str, name: str, ranges: Sequence[tuple[int, int]], fetch: Callable[[Read], bytes]) -> list[bytes]:
+    """Read the bytes at each (offset, length) of an object, with as few requests as `plan_reads` needs, in parallel.
+
+    Args:
+        fetch: sends one request; returns fewer bytes than requested, or none, if the object ends early.
+
+    Raises: ShortReadError if the object ends before a range does.
+    """
+    reads = plan_reads(ranges)
+    bodies = list(_fetch_threads().map(fetch, reads)) if len(reads) > 1 else [fetch(read) for read in reads]
+    parts = [b""] * len(ranges)
+    for read, data in zip(reads, bodies, strict=True):
+        for i in read.parts:
+            offset, length = ranges[i]
+            parts[i] = slice_of(read, data, offset, length)
+            if len(parts[i]) < length:
+                raise ShortReadError(uri, name, offset, length, len(parts[i]))
+    return parts
+
+
+@cache
+def _fetch_threads() -> ThreadPoolExecutor:
+    """The threads that fetch ranges, shared by all stores of this process."""
+    return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="range-get")
+
+
+renew_in_child(_fetch_threads.cache_clear)  # a forked child lacks its parent's threads

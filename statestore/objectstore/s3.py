@@ -5,14 +5,12 @@ object. The store therefore reads the object back after every answer except succ
 """
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +45,11 @@ from tussock.statestore.objectstore.base import (
     ObjectNotFoundError,
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
-    ShortReadError,
     checked_name,
 )
-from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
+from tussock.statestore.objectstore.ranges import PARALLEL_REQUESTS, Read, fetch_ranges
 from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
+from tussock.statestore.objectstore.settled import ATTEMPTS, WriteFailure, create_once
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +57,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
 
-PARALLEL_REQUESTS = 16  # per process; the connection pool has the same size, so no connection is opened and discarded
 CONNECT_TIMEOUT_S = 2  # a silent endpoint fails after ATTEMPTS timeouts and the backoff, about 10 s
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
-ATTEMPTS = 4  # per request, with botocore's exponential backoff in between
-SETTLE_BACKOFF_S = 0.05  # doubles; between attempts to determine the result of a conditional PUT
 
 DIGEST = "bytes-"
 """The beginning of a digest in place of an ETag that the server does not give."""
@@ -147,20 +142,8 @@ class S3ObjectStore:
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         key = self._full_key(name)
-        reads = plan_reads(ranges)
         with self._translate_errors("get_ranges", name):
-            if len(reads) > 1:
-                bodies = list(_fetch_threads().map(lambda read: self._read_range(key, read), reads))
-            else:
-                bodies = [self._read_range(key, read) for read in reads]
-        parts = [b""] * len(ranges)
-        for read, data in zip(reads, bodies, strict=True):
-            for i in read.parts:
-                offset, length = ranges[i]
-                parts[i] = slice_of(read, data, offset, length)
-                if len(parts[i]) < length:
-                    raise ShortReadError(self.uri, name, offset, length, len(parts[i]))
-        return parts
+            return fetch_ranges(self.uri, name, ranges, lambda read: self._read_range(key, read))
 
     def head(self, name: str) -> ObjectInfo:
         key = self._full_key(name)
@@ -227,28 +210,13 @@ class S3ObjectStore:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._full_key(name)
         with self._translate_errors("put_if_absent", name, len(data)):
-            for attempt in range(ATTEMPTS):
-                self.requests.count_put(len(data))
-                try:
-                    self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data, IfNoneMatch="*")
-                    return True
-                except (ClientError, BotoCoreError) as err:
-                    if _is_refused(err) or (attempt == ATTEMPTS - 1 and not _is_settled_by_reading(err)):
-                        raise
-                    if (won := self._object_equals(key, data)) is not None:
-                        return won
-                    # No object: the PUT had no effect, or a competitor's PUT is in progress (409). The retry has the
-                    # same bytes and condition, so it is harmless even if the lost request arrives later.
-                    log.warning(
-                        "put_if_absent %s: attempt %d did not create the object (%s); retrying",
-                        name,
-                        attempt + 1,
-                        err,
-                    )
-                    time.sleep(SETTLE_BACKOFF_S * 2**attempt)
-        raise ObjectStoreUnavailableError(
-            self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts neither created nor found the object"
-        )
+            return create_once(
+                self.uri,
+                name,
+                lambda: self._create_object(key, data),
+                lambda: self._object_equals(key, data),
+                _judge_failed_put,
+            )
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -365,6 +333,10 @@ class S3ObjectStore:
                 log.warning("get %s: attempt %d broke off (%s); retrying", key, attempt + 1, err)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    def _create_object(self, key: str, data: bytes) -> None:
+        self.requests.count_put(len(data))
+        self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data, IfNoneMatch="*")
+
     def _object_equals(self, key: str, data: bytes) -> bool | None:
         """Whether the object equals `data`; None if it does not exist."""
         try:
@@ -432,12 +404,6 @@ class S3ObjectStore:
         return ObjectStoreUnavailableError(self.uri, what, f"the server returned {code}")
 
 
-@cache
-def _fetch_threads() -> ThreadPoolExecutor:
-    """The threads that fetch ranges, shared by all stores of this process."""
-    return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
-
-
 @lru_cache(maxsize=8)
 def _client_of(endpoint: str | None, region: str | None, path_style: bool) -> "S3Client":
     """One client per endpoint. Creating one takes 0.1 s, and it holds the connections."""
@@ -462,8 +428,7 @@ def _client_of(endpoint: str | None, region: str | None, path_style: bool) -> "S
 
 
 _client_lock = new_lock()
-# A forked child must not use its parent's connections, and lacks its threads.
-renew_in_child(_fetch_threads.cache_clear)
+# A forked child must not use its parent's connections.
 renew_in_child(_client_of.cache_clear)
 
 
@@ -500,24 +465,18 @@ def _reason_of(err: BotoCoreError) -> str:
     return type(err).__name__.removesuffix("Error")
 
 
-def _is_settled_by_reading(err: Exception) -> bool:
-    """Whether the answer reports another object at this name (412), or a concurrent write (409)."""
-    return isinstance(err, ClientError) and _error_code(err) in (
-        "PreconditionFailed",
-        "412",
-        "ConditionalRequestConflict",
-        "409",
-    )
-
-
-def _is_refused(err: Exception) -> bool:
-    """Whether the server rejected the request, so that nothing was written. Unknown after a 5xx answer or a timeout."""
+def _judge_failed_put(err: Exception) -> WriteFailure:
+    """Classify the answer to a conditional PUT. After a 5xx answer or a timeout, the effect is unknown."""
     if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
-        return True
-    if not isinstance(err, ClientError) or _is_settled_by_reading(err):
-        return False
-    return 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500 and _error_code(err) not in (
-        "RequestTimeout",
-        "SlowDown",
-        "429",
+        return WriteFailure.REFUSED
+    if not isinstance(err, ClientError):
+        return WriteFailure.UNKNOWN
+    code = _error_code(err)
+    if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
+        return WriteFailure.OTHER
+    is_refusal = 400 <= err.response["ResponseMetadata"]["HTTPStatusCode"] < 500
+    return (
+        WriteFailure.REFUSED
+        if is_refusal and code not in ("RequestTimeout", "SlowDown", "429")
+        else WriteFailure.UNKNOWN
     )

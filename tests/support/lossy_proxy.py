@@ -56,6 +56,10 @@ class LossyProxy:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    def added_headers(self, answer: bytes) -> list[tuple[str, str]]:
+        """The headers that this proxy adds to an answer with this body: none."""
+        return []
+
     def forward(self, request: BaseHTTPRequestHandler) -> None:
         """Forward one request to the server, and return its answer unless it is lost."""
         self.seen.append((request.command, request.path))
@@ -77,7 +81,7 @@ class LossyProxy:
             return
         half = self.cut(request.command, request.path)
         request.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
+        for name, value in (*answer.getheaders(), *self.added_headers(data)):
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
                 request.send_header(name, value)
         request.send_header(

@@ -36,7 +36,7 @@ from tussock.statestore.hummock import cache, disk_cache, range_reader, scrub
 from tussock.statestore.meta import packing, packs
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
-from tussock.statestore.objectstore import local, s3
+from tussock.statestore.objectstore import local, ranges
 from tussock.statestore.objectstore.open import open_object_store
 from tussock.statestore.table import recalled_table, row_cache
 
@@ -53,7 +53,7 @@ CACHED: tuple[tuple[ModuleType, str], ...] = (
     (range_reader, "_fetch_threads"),
     (local_disk, "_folder_prefix"),
     (local_disk, "_remove_abandoned_once"),
-    (s3, "_fetch_threads"),
+    (ranges, "_fetch_threads"),
 )
 #: Objects of modules whose attributes are memory of a process.
 OBJECTS: tuple[tuple[ModuleType, str], ...] = ((pool, "_of_process"), (stage, "_last"), (forks, "_marks"))
