@@ -23,8 +23,7 @@ from tussock import Session
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.settings.process import open_meta
-from tussock.jobs.settings.tables import PublishSettings
-from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.settings.publishing import DeltaSettings, PublishSettings
 from tussock.jobs.sinks.publication import publish_tables
 
 BUDGET = 0.67  # at most 1.5 times the plain MERGE
@@ -66,7 +65,7 @@ def main(arguments: list[str]) -> int:
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="tussock-publish-") as folder:
         rows, plain = _Rows(options.rows), Path(folder) / "plain"
-        settings = PublishSettings(f"{folder}/tables", ("orders",))
+        settings = DeltaSettings(f"{folder}/tables", ("orders",))
         with Session(f"{folder}/store", runner="local") as session:
             session.meta.append_log("bench/1", msgspec.json.encode(CreateTable("orders", _FIELDS, (0,))))
             first = rows.all()
@@ -97,7 +96,7 @@ def _publish(session: Session, settings: PublishSettings) -> float:
     """Publish like a separate process, with a new meta store."""
     meta = open_meta(session.meta.objects.uri)
     started = time.perf_counter()
-    publish_tables(meta, settings, sinks_without_spark(settings))
+    publish_tables(meta, settings)
     return time.perf_counter() - started
 
 

@@ -55,7 +55,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         if can_be_backfilled(pipeline):
             # If the last run of a backfill fails, emit the events that the other runs left to it.
             published >> owed_events(pipeline)
-        if pipeline.publish is not None:
+        if pipeline.publish:
             published = published >> publish_tables(pipeline)  # for readers outside the store
         published >> health(pipeline)  # reports what is wrong, and fails the run for what it left undone
         for task_id in LINKED:

@@ -12,9 +12,10 @@ missing days.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -27,6 +28,7 @@ from tussock_steps import open_pipeline_store
 from tussock_turn import FINISHED, LAST, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.publishing import PublishSettings
 from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
@@ -68,9 +70,9 @@ def asset_of(pipeline: str, relation: str) -> Asset:
     return Asset(name=f"{pipeline}.{relation}", uri=f"tussock://{pipeline}/{relation}", group="tussock")
 
 
-def table_asset(pipeline: str, relation: str) -> Asset:
-    """The asset of a relation's published copy."""
-    return Asset(name=f"{pipeline}.{relation}.table", uri=f"tussock://{pipeline}/{relation}/table", group="tussock")
+def table_asset(pipeline: str, relation: str, sink: str) -> Asset:
+    """The asset of a relation's copy in a sink."""
+    return Asset(name=f"{pipeline}.{relation}.{sink}", uri=f"tussock://{pipeline}/{relation}/{sink}", group="tussock")
 
 
 def alias_of(pipeline: str, subject: Subject) -> AssetAlias:
@@ -260,17 +262,17 @@ def _changed_views(
 
 
 def _changed_tables(
-    pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
+    sink: PublishSettings, pipeline: Pipeline, context: Mapping[str, Any], interval: RunInterval
 ) -> Iterator[tuple[Asset, Extra]]:
     from tussock.jobs.operations.tables import tables_published
 
     def last_told(relation: str) -> int:
-        return _last_told(context, table_asset(pipeline.name, relation), None).epoch
+        return _last_told(context, table_asset(pipeline.name, relation, sink.title), None).epoch
 
-    epoch, tables = tables_published(open_pipeline_store(pipeline.name), last_told)
+    epoch, tables = tables_published(open_pipeline_store(pipeline.name), sink, last_told)
     for relation, state in tables.items():
         yield (
-            table_asset(pipeline.name, relation),
+            table_asset(pipeline.name, relation, sink.title),
             {"epoch": str(epoch), "table": state.table, "version": state.version},
         )
 
@@ -279,14 +281,14 @@ def _known_numbers(numbers: Mapping[str, Any]) -> Extra:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-SOURCES, VIEWS, TABLES = (
-    Subject("sources", _changed_sources),
-    Subject("views", _changed_views),
-    Subject("tables", _changed_tables),
-)
+SOURCES, VIEWS = Subject("sources", _changed_sources), Subject("views", _changed_views)
 
 
-def subjects_of(outlets: Iterable[object], pipeline: str) -> tuple[Subject, ...]:
-    """The kinds of assets that a task's outlets contain."""
-    names = {outlet.name for outlet in outlets if isinstance(outlet, AssetAlias)}
-    return tuple(subject for subject in (SOURCES, VIEWS, TABLES) if alias_of(pipeline, subject).name in names)
+def tables_in(sink: PublishSettings) -> Subject:
+    """The assets of a sink's tables."""
+    return Subject(f"{sink.title}.tables", partial(_changed_tables, sink))
+
+
+def subjects_of(pipeline: Pipeline) -> tuple[Subject, ...]:
+    """All kinds of assets of a pipeline."""
+    return (SOURCES, VIEWS, *map(tables_in, pipeline.publish))

@@ -1,6 +1,6 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables] >> health
+    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables…] >> health
                                                                         publish_views [>> owed_events]
 
 Runs of all types (scheduled, triggered, backfills) take turns; see tussock_turn.py. They need no pool, and no
@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tussock_metrics as metrics
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook, BaseOperator, Param
+from airflow.sdk import BaseHook, BaseOperator, Param, TaskGroup
 from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
     SOURCES,
-    TABLES,
     VIEWS,
     RunInterval,
     alias_of,
@@ -36,6 +35,7 @@ from tussock_events import (
     has_announced,
     named_assets,
     subjects_of,
+    tables_in,
     task_states,
     wait_for_those_who_speak,
 )
@@ -47,8 +47,9 @@ from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
+from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 from tussock.jobs.settings.row_values import printed_error, prints_rows
-from tussock.jobs.settings.tables import NoticeEvent, Runner, TableEngine, is_local_master
+from tussock.jobs.settings.tables import NoticeEvent, Runner, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
 from tussock.statestore.errors import DamagedError, InputError
 from tussock.statestore.meta.catalog import RelationKind
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from tussock.statestore.meta.barrier import Barrier
 
 HEALTH = "health"
+PUBLISH_TABLES = "publish_tables"
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
@@ -113,11 +115,6 @@ PARAMS: Mapping[str, Param] = {
     ),
 }
 """The fields of the trigger form."""
-
-
-def spark_writes_tables(pipeline: Pipeline) -> bool:
-    """Whether the pipeline publishes to tables that Spark writes."""
-    return pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
@@ -214,10 +211,7 @@ def owed_events(pipeline: Pipeline) -> "OwedEvents":
         pipeline=pipeline,
         task_id=OWED_EVENTS,
         outlets=[
-            *(
-                alias_of(pipeline.name, subject)
-                for subject in (SOURCES, VIEWS, *([TABLES] if pipeline.publish is not None else []))
-            ),
+            *(alias_of(pipeline.name, subject) for subject in subjects_of(pipeline)),
             *(asset for kind in (RelationKind.SOURCE, RelationKind.VIEW) for asset in named_assets(pipeline, kind)),
         ],
         max_active_tis_per_dag=ONE_AT_A_TIME,
@@ -230,15 +224,40 @@ def can_be_backfilled(pipeline: Pipeline) -> bool:
     return pipeline.schedule is not None
 
 
-def publish_tables(pipeline: Pipeline) -> BaseOperator:
-    """Update the published tables to that epoch, and emit an asset event for each.
+def publish_tables(pipeline: Pipeline) -> BaseOperator | TaskGroup:
+    """Update the tables of each sink to that epoch, and emit an asset event for each table.
+
+    One task per sink, so that a sink that fails holds back no other.
 
     Requires: the pipeline has `[publish]`.
     """
-    outlets = [alias_of(pipeline.name, TABLES)]
-    if spark_writes_tables(pipeline):
-        return PublishTables(pipeline=pipeline, task_id="publish_tables", job="publish", outlets=outlets)
-    return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=outlets)
+    return for_each_sink(pipeline.publish, PUBLISH_TABLES, lambda sink, task_id: _publish_task(pipeline, sink, task_id))
+
+
+def _publish_task(pipeline: Pipeline, sink: PublishSettings, task_id: str) -> BaseOperator:
+    outlets = [alias_of(pipeline.name, tables_in(sink))]
+    if writes_with_spark(sink):
+        return PublishTables(pipeline=pipeline, sink=sink, task_id=task_id, job="publish", outlets=outlets)
+    return PublishTablesHere(pipeline=pipeline, sink=sink, task_id=task_id, outlets=outlets)
+
+
+def for_each_sink(
+    sinks: Sequence[PublishSettings], name: str, make_task: Callable[[PublishSettings, str], BaseOperator]
+) -> BaseOperator | TaskGroup:
+    """Return a task with this name for a single sink; for several, a group with a task per sink, named after it."""
+    if len(sinks) == 1:
+        return make_task(sinks[0], name)
+    with TaskGroup(name) as group:
+        for sink in sinks:
+            make_task(sink, sink.title)
+    return group
+
+
+def sink_tasks(pipeline: Pipeline) -> tuple[str, ...]:
+    """The ids of the tasks that `publish_tables` returns."""
+    if len(pipeline.publish) == 1:
+        return (PUBLISH_TABLES,)
+    return tuple(f"{PUBLISH_TABLES}.{sink.title}" for sink in pipeline.publish)
 
 
 class PipelineTask(BaseOperator):
@@ -610,21 +629,20 @@ class OwedEvents(AnnouncingTask):
             self.log.info("publish_views has emitted the events of this run, or left them to a later one.")
             announce_nothing(context)
             return
-        wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
+        wait_for_those_who_speak(context, ("commit_version", "publish_views", *sink_tasks(self.pipeline)))
         try:
             with no_retry(self.pipeline_name):
-                announce_changes(
-                    self.pipeline, context, RunInterval(None, None), subjects_of(self.outlets, self.pipeline.name)
-                )
+                announce_changes(self.pipeline, context, RunInterval(None, None), subjects_of(self.pipeline))
         except Exception as err:  # the task that kept the run from publish_views has sent the message
             sends_no_message(err)
             raise
 
 
 class _WritesTables:
-    """Shared code of the tasks that update published tables. Requires: an operator with the attribute `pipeline`."""
+    """Shared code of the tasks that update a sink. Requires: an operator with the attributes `pipeline` and `sink`."""
 
     pipeline: Pipeline
+    sink: PublishSettings
     written: "tuple[int, Mapping[str, TableState]] | None" = (
         None  # set by `execute`: the epoch, and the state of each table at it
     )
@@ -634,9 +652,9 @@ class _WritesTables:
         from tussock.jobs.operations.tables import tables_at
 
         epoch = _committed_epoch(context)
-        tables = tables_at(_opened(self.pipeline.name), epoch)
+        tables = tables_at(_opened(self.pipeline.name), self.sink, epoch)
         self.written = epoch, tables
-        announce_changes(self.pipeline, context, RunInterval(None, None), [TABLES])
+        announce_changes(self.pipeline, context, RunInterval(None, None), [tables_in(self.sink)])
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
@@ -647,25 +665,29 @@ class _WritesTables:
 
 
 class PublishTablesHere(_WritesTables, AnnouncingTask):
-    """Updates the published tables, in this process, to the epoch that publish_views published."""
+    """Updates a sink, in this process, to the epoch that publish_views published."""
+
+    def __init__(self, *, sink: PublishSettings, **more: Any) -> None:
+        super().__init__(**more)
+        self.sink = sink
 
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.tables import publish_tables
 
         with no_retry(self.pipeline_name):
-            publish_tables(self.opened(), _committed_epoch(context), self.log.info)
+            publish_tables(self.opened(), _committed_epoch(context), self.log.info, self.sink.title)
         return self.emit(context)
 
 
 class PublishTables(_WritesTables, SubmitJob):
-    """Runs the job `publish` for the epoch that publish_views published."""
+    """Runs the job `publish` for a sink and the epoch that publish_views published."""
 
-    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, sink: PublishSettings, **more: Any) -> None:
         super().__init__(pipeline=pipeline, **more)
-        self.pipeline = pipeline
+        self.pipeline, self.sink = pipeline, sink
 
     def execute(self, context: Any) -> None:
-        self.submit(context, ["--epoch", str(_committed_epoch(context))])
+        self.submit(context, ["--epoch", str(_committed_epoch(context)), "--sink", self.sink.title])
         self.emit(context)
 
 

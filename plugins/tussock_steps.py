@@ -103,14 +103,14 @@ def read_definitions() -> Definitions:
 
 
 def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
-    """The pipelines whose DAGs `<kind>_<pipeline>` a DAG file must build.
+    """The pipelines whose DAGs `<kind>_<pipeline>` and `<kind>_<pipeline>.<sink>` a DAG file must build.
 
     The DAG processor needs all of them. A task parses the file again and needs only its own DAG.
     """
     if (dag := get_parsing_context().dag_id) is None:
         return read_definitions().pipelines
-    asked = dag.removeprefix(f"{kind}_")
-    if asked == dag or asked not in pipeline_names(pipelines_folder()):
+    asked = dag.removeprefix(f"{kind}_").partition(".")[0]
+    if not dag.startswith(f"{kind}_") or asked not in pipeline_names(pipelines_folder()):
         return ()
     pipeline = read_definition(asked).pipeline
     return () if pipeline is None else (pipeline,)

@@ -1,6 +1,6 @@
 """The tasks of an upkeep DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    raise_floor >> compact >> vacuum        [tidy_tables]
+    raise_floor >> compact >> vacuum        [tidy_tables…]
 
 Unlike epochs, these tasks wait for no turn. They run concurrently with epochs, readers, other compactors and their own
 retries. The version log assigns merges, vacuum removes only objects that no writer can commit, and a killed task
@@ -8,14 +8,16 @@ resumes.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import tussock_metrics as metrics
 from airflow.sdk import Param, task
-from tussock_operators import SubmitJob, no_retry, spark_writes_tables
+from tussock_operators import SubmitJob, for_each_sink, no_retry
 from tussock_steps import open_pipeline_store
 
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 
 log = logging.getLogger(__name__)
 
@@ -69,26 +71,34 @@ def vacuum(pipeline: Pipeline) -> Any:
     return remove(pipeline.name)
 
 
-def tidy_tables(pipeline: Pipeline) -> Any:
-    """Merge small files of the published tables, and remove expired files. Requires: the pipeline has `[publish]`."""
-    if spark_writes_tables(pipeline):
-        return TidyTables(pipeline=pipeline, task_id="tidy_tables", job="publish")
+def tidy_tables(pipeline: Pipeline, sinks: Sequence[PublishSettings]) -> Any:
+    """Merge small files of the sinks' tables, and remove expired files; one task per sink. Requires: a sink."""
+    return for_each_sink(sinks, "tidy_tables", lambda sink, task_id: _tidy_task(pipeline, sink, task_id))
 
-    @task(task_id="tidy_tables")
-    def tidy(name: str) -> None:
+
+def _tidy_task(pipeline: Pipeline, sink: PublishSettings, task_id: str) -> Any:
+    if writes_with_spark(sink):
+        return TidyTables(pipeline=pipeline, sink=sink, task_id=task_id, job="publish")
+
+    @task(task_id=task_id)
+    def tidy(name: str, sink_name: str) -> None:
         from tussock.jobs.operations import tables
 
-        with no_retry():
-            tables.tidy_tables(open_pipeline_store(name), log.info)
+        with no_retry(name):
+            tables.tidy_tables(open_pipeline_store(name), log.info, sink_name)
 
-    return tidy(pipeline.name)
+    return tidy(pipeline.name, sink.title)
 
 
 class TidyTables(SubmitJob):
-    """Runs the job `publish --tidy`."""
+    """Runs the job `publish --tidy` for a sink."""
+
+    def __init__(self, *, sink: PublishSettings, **more: Any) -> None:
+        super().__init__(**more)
+        self.sink = sink
 
     def execute(self, context: Any) -> None:
-        self.submit(context, ["--tidy"])
+        self.submit(context, ["--tidy", "--sink", self.sink.title])
 
 
 class CompactStore(SubmitJob):

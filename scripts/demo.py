@@ -123,9 +123,9 @@ def fresh_pipeline() -> Pipeline:
 
 def tables_of(pipeline: Pipeline) -> Path | None:
     """The folder of the views' Delta tables; None if the demo did not create them."""
-    if pipeline.publish is None or ROOT / ".tussock" not in Path(pipeline.publish.to).parents:
+    if not pipeline.publish or ROOT / ".tussock" not in Path(pipeline.publish[0].to).parents:
         return None
-    return Path(pipeline.publish.to)
+    return Path(pipeline.publish[0].to)
 
 
 def run_day(pipeline: Pipeline, day: date) -> EpochRow:

@@ -7,7 +7,7 @@ import msgspec
 
 from tussock.jobs.schedule.explain import explain_relation, planned_fragments
 from tussock.jobs.schedule.schedule import Schedule, Scheduled
-from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.publishing import PublishSettings
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
@@ -44,10 +44,10 @@ class FragmentFacts(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]  # its state tables, `name#number`
 
 
-def build_graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
+def build_graph(version: HummockVersion, publish: Sequence[PublishSettings] = ()) -> tuple[GraphNode, ...]:
     """Return the pipeline's nodes, each after its inputs. Does not read the store.
 
-    Nodes are live relations, new views that several epochs build, and one sink if the pipeline publishes to tables.
+    Nodes are live relations, new views that several epochs build, and the sinks that the pipeline publishes to.
     Functions are omitted, because no rows flow through them, as are internal relations.
     """
     live = [r for r in version.catalog.live_relations() if r.kind is not RelationKind.FUNCTION and not r.is_internal]
@@ -75,12 +75,10 @@ def build_graph(version: HummockVersion, publish: PublishSettings | None = None)
         )
         for r in new
     ]
-    if publish is not None:
-        views = tuple(r.name for r in live if r.kind is RelationKind.VIEW)
-        read = (
-            views if publish.relations is None else tuple(name for name in publish.relations if name in names.values())
-        )
-        nodes.append(GraphNode(f"{publish.kind} tables", "sink", NodeState.RUNS, read))
+    views = tuple(r.name for r in live if r.kind is RelationKind.VIEW)
+    for sink in publish:
+        read = views if sink.relations is None else tuple(name for name in sink.relations if name in names.values())
+        nodes.append(GraphNode(f"{sink.title} tables", "sink", NodeState.RUNS, read))
     return tuple(nodes)
 
 

@@ -25,9 +25,9 @@ from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import CORRECT_ROWS, QualityRecord, is_source, remedies, subject_of
 from tussock.jobs.settings.environments import UnknownEnvironmentError
 from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.settings.row_values import without_values
-from tussock.jobs.settings.tables import PublishSettings
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.rejects import rejects_name
 from tussock.statestore.errors import TussockError
@@ -143,8 +143,8 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     epochs: Sequence[EpochFacts]
     shape: StoreFacts
     freshness: Mapping[str, int]
-    publish: PublishSettings | None
-    tables: PublishedFacts | None
+    publish: Sequence[PublishSettings]
+    tables: Sequence[PublishedFacts]
     copy: CopyFacts | None
     verified: VerifiedFacts | None
     record: QualityRecord | None = None  # the quality check's, of the committed epoch
@@ -172,7 +172,7 @@ def find_troubles(facts: HealthFacts) -> tuple[Trouble, ...]:
         *_of_runs(facts),
         *_of_empty(facts),
         *_of_copy(facts.copy, facts.publish),
-        *_of_tables(facts.tables, facts.copy, facts.pipeline_argument),
+        *(t for one in facts.tables for t in _of_tables(one, facts.copy, facts.published, facts.pipeline_argument)),
         *_of_sources(facts.sources),
         *_of_views(facts.views, unpublished, facts.pipeline_argument),
         *_of_freshness(facts),
@@ -312,19 +312,17 @@ def _is_past(run: RunFacts, committed: int) -> bool:
     return bool(committed) and epoch_moment(committed) > run.at
 
 
-def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterator[Trouble]:
+def _of_copy(copy: CopyFacts | None, publish: Sequence[PublishSettings]) -> Iterator[Trouble]:
     if copy is not None:
         what = f"was copied or moved: its recorded place is {copy.recorded}, but it is at {copy.found}"
         do = (
             f"Its tables are not published until you confirm which: `tussock store moved --store {copy.store}` if it "
             f"replaces the recorded store, `tussock store clone --store {copy.store}` if both stay in use."
         )
-        yield Trouble(TroubleKind.STORE_COPIED, "store", what, do, wrong=publish is not None)
+        yield Trouble(TroubleKind.STORE_COPIED, "store", what, do, wrong=bool(publish))
 
 
-def _of_tables(tables: PublishedFacts | None, copy: CopyFacts | None, pipeline: str) -> Iterator[Trouble]:
-    if tables is None:
-        return
+def _of_tables(tables: PublishedFacts, copy: CopyFacts | None, published: int, pipeline: str) -> Iterator[Trouble]:
     about, publish = f"tables in {tables.to}", f"`tussock publish {pipeline}`"
     if tables.trouble:
         do = "It is unknown whether they follow the store's history. Check the folder, and this process's access to it."
@@ -353,6 +351,10 @@ def _of_tables(tables: PublishedFacts | None, copy: CopyFacts | None, pipeline: 
             "next epoch."
         )
         yield Trouble(TroubleKind.TABLES, about, what, do, wrong=False)
+    elif 0 < tables.epoch < published:
+        what = f"are at epoch {tables.epoch}, and readers of the store see epoch {published}"
+        do = f"{publish} brings them on in one step, as does the next published epoch."
+        yield Trouble(TroubleKind.TABLES, about, what, do, since=epoch_moment(tables.epoch), wrong=False)
 
 
 def _of_sources(sources: Sequence[SourceFacts]) -> Iterator[Trouble]:

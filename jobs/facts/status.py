@@ -1,6 +1,6 @@
 """The status of a pipeline at one moment, with its troubles first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,7 +23,8 @@ from tussock.jobs.quality.record import read_record
 from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
-from tussock.jobs.settings.tables import ArrivalRule, PublishSettings
+from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -62,7 +63,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     cost: CostFacts
     vacuum: VacuumFacts | None = None  # None: not computed
     work: tuple[WorkFacts, ...] = ()  # long work in progress
-    tables: PublishedFacts | None = None  # None: the pipeline publishes no tables, or no epoch is published
+    tables: tuple[PublishedFacts, ...] = ()  # one per sink; none if no epoch is published
     copy: CopyFacts | None = None  # the store was moved or copied, and the user has not yet confirmed which
     verified: VerifiedFacts | None = None  # the last comparison with Spark's results; None: no comparison yet
     run: RunFacts | None = None  # the last one; None: it has left no record
@@ -95,7 +96,7 @@ def read_status(
     last: int = 5,
     everything: bool = False,
     freshness: Mapping[str, int] | None = None,
-    publish: PublishSettings | None = None,
+    publish: Sequence[PublishSettings] = (),
     schedule: RunSchedule | None = None,
     time_zone: str = "UTC",
     arrival: Mapping[str, ArrivalRule] | None = None,
@@ -128,7 +129,7 @@ def read_status(
     shape = store_shape(version)
     copy = find_copy(meta)
     compared = read_verified(meta, version)
-    tables = compare_published(meta, publish) if publish is not None and version.published else None
+    tables = tuple(compare_published(meta, sink) for sink in publish) if version.published else ()
     run, committed = last_run(meta, now), _moment_or_none(version.epoch)
     signs = [at for at in (None if run is None else run.at, committed) if at is not None]
     listed = find_troubles(

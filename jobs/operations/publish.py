@@ -69,7 +69,7 @@ def publish_newest(at: PipelineStore, progress: Progress = no_progress, *, unche
     news = (after.published, after.held) != (version.published, version.held)
     if news:
         progress(f"published epoch {epoch}")
-        if at.pipeline.publish is not None:
+        if at.pipeline.publish:
             from tussock.jobs.operations.tables import publish_tables  # importing the sinks takes long
 
             publish_tables(at, epoch, lambda line: progress(f"  {line}"))

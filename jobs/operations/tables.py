@@ -1,66 +1,118 @@
-"""Tables outside of the store that copy published views: update them, tidy them, list their states."""
+"""Sinks: copies of published views outside of the store. Update them, tidy them, list and read their states."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tussock.jobs.delta.delta_packages import require_delta_release, with_delta
-from tussock.jobs.delta.location import location_of
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import PipelineStore
-from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.home import home_of, recorded_home
+from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
 from tussock.jobs.settings.values import PipelineError
-from tussock.jobs.sinks import publication
-from tussock.jobs.sinks.kinds import needs_spark, sinks_on_spark, sinks_without_spark
+from tussock.jobs.sinks import everywhere, publication
+from tussock.jobs.sinks.base import Publisher
+from tussock.jobs.sinks.kinds import open_place
+from tussock.jobs.sinks.ledger import ledger_of
 from tussock.jobs.sinks.manifest import TableState, read_manifest
+from tussock.jobs.sinks.outline import outline_of
+from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+class UnknownSinkError(InputError):
+    """No sink of the pipeline has this name."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"no sink is named {self.name!r}; the sinks in [[publish]] are: {', '.join(self.known)}."
+            f"{did_you_mean(self.name, self.known)} A sink has its `name`, or else its `kind`."
+        )
 
 
 def publish_tables(
-    at: PipelineStore, epoch: int | None, progress: Progress = no_progress
+    at: PipelineStore, epoch: int | None, progress: Progress = no_progress, sink: str | None = None
 ) -> tuple[publication.PublishedTable, ...]:
-    """Update the tables of `[publish]` to a published epoch. A table with a later epoch is not changed.
+    """Update the tables of all sinks, or of one, to a published epoch. A table with a later epoch is not changed.
 
     Args:
         epoch: None means the epoch that readers see.
 
-    Raises: PipelineError if the pipeline has no `[publish]`; as `tussock.jobs.sinks.publication.publish_tables`.
+    Raises: PipelineError if the pipeline has no `[publish]`; UnknownSinkError; as `publish_sinks`.
     """
-    with _open_sinks(at) as (settings, sink_of):
-        return publication.publish_tables(at.meta, settings, sink_of, epoch, progress)
+    chosen = sinks_of(at, sink)
+    with _spark_for(at, chosen) as spark:
+        return everywhere.publish_sinks(at.meta, at.pipeline.publish, chosen, epoch, progress, spark)
 
 
-def tidy_tables(at: PipelineStore, progress: Progress = no_progress) -> None:
-    """Merge the tables' small files, and remove states older than `[publish] keep`. Raises as `publish_tables`."""
-    with _open_sinks(at) as (settings, sink_of):
-        publication.tidy_tables(at.meta, settings, sink_of, at.clock_ms(), progress)
+def tidy_tables(at: PipelineStore, progress: Progress = no_progress, sink: str | None = None) -> None:
+    """Run the upkeep of all sinks, or of one. Raises as `publish_tables`."""
+    chosen = sinks_of(at, sink)
+    with _spark_for(at, chosen) as spark:
+        everywhere.tidy_sinks(at.meta, chosen, at.clock_ms(), progress, spark)
 
 
 @contextmanager
-def _open_sinks(at: PipelineStore) -> Iterator[tuple[PublishSettings, publication.SinkOf]]:
-    """Yield `[publish]` and a factory of its sinks; a Spark application runs during the block if they need it."""
-    if (settings := at.pipeline.publish) is None:
+def read_published(at: PipelineStore, sink: str, relation: str) -> "Iterator[pa.RecordBatchReader]":
+    """Yield a relation's rows from a sink, at the epoch that the sink has.
+
+    Raises: UnknownSinkError, UnreadableSinkError, UnknownPublishedError, and the errors of the sink's kind.
+    """
+    (settings,) = sinks_of(at, sink)
+    version = at.meta.read_latest()
+    relations, _ = publication.chosen_relations(version, published_sight(version), settings)
+    known = {one.name: one for one in relations}
+    if relation.lower() not in known:
+        raise publication.UnknownPublishedError(relation, tuple(known))
+    home = home_of(at.meta.objects)
+    with open_place(settings, Publisher(at.meta, home, lambda _: "")) as place:
+        yield place.sink_of(outline_of(known[relation.lower()], home)).read_rows()
+
+
+def sinks_of(at: PipelineStore, name: str | None = None) -> Sequence[PublishSettings]:
+    """Return all sinks of the pipeline, or the one of this name. Raises PipelineError, UnknownSinkError."""
+    if not (sinks := at.pipeline.publish):
         raise PipelineError(
             str(at.pipeline.folder / "pipeline.toml"), "publish", "nothing", "a table [publish] with a key `to`"
         )
-    if not needs_spark(settings):
-        yield settings, sinks_without_spark(settings)
+    if name is None:
+        return sinks
+    if not (chosen := [sink for sink in sinks if sink.title == name]):
+        raise UnknownSinkError(name, tuple(sink.title for sink in sinks))
+    return chosen
+
+
+@contextmanager
+def _spark_for(at: PipelineStore, sinks: Sequence[PublishSettings]) -> "Iterator[SparkSession | None]":
+    """Yield a Spark application that runs during the block, or None if no sink needs it."""
+    if not any(map(writes_with_spark, sinks)):
+        yield None
         return
     from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 
     require_delta_release()
     with jvm_errors_as_ours(), spark_of(at.pipeline, "publish", with_delta(at.pipeline.spark)) as spark:
-        yield settings, sinks_on_spark(spark)
+        yield spark
 
 
-def tables_at(at: PipelineStore, epoch: int) -> Mapping[str, TableState]:
-    """Return the table states at `epoch` by relation; empty if `epoch` was not published to tables. Cost: one GET."""
-    settings = at.pipeline.publish
-    manifest = None if settings is None else read_manifest(location_of(settings.to).objects, epoch)
+def tables_at(at: PipelineStore, sink: PublishSettings, epoch: int) -> Mapping[str, TableState]:
+    """Return a sink's tables at `epoch` by relation; empty if the epoch was not published to the sink. One GET."""
+    manifest = read_manifest(ledger_of(sink, at.meta.objects, recorded_home(at.meta.objects)), epoch)
     return {} if manifest is None else manifest.tables
 
 
-def tables_published(at: PipelineStore, reported: Callable[[str], int]) -> tuple[int, dict[str, TableState]]:
-    """Return the published epoch and the tables that changed since their last report.
+def tables_published(
+    at: PipelineStore, sink: PublishSettings, reported: Callable[[str], int]
+) -> tuple[int, dict[str, TableState]]:
+    """Return the published epoch and the tables of a sink that changed since their last report.
 
     A table also counts as changed if its reported epoch does not exist in the store, which was then restored.
 
@@ -71,7 +123,7 @@ def tables_published(at: PipelineStore, reported: Callable[[str], int]) -> tuple
     """
     epoch = at.meta.read_latest().published
     tables: dict[str, TableState] = {}
-    for relation, state in tables_at(at, epoch).items():
+    for relation, state in tables_at(at, sink, epoch).items():
         known = reported(relation)
         if int(state.written) > known or not (
             known == 0 or at.meta.has_epoch(known)

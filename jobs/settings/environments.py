@@ -5,7 +5,8 @@
     store = "s3://lake/shop"               # with --env prod or TUSSOCK_ENV=prod
     schedule.cron = "@hourly"              # [schedule] keeps its other keys
 
-A table of an environment merges with the table of the same name, key by key. All other values replace the earlier ones.
+A table of an environment merges with the table of the same name, key by key. An entry of `[[publish]]` has the name in
+its `name` or `kind`: `publish.lake.to` changes the entry `lake`, or adds it. All other values replace earlier ones.
 Every environment is checked when the file is read, so an error in `[env.prod]` is visible during development.
 """
 
@@ -13,6 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tussock.jobs.settings.publishing import entry_title
 from tussock.statestore.errors import InputError, did_you_mean
 
 VARIABLE = "TUSSOCK_ENV"
@@ -59,8 +61,24 @@ def overlay_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) ->
     merged = dict(settings)
     for key, value in changes.items():
         before = merged.get(key)
-        merged[key] = overlay_settings(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        if isinstance(before, list) and isinstance(value, dict):
+            merged[key] = _overlay_entries(before, value)
+        else:
+            merged[key] = (
+                overlay_settings(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+            )
     return merged
+
+
+def _overlay_entries(entries: list[Any], changes: Mapping[str, Any]) -> list[Any]:
+    """Return the entries of a list of tables with the changes of an environment, which adds entries of other names."""
+    titles = [entry_title(entry) for entry in entries]
+    merged = [
+        overlay_settings(entry, changes[title]) if isinstance(changes.get(title), dict) else entry
+        for title, entry in zip(titles, entries, strict=True)
+    ]
+    added = ((name, value) for name, value in changes.items() if name not in titles)
+    return merged + [{"name": name} | value if isinstance(value, dict) else value for name, value in added]
 
 
 def has_key(table: object, path: str) -> bool:

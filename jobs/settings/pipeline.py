@@ -92,12 +92,14 @@ and reads one small file per pipeline.
     docs = ".airflow/data_docs/flights"                # folder for Data Docs, outside of the store; default: as shown
     scope = "pipeline"                                 # a failed suite holds back all views; "view": its view, readers
 
-    [publish]                                          # optional; copies of the views outside of the store
+    [publish]                                          # optional; copies of views elsewhere; [[publish]] for several
+    kind = "delta"                                     # Delta tables; "parquet": one file per epoch
+    name = "lake"                                      # unique in the pipeline; default: the kind
     to = ".tussock/flights/tables"                     # a folder, or s3://bucket/prefix?…, for this pipeline only
     relations = ["carrier_delays"]                     # views and tables; default: all materialized views
-    kind = "delta"                                     # Delta tables; "parquet": one file per epoch
+    upkeep = "@daily"                                  # schedule of the upkeep of this sink; default: the pipeline's
+    keep = "7d"                                        # files: time span in which all states of a table stay readable
     engine = "deltalake"                               # permanent writer of Delta tables; or "spark", which needs a JVM
-    keep = "7d"                                        # time span in which all states of a table stay readable
 
     [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
     bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`
@@ -128,6 +130,15 @@ from msgspec import Meta, inspect
 from tussock.jobs.settings.environments import SAME_EVERYWHERE, VARIABLE, chosen_environment, has_key, overlay_settings
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import in_commands
+from tussock.jobs.settings.publishing import (
+    DEFAULT_KIND,
+    KINDS,
+    PublishSettings,
+    expected_kinds,
+    publish_entries,
+    read_publish,
+    writes_with_spark,
+)
 from tussock.jobs.settings.tables import (
     OTHER_PLACES,
     QUALITY_FOLDER,
@@ -138,12 +149,9 @@ from tussock.jobs.settings.tables import (
     EpochSettings,
     NotifierSettings,
     PagesSettings,
-    PublishSettings,
     QualityScope,
     QualitySettings,
     RebalanceSettings,
-    TableEngine,
-    TableKind,
     UpkeepSettings,
     VerifySettings,
 )
@@ -234,11 +242,11 @@ class Pipeline:
     notify: Mapping[str, NotifierSettings] = field(default_factory=dict)
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
-    publish: PublishSettings | None = None
+    publish: tuple[PublishSettings, ...] = ()
     environment: str = ""
     branch: str = ""  # of the store; empty: the store itself
     own_variables: Mapping[str, str] = field(default_factory=dict)  # [variables]
-    used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml; not of [spark] and [notify]
+    used_variables: Mapping[str, str] = field(default_factory=dict)  # of pipeline.toml; see find_variables
 
     @property
     def title(self) -> str:
@@ -275,7 +283,8 @@ class Pipeline:
     def find_variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
-        Omits the variables of [spark] and [notify], which may be secrets. Raises as `read_scripts`.
+        Omits the variables of [spark] and [notify], and of [publish] except `to`, which may be secrets.
+        Raises as `read_scripts`.
         """
         texts = [_listed_text(path, self.folder) for path in self.sql]
         values = os.environ | self.own_variables
@@ -375,7 +384,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify: Annotated[dict[str, Any], TABLE] = {}
     prices: Annotated[Prices, TABLE] = Prices()
     quality: Annotated[_Quality, TABLE] | None = None
-    publish: Annotated[PublishSettings, TABLE] | None = None
+    publish: Any = None  # a table or a list of tables, whose keys depend on their kind: see read_publish
     variables: Annotated[dict[str, Any], TABLE] = {}
     env: Annotated[dict[str, Any], TABLE] = {}
 
@@ -420,6 +429,10 @@ def known_keys() -> dict[str, KnownKey]:
                 key_by_name[f"{above}{key.name}"] = KnownKey(expected or kinds[type(kind)], key.required, default)
 
     add_keys(cast(inspect.StructType, inspect.type_info(_Document)), "")
+    del key_by_name["publish"]
+    key_by_name["publish.kind"] = KnownKey(expected_kinds(), required=False, default=DEFAULT_KIND)
+    for sink in KINDS.values():
+        add_keys(cast(inspect.StructType, inspect.type_info(sink)), "publish.")
     for name, values in _VALUES_BY_NAME.items():
         kind, expected = describe_key(inspect.type_info(values))
         if isinstance(kind, inspect.StructType):
@@ -434,10 +447,10 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
     file = str(folder / FILE)
     tables = _check_environments(file, values.get("env", {}))
     if not tables:
-        converted_value(values, _Document, file)  # before the choice, since the table of environments may be mistyped
+        _check_document(values, file)  # before the choice, since the table of environments may be mistyped
     for name in tables:
         with _placed_in(name, values):
-            converted_value(overlay_settings(values, tables[name]), _Document, file)
+            _check_document(overlay_settings(values, tables[name]), file)
     if chosen := chosen_environment(file, tuple(tables), asked):
         with _placed_in(chosen, values):
             return _pipeline_of(overlay_settings(values, tables[chosen]), folder, chosen)
@@ -450,6 +463,12 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
             f"an environment: pass --env NAME or set {VARIABLE}, with one of {', '.join(tables)}",
         )
     return _pipeline_of(values, folder, "")
+
+
+def _check_document(values: dict[str, Any], file: str) -> _Document:
+    document: _Document = converted_value(values, _Document, file)
+    read_publish(document.publish, file)
+    return document
 
 
 def _check_environments(file: str, tables: Any) -> dict[str, dict[str, Any]]:
@@ -490,7 +509,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     used: dict[str, str] = {}
 
     def substitute_text(key: str, value: str) -> str:
-        if not key.startswith(("spark.", "notify.")):
+        if not key.startswith(("spark.", "notify.", "publish.")) or key.endswith(".to"):  # the others may be secrets
             used.update(variables_in(value, values_of_names))
         return substitute_variables(value, values_of_names, file, key)
 
@@ -554,7 +573,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         quality=None
         if document.quality is None
         else QualitySettings(_path_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
-        publish=None if document.publish is None else _publish_settings(document.publish, substitute_text, home, error),
+        publish=_publish_settings(document.publish, substitute_text, home, file),
         environment=environment,
         own_variables=variables,
         used_variables=used,
@@ -573,36 +592,49 @@ def _substitute_variable(file: str, name: str, value: Any) -> str:
 
 def _substitute_notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
     """Substitute the variables in the arguments of a notifier."""
+    return msgspec.structs.replace(table, arguments=_fill_value(table.arguments, text))
 
-    def fill_value(value: Any) -> Any:
-        match value:
-            case str():
-                return text(value)
-            case list():
-                return [fill_value(item) for item in value]
-            case dict():
-                return {key: fill_value(item) for key, item in value.items()}
-            case _:
-                return value
 
-    return msgspec.structs.replace(table, arguments=fill_value(table.arguments))
+def _fill_value(value: Any, text: Callable[[str], str]) -> Any:
+    """Substitute the variables in all strings of a value."""
+    match value:
+        case str():
+            return text(value)
+        case list():
+            return [_fill_value(item, text) for item in value]
+        case dict():
+            return {key: _fill_value(item, text) for key, item in value.items()}
+        case _:
+            return value
 
 
 def _publish_settings(
-    table: PublishSettings, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
-) -> PublishSettings:
-    to = text("publish.to", table.to)
-    if table.engine is TableEngine.SPARK and "://" in to:  # Spark's commits to a bucket are safe for one driver only
-        raise error(
-            "publish.engine",
+    value: Any, text: Callable[[str, str], str], home: Path, file: str
+) -> tuple[PublishSettings, ...]:
+    """Return the sinks with their variables substituted, and with absolute folders."""
+    read_publish(value, file)
+    filled = [
+        {name: _fill_value(item, partial(text, f"{key}.{name}")) for name, item in entry.items()}
+        for key, entry in publish_entries(value)
+    ]
+    keys = [key for key, _ in publish_entries(value)]
+    sinks = read_publish(filled if isinstance(value, list) else next(iter(filled), None), file)
+    return tuple(_placed_sink(sink, key, home, file) for key, sink in zip(keys, sinks, strict=True))
+
+
+def _placed_sink(sink: PublishSettings, key: str, home: Path, file: str) -> PublishSettings:
+    """Return a sink with an absolute folder. Raises PipelineError for values that contradict each other."""
+    if writes_with_spark(sink) and "://" in sink.to:  # Spark's commits to a bucket are safe for one driver only
+        raise PipelineError(
+            file,
+            f"{key}.engine",
             "'spark' with a bucket",
             "'deltalake', whose commits to a bucket are safe for two runs at once",
         )
-    if table.engine is TableEngine.SPARK and table.kind is not TableKind.DELTA:
-        raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
-    if table.keep > _MAX_KEPT_TABLES:  # Delta deletes older log entries
-        raise error("publish.keep", f"{table.keep // 86_400_000} days", f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
-    return msgspec.structs.replace(table, to=_absolute_place(to, home))
+    if sink.keep_ms > _MAX_KEPT_TABLES:  # Delta deletes older log entries
+        found = f"{sink.keep_ms // 86_400_000} days"
+        raise PipelineError(file, f"{key}.keep", found, f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
+    return msgspec.structs.replace(sink, to=_absolute_place(sink.to, home)) if sink.is_folder else sink
 
 
 def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | None:

@@ -214,36 +214,3 @@ class QualitySettings:
                 err.strerror or str(err),
                 "a folder that this user can read. Create it, or remove the table [quality] to publish without checks",
             ) from err
-
-
-class TableKind(StrEnum):
-    """The format of published tables."""
-
-    DELTA = "delta"
-    PARQUET = "parquet"
-
-
-class TableEngine(StrEnum):
-    """The writer of Delta tables."""
-
-    DELTALAKE = "deltalake"  # the Python package, in the calling process
-    SPARK = "spark"
-
-
-class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The folder, the relations (None: all materialized views) and the format of published tables.
-
-    In a loaded pipeline, `to` is an absolute path or an `s3://` address. `keep` is how long a state of a table stays
-    readable after the next one.
-    """
-
-    to: Text
-    relations: Texts | None = None
-    kind: Annotated[TableKind, Meta(description='"delta" or "parquet"')] = TableKind.DELTA
-    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
-    keep: Annotated[Span, SPAN] = Span(7 * 86_400_000)
-
-    @property
-    def keep_ms(self) -> int:
-        """`keep` in milliseconds."""
-        return int(self.keep)

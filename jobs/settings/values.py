@@ -113,7 +113,7 @@ def converted_value(value: Any, kind: Any, file: str, key: str = "") -> Any:
 
 def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return a key that `table` does not define, or a required key that `values` lacks; found and expected text."""
-    known = [field.name for field in table.fields]
+    known = [field.name for field in table.fields] + ([table.tag_field] if table.tag_field else [])
     if (unknown := next((name for name in values if name not in known), None)) is not None:
         near = get_close_matches(unknown, known, n=1)
         return (

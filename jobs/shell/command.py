@@ -320,6 +320,7 @@ def publish_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="copy nothing; merge small files, and remove states older than [publish] keep",
     )
+    parser.add_argument("--sink", metavar="NAME", help="only this sink of [[publish]] (default: all)")
 
 
 def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
@@ -327,9 +328,9 @@ def publish(at: "PipelineStore", chosen: argparse.Namespace) -> bool:
     from tussock.jobs.operations.tables import publish_tables, tidy_tables
 
     if chosen.tidy:
-        tidy_tables(at, say)
+        tidy_tables(at, say, chosen.sink)
         return False
-    return bool(publish_tables(at, chosen.epoch, say))
+    return bool(publish_tables(at, chosen.epoch, say, chosen.sink))
 
 
 def compact_arguments(parser: argparse.ArgumentParser) -> None:

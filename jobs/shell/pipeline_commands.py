@@ -570,10 +570,11 @@ COMMANDS = (
     Command(
         "publish",
         "update the tables of [publish] to the epoch that readers see",
-        "Maintains copies of the published views for other tools, as Delta tables or Parquet files, configured by "
-        "[publish] of pipeline.toml. `tussock epoch --pipeline` and the DAG run this step automatically; run it by "
+        "Maintains copies of the published views for other tools, such as Delta tables, configured by [publish] or "
+        "[[publish]] of pipeline.toml. Several sinks run side by side, and one that fails holds back no other. "
+        "`tussock epoch --pipeline` and the DAG run this step automatically; run it by "
         "hand after an interruption. You can stop it at any point and run it twice: no change is applied twice.",
-        ("tussock publish flights", "tussock publish flights --tidy"),
+        ("tussock publish flights", "tussock publish flights --tidy", "tussock publish flights --sink lake"),
         _run_publish,
         _publish_arguments,
         names_store=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.user_files import errors_of_writing, write_text
-from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_store, number_of, open_chosen
 from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ class UnfilteredChangesError(InputError):
             '--where reads rows, not changes. Omit --since, or query the changes: `tussock query "SELECT * FROM '
             "table_changes('VIEW', E) WHERE …\"`."
         )
+
+
+class PublishedOptionsError(InputError):
+    """A condition, or changes since an epoch, were requested from a copy of a view."""
+
+    def __str__(self) -> str:
+        return "--published reads all rows of a copy. Omit --where and --since, or omit --published to read the store."
 
 
 def _sql_argument(argument: str) -> str:
@@ -160,6 +167,9 @@ def _run_read(chosen: argparse.Namespace) -> None:
     from tussock.jobs.reading.stored_rows import StoredRows
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
+    if chosen.published is not None:
+        _read_published(chosen, columns)
+        return
     meta = chosen_meta(chosen)
     stored = StoredRows(meta)
     if chosen.where is not None:
@@ -173,6 +183,21 @@ def _run_read(chosen: argparse.Namespace) -> None:
     else:
         with stored.reader(chosen.relation, columns, _chosen_epoch(chosen, stored)) as rows:
             _write_rows(chosen, rows)
+
+
+def _read_published(chosen: argparse.Namespace, columns: "list[str] | None") -> None:
+    """Write the rows of a relation in a sink."""
+    import pyarrow as pa
+
+    from tussock.jobs.operations.tables import read_published
+
+    if chosen.since is not None or chosen.where is not None:
+        raise PublishedOptionsError
+    with read_published(open_chosen(chosen), chosen.published, chosen.relation) as rows:
+        if columns is not None:
+            schema = pa.schema([rows.schema.field(name) for name in columns])
+            rows = pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in rows))
+        _write_rows(chosen, rows)
 
 
 def _read_where(chosen: argparse.Namespace, meta: "MetaStore", columns: "list[str] | None") -> None:
@@ -227,7 +252,9 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
         "read only the changes after this epoch; the last column, _change_type, marks each row as a delete or an insert"
     )
     parser.add_argument("--since", type=int, metavar="E", help=since)
-    _when_arguments(parser)
+    _when_arguments(parser).add_argument(
+        "--published", metavar="SINK", help="read the copy in this sink of [[publish]], at the epoch that it has"
+    )
     parser.add_argument(
         "--where", metavar="CONDITION", help="read only the rows that satisfy a condition in Spark's SQL; starts Spark"
     )

@@ -1,17 +1,25 @@
-"""The interface of sinks: copies of one relation's published rows, for readers without access to the store.
+"""The interface of sinks: copies of published rows, for readers without access to the store.
+
+    Place   one entry of `[[publish]]`, opened for one publish or one upkeep: a folder, a database, a cluster of brokers
+    Sink    one relation's rows at a place
 
 A sink stores the epoch of its rows in the same step as the rows. A publish that is killed, repeated or run twice at
 once therefore changes nothing twice: a later publisher continues from the recorded state.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from tussock.jobs.settings.home import Home
+from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.errors import InputError, RetryableError
 from tussock.statestore.meta.catalog import ColumnSpec
+from tussock.statestore.meta.store import MetaStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,11 +54,13 @@ class SinkState:
         epoch: the epoch of its rows, as of the last change of any row.
         version: the sink's own number or name of this state, under which it can be read again; as text.
         fits: its columns and key are the relation's; if not, it can only be replaced.
+        digest: the digest of the epoch, if the sink stores it with its rows; else the ledger's records have it.
     """
 
     epoch: int
     version: str
     fits: bool
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +71,13 @@ class Difference:
         removed: (rows, key columns) of the rows to remove.
         written: (rows, columns) to insert, or to replace the row with the same key.
         only_new: no row is removed or replaced.
+        changes: the net changes from which this was made: (changes, columns and CHANGE), with whole removed rows.
     """
 
     removed: pa.Table
     written: pa.Table
     only_new: bool
+    changes: pa.Table
 
 
 class BeatenError(Exception):
@@ -112,6 +124,60 @@ class Sink(Protocol):
         """
         ...
 
+    def measure(self) -> SinkSize:
+        """Return the size of its current state, as far as this costs no read of rows.
+
+        Requires: `read_state`, `apply` or `replace` was called.
+        """
+        ...
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """Read all its rows, for comparison and display. Raises UnreadableSinkError if its kind has none to read."""
+        ...
+
+
+class Place(Protocol):
+    """An entry of `[[publish]]`, opened. Used by one thread."""
+
+    def sink_of(self, outline: Outline) -> Sink:
+        """Return the sink of a relation. Raises UnpublishableColumnError."""
+        ...
+
+    def has_table(self, relation: str, state: TableState) -> bool:
+        """Return whether the table of a finished epoch still exists. Cost: one small request."""
+        ...
+
+    def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
+        """Make the changes of all its sinks visible, if they are not yet. Called once per publish, after the last sink.
+
+        Args:
+            tables: the tables at the epoch.
+            complete: they are all tables of the sink: none failed, and none is at a later epoch.
+
+        Raises BeatenError if another writer won, and no change of this publish is visible.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """The store and the process that publish to a place.
+
+    Args:
+        home: the store's identity.
+        digest_of: returns the digest of an epoch of the store, for sinks that store it with their rows; see SinkState.
+        spark: None: sinks that need Spark cannot be opened.
+    """
+
+    meta: MetaStore
+    home: Home
+    digest_of: Callable[[int], str]
+    spark: "SparkSession | None" = field(default=None, compare=False)
+
+
+OpenPlace = Callable[[PublishSettings, Publisher], AbstractContextManager[Place]]
+"""Opens a place of the settings' kind; closes it after the block, and leaves unfinished changes invisible."""
+
 
 class WholeRows(Protocol):
     """All rows of a relation at the published epoch; may be read repeatedly."""
@@ -135,6 +201,19 @@ class ForeignTableError(InputError):
         return (
             f"{self.place}: {self.finding}. It was not changed. Set `[publish] to` in pipeline.toml to a folder that "
             "only this pipeline writes, or remove that table if it is no longer needed."
+        )
+
+
+class UnreadableSinkError(InputError):
+    """A sink of this kind has no rows that could be read back."""
+
+    sink: str
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"sink {self.sink!r} of kind {self.kind!r} contains changes, and no rows to read. Read the view from the "
+            "store: omit --published."
         )
 
 

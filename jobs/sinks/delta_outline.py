@@ -9,7 +9,7 @@ from math import ceil
 
 import pyarrow as pa
 
-from tussock.jobs.settings.tables import TableEngine
+from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
 from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_type, holds_variant
 

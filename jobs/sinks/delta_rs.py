@@ -15,11 +15,20 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.logical.quoting import duck_name
-from tussock.jobs.settings.tables import TableEngine
+from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translating_errors
+from tussock.jobs.sinks.delta_state import (
+    held_by,
+    next_app,
+    open_table,
+    read_table,
+    replacements_of,
+    size_of,
+    translating_errors,
+)
+from tussock.jobs.sinks.manifest import SinkSize
 
 
 class DeltaRsSink:
@@ -90,6 +99,15 @@ class DeltaRsSink:
 
     def forget(self, has: Callable[[int], bool]) -> None:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
+
+    def measure(self) -> SinkSize:
+        """See Sink."""
+        assert self._table is not None
+        return size_of(self._table)
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """See Sink."""
+        return read_table(self._url, self.place, self._options, delta_schema(self._outline))
 
     def _merge_difference(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
         same = " AND ".join(f"(t.{duck_name(name)} IS NOT DISTINCT FROM s.{duck_name(name)})" for name in self.key)

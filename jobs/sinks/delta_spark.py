@@ -18,11 +18,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.logical.quoting import quote_name, string_text
-from tussock.jobs.settings.tables import TableEngine
+from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import BeatenError, Difference, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
+from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, read_table, replacements_of, size_of
+from tussock.jobs.sinks.manifest import SinkSize
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.jobs.spark.session import sql_session
 
@@ -82,6 +83,14 @@ class DeltaSparkSink:
 
     def forget(self, has: Callable[[int], bool]) -> None:
         """See Sink. No effect: versions of a Delta table are not named after epochs."""
+
+    def measure(self) -> SinkSize:
+        """See Sink."""
+        return size_of(self._open_table())
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """See Sink."""
+        return read_table(self._url, self.place, None, delta_schema(self._outline))
 
     def _merge_difference(self, difference: Difference) -> None:
         source = self._spark.createDataFrame(merge_source(difference)).alias("s")

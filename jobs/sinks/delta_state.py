@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from tussock.jobs.delta.delta_calls import first_line, one_call
-from tussock.jobs.settings.tables import TableEngine
+from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Outline, SinkState
 from tussock.jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
+from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.types import type_name
 
 
@@ -24,6 +26,14 @@ def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -
             return DeltaTable(url, storage_options=dict(options) if options else None)
         except TableNotFoundError:
             return None
+
+
+def read_table(url: str, place: str, options: Mapping[str, str] | None, schema: pa.Schema) -> pa.RecordBatchReader:
+    """Return all rows of a table's newest state; none if it does not exist."""
+    if (table := open_table(url, place, options)) is None:
+        return schema.empty_table().to_reader()
+    with translating_errors(place, "read the table"):
+        return table.to_pyarrow_dataset().scanner().to_reader()
 
 
 def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:
@@ -49,6 +59,14 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
         and properties.get(KEY) == wanted[KEY]
     )
     return SinkState(epoch, str(table.version()), fits)
+
+
+def size_of(table: DeltaTable) -> SinkSize:
+    """Return the size of a table's state. Does no I/O beyond the table's log."""
+    files = pa.table(table.get_add_actions())
+    counts = files["num_records"]
+    rows = None if counts.null_count else (pc.sum(counts).as_py() or 0)
+    return SinkSize(rows, files.num_rows, 0)
 
 
 def replacements_of(table: DeltaTable) -> int:

@@ -25,8 +25,9 @@ def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:
     written = changes.filter(came).drop_columns([CHANGE])
     gone = changes.filter(pc.invert(came)).select(list(key))
     if written.num_rows == changes.num_rows or not key:
-        return Difference(gone, written, only_new=written.num_rows == changes.num_rows)
-    return Difference(gone.take(pa.array(_positions_without(gone, written.select(list(key))))), written, only_new=False)
+        return Difference(gone, written, only_new=written.num_rows == changes.num_rows, changes=changes)
+    removed = gone.take(pa.array(_positions_without(gone, written.select(list(key)))))
+    return Difference(removed, written, only_new=False, changes=changes)
 
 
 def _positions_without(gone: pa.Table, written: pa.Table) -> np.ndarray:

@@ -1,46 +1,25 @@
-"""Select the sinks for a pipeline's settings."""
+"""The registry of sinks: opens the place of a sink by its kind."""
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 
-from tussock.jobs.delta.location import Location
-from tussock.jobs.settings.tables import PublishSettings, TableEngine, TableKind
-from tussock.jobs.sinks.base import Outline, Sink
+from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.sinks.base import OpenPlace, Place, Publisher
 from tussock.statestore.extras import extras_named
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tussock.jobs.sinks.publication import SinkOf
-
-
-def needs_spark(settings: PublishSettings) -> bool:
-    """Return whether publishing runs in a Spark application."""
-    return settings.engine is TableEngine.SPARK
+_MODULES: Mapping[str, str] = {
+    "delta": "tussock.jobs.sinks.delta",
+    "parquet": "tussock.jobs.sinks.parquet",
+}
+"""The module of each kind. Its `open_place` is an OpenPlace. It is imported when a sink of the kind is opened, since it
+may need an extra."""
 
 
-def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
-    """Return a factory of sinks that need no Spark."""
-
-    def sink_of(location: Location, outline: Outline) -> Sink:
-        match settings.kind:
-            case TableKind.PARQUET:
-                from tussock.jobs.sinks.parquet import ParquetSink
-
-                return ParquetSink(location, outline)
-            case TableKind.DELTA:
-                with extras_named():
-                    from tussock.jobs.sinks.delta_rs import DeltaRsSink
-
-                return DeltaRsSink(location, outline)
-            case _:
-                assert_never(settings.kind)
-
-    return sink_of
-
-
-def sinks_on_spark(spark: "SparkSession") -> "SinkOf":
-    """Return a factory of sinks that need Spark. Requires: a session with delta_packages.with_delta."""
+@contextmanager
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+    """Open the place of a sink. Raises BadStoreError, MissingExtraError, and the errors of its kind."""
     with extras_named():
-        from tussock.jobs.sinks.delta_spark import DeltaSparkSink
-
-    return lambda location, outline: DeltaSparkSink(spark, location, outline)
+        opener: OpenPlace = import_module(_MODULES[settings.kind]).open_place
+        with opener(settings, publisher) as place:
+            yield place

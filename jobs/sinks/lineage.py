@@ -44,17 +44,16 @@ class StoreHistory:
             self._known.add(epoch)
         return epoch in self._known
 
-    def objection_to(self, epoch: int, *, confirmed: bool) -> str | None:
+    def objection_to(self, epoch: int, *, confirmed: bool, digest: str = "") -> str | None:
         """Return why a table at `epoch` cannot be updated; None if its rows belong to this store's epoch.
 
         Args:
             confirmed: a manifest of this store's history lists the table with that epoch, which may have expired since.
+            digest: of the table's epoch, if the table contains it; else the records have it.
         """
-        if not (records_of_epoch := self._records_of(epoch)):
-            self.records = read_records(self._tables)  # another publisher may have written the record since
-            if not (records_of_epoch := self._records_of(epoch)):
-                return f"no record tells which store wrote it (epoch {epoch})"
-        digests, mine = {record.digest for record in records_of_epoch}, self.digest_of(epoch)
+        if not (digests := {digest} if digest else self._digests_in_records(epoch)):
+            return f"no record tells which store wrote it (epoch {epoch})"
+        mine = self.digest_of(epoch)
         if len(digests) > 1:
             return f"two histories contain its epoch {epoch}: a store was restored from a copy"
         if mine in digests or (not mine and confirmed):
@@ -88,5 +87,7 @@ class StoreHistory:
         strangers = self.strangers()
         return frozenset(r for r in self.records if r in strangers or (r.epoch < epoch and r.epoch not in kept))
 
-    def _records_of(self, epoch: int) -> set[Record]:
-        return {record for record in self.records if record.epoch == epoch}
+    def _digests_in_records(self, epoch: int) -> set[str]:
+        if epoch not in {record.epoch for record in self.records}:
+            self.records = read_records(self._tables)  # another publisher may have written the record since
+        return {record.digest for record in self.records if record.epoch == epoch}

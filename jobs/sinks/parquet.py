@@ -6,20 +6,30 @@ The newest file is the sink's state. A file appears completely or not at all. Ea
 relation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tussock.jobs.delta.location import Location, folder_name
+from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.reading.written_rows import write_parquet
-from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, SinkState, WholeRows
+from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Place, Publisher, SinkState, WholeRows
+from tussock.jobs.sinks.folder import FolderPlace
+from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.types import arrow_type, type_name
 
 _END = ".parquet"
 _STORE = b"tussock.store"  # metadata key of a snapshot: the identity of its store
+
+
+@contextmanager
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+    """See OpenPlace."""
+    yield FolderPlace(location_of(settings.to), ParquetSink)
 
 
 class ParquetSink:
@@ -69,6 +79,18 @@ class ParquetSink:
         going = [name for name, after in pairwise(names) if epoch_ms(_epoch_of(after)) <= now_ms - keep_ms]
         self._location.objects.delete(going)
         return f"removed {len(going)} snapshots"
+
+    def measure(self) -> SinkSize:
+        """See Sink. Cost: one LIST, and the footer of the last snapshot."""
+        names = self._list_names()
+        footer = pq.read_metadata(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
+        return SinkSize(footer.num_rows, len(names), 0)
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """See Sink."""
+        if not (names := self._list_names()):
+            return self._schema.empty_table().to_reader()
+        return pq.read_table(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system).to_reader()
 
     def _list_names(self) -> list[str]:
         return [info.name for info in self._location.objects.list(f"{self._folder}/") if info.name.endswith(_END)]

@@ -1,8 +1,8 @@
-"""Publish outside the store: bring the table of each published relation to an epoch, and write the epoch's manifest.
+"""Publish to one sink: bring the table of each of its relations to an epoch, and write the epoch's manifest.
 
 This runs after the published epoch has moved, and so after the quality check. Each table commits separately, keyed by
-epoch (jobs/sinks/base.py). The manifest comes last: once it exists, the epoch is done. After an interruption, the same
-call continues; two concurrent calls have the same result as one.
+epoch (jobs/sinks/base.py), unless its place commits all of them together. The manifest comes last: once it exists, the
+epoch is done. After an interruption, the same call continues; two concurrent calls have the same result as one.
 
 A table is only updated from an epoch of this store's own history (jobs/sinks/lineage.py). Any other table of the store
 is replaced, and a progress line contains the reason: it was published before the store was restored from a copy, or by
@@ -10,30 +10,43 @@ a release that did not record histories.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
-from tussock.jobs.settings.home import home_of
+from tussock.jobs.settings.home import Home, home_of
+from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.settings.shared_reasons import shared_reasons
-from tussock.jobs.settings.tables import PublishSettings
-from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Outline, Sink, SinkBusyError, SinkState
+from tussock.jobs.sinks.base import (
+    REMOVE,
+    BeatenError,
+    Difference,
+    Place,
+    Publisher,
+    Sink,
+    SinkBusyError,
+    SinkState,
+)
 from tussock.jobs.sinks.difference import difference_of
+from tussock.jobs.sinks.kinds import open_place
+from tussock.jobs.sinks.ledger import ledger_of
 from tussock.jobs.sinks.lineage import StoreHistory
 from tussock.jobs.sinks.manifest import (
     PublishManifest,
     TableState,
+    TableUpkeep,
     drop_manifests,
     forget_manifests,
     newest_manifest,
     read_manifest,
+    read_upkeep,
     write_manifest,
+    write_upkeep,
 )
 from tussock.jobs.sinks.outline import outline_of
 from tussock.jobs.sinks.records import forget_records
@@ -52,13 +65,12 @@ if TYPE_CHECKING:
 
 TRIES = 20  # attempts per table, each lost to another writer's commit
 
-SinkOf = Callable[[Location, Outline], Sink]
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table at an epoch. `changed`: this publish wrote it."""
+    """A table of a sink at an epoch. `changed`: this publish wrote it."""
 
+    sink: str
     relation: str
     state: TableState
     changed: bool
@@ -110,78 +122,118 @@ class NotPublishedError(InputError):
 def publish_tables(
     meta: MetaStore,
     settings: PublishSettings,
-    sink_of: SinkOf,
     epoch: int | None = None,
     progress: Progress = no_progress,
+    spark: "SparkSession | None" = None,
 ) -> tuple[PublishedTable, ...]:
-    """Bring the tables of all relations in the settings to a published epoch.
+    """Bring the tables of one sink to a published epoch.
 
     Args:
-        sink_of: creates the sink of a relation (tussock.jobs.sinks.kinds).
         epoch: None, or an epoch that is no longer readable, means the published one.
         progress: called with one line per table.
+        spark: for a sink that needs it.
 
     Returns: the tables, in catalog order, without tables that are already at a later epoch. Empty if the epoch was
     already done.
 
     Raises:
         CopiedStoreError: see `home_of`.
-        ForeignTableError: the folder belongs to another store.
+        ForeignTableError: the place belongs to another store.
         EpochNotCommittedError, NotPublishedError: `epoch` cannot be published yet.
         TablesNotPublishedError: some tables are broken, or the settings name missing relations. The others were
             published; no manifest was written.
-        RetryableError: the bucket or disk is unavailable.
+        RetryableError: the place is unavailable.
 
     Cost: for each relation, its changes since its table was last written. All its rows for a new table, a sink that
     does not support differences, or a table that does not follow the store's history.
     """
-    epoch = _published_epoch(meta.read_latest(), epoch)
-    location = location_of(settings.to)
+    epoch = epoch_to_publish(meta.read_latest(), epoch)
     if epoch == 0:
         return ()
     home = home_of(meta.objects)
-    done: list[PublishedTable | None] = []
-    failures: dict[str, Exception] = {}
+    ledger = ledger_of(settings, meta.objects, home)
     with meta.open_for_reading(epoch) as version:
-        sight = _sight_of(meta, version, epoch)
+        for _ in range(TRIES):
+            run = _Publish(meta, settings, home, ledger, StoreHistory(meta, home, ledger), version, epoch, progress)
+            try:
+                return run.bring_tables_on(spark)
+            except BeatenError:
+                continue
+    raise SinkBusyError(settings.to, TRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Publish:
+    """One publish of one sink. See `publish_tables`."""
+
+    meta: MetaStore
+    settings: PublishSettings
+    home: Home
+    ledger: ObjectStore
+    lineage: StoreHistory
+    version: HummockVersion
+    epoch: int
+    progress: Progress
+
+    def bring_tables_on(self, spark: "SparkSession | None") -> tuple[PublishedTable, ...]:
+        """See `publish_tables`. Raises BeatenError if the place lost all changes to another writer."""
+        lineage, ledger, epoch = self.lineage, self.ledger, self.epoch
+        sight = _sight_of(self.meta, self.version, epoch)
         held = {name: str(at) for name, at in sight.held.items()}
-        lineage = StoreHistory(meta, home, location.objects)
         lineage.require_owned()
         strangers = lineage.strangers()
         # States of other histories may exist, also from before records existed.
         unclean = bool(strangers) or not lineage.records
-        there = read_manifest(location.objects, epoch)
+        there = read_manifest(ledger, epoch)
         is_done = (
             there is not None and there.held == held and there.digest == lineage.digest_of(epoch) and not strangers
         )
-        if there is not None and is_done and all(_is_there(location, name) for name in there.tables):
-            return ()
-        known = newest_manifest(location.objects, version.min_readable_epoch, epoch, lineage.digest_of)
-        relations, unknown = chosen_relations(version, sight, settings)
-        failures |= {error.name: error for error in unknown}
+        with open_place(self.settings, Publisher(self.meta, self.home, lineage.digest_of, spark)) as place:
+            if there is not None and is_done and all(place.has_table(*table) for table in there.tables.items()):
+                return ()
+            done, failures = self._bring_each_on(place, sight, unclean=unclean)
+            tables = tuple(table for table in done if table is not None)
+            states = {table.relation: table.state for table in tables}
+            # A later publish may have overtaken this one, so that some tables are at another epoch.
+            is_complete = not failures and len(tables) == len(done)
+            place.finish_epoch(epoch, states, complete=is_complete)
+        require_none(failures, len(tables))
+        if is_complete:
+            self._write_manifest(states, held, there, unclean=unclean)
+        return tables
+
+    def _bring_each_on(
+        self, place: Place, sight: Sight, *, unclean: bool
+    ) -> tuple[list[PublishedTable | None], dict[str, Exception]]:
+        """Bring each relation's sink on. Returns the tables, and the error of each relation that failed."""
+        lineage = self.lineage
+        known = newest_manifest(self.ledger, self.version.min_readable_epoch, self.epoch, lineage.digest_of)
+        relations, unknown = chosen_relations(self.version, sight, self.settings)
+        failures: dict[str, Exception] = {error.name: error for error in unknown}
+        done: list[PublishedTable | None] = []
         for relation in relations:
             try:
-                sink = sink_of(location, outline_of(relation, home))
-                rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
-                done.append(_Copying(rows, sink, lineage, known, progress).bring_on())
+                sink = place.sink_of(outline_of(relation, self.home))
+                rows = _Rows(self.meta.objects, self.version, relation, sight.epoch_of(relation.name))
+                done.append(_Copying(self.settings.title, rows, sink, lineage, known, self.progress).bring_on())
                 if unclean:
                     sink.forget(lineage.has_epoch)
             except MustStopError:
                 raise
             except Exception as err:  # a broken table does not block the others, whichever library raised the error
                 failures[relation.name] = err
-    tables = tuple(table for table in done if table is not None)
-    require_none(failures, len(tables))
-    if len(tables) == len(done):  # else a later publish has overtaken this one, and some tables are at another epoch
-        states = {table.relation: table.state for table in tables}
-        manifest = PublishManifest(str(epoch), settings.kind, states, held, lineage.digest_of(epoch))
-        write_manifest(location.objects, manifest, there)
+        return done, failures
+
+    def _write_manifest(
+        self, states: dict[str, TableState], held: dict[str, str], there: PublishManifest | None, *, unclean: bool
+    ) -> None:
+        lineage, ledger, epoch = self.lineage, self.ledger, self.epoch
+        manifest = PublishManifest(str(epoch), self.settings.kind, states, held, lineage.digest_of(epoch))
+        write_manifest(ledger, manifest, there)
         if unclean:
-            drop_manifests(location.objects, lineage.has_epoch)
-        forget_records(
-            location.objects, lineage.settled_records(epoch, frozenset(int(state.written) for state in states.values()))
-        )
-    return tables
+            drop_manifests(ledger, lineage.has_epoch)
+        settled = lineage.settled_records(epoch, frozenset(int(state.written) for state in states.values()))
+        forget_records(ledger, settled)
 
 
 def require_none(failures: Mapping[str, Exception], published: int) -> None:
@@ -198,12 +250,8 @@ def _reason_of(error: Exception) -> str:
     return f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
 
 
-def _is_there(location: Location, relation: str) -> bool:
-    """Return whether a table's folder contains anything. Cost: one LIST."""
-    return next(iter(location.objects.list(f"{folder_name(relation)}/")), None) is not None
-
-
-def _published_epoch(latest: HummockVersion, epoch: int | None) -> int:
+def epoch_to_publish(latest: HummockVersion, epoch: int | None) -> int:
+    """Return a published epoch that is readable: `epoch`, or the newest one. Raises as `publish_tables`."""
     if epoch is None or epoch < latest.min_readable_epoch:
         return latest.published
     check_readable(latest, epoch)
@@ -225,29 +273,39 @@ def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
 
 
 def tidy_tables(
-    meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress
+    meta: MetaStore,
+    settings: PublishSettings,
+    now_ms: int,
+    progress: Progress = no_progress,
+    spark: "SparkSession | None" = None,
 ) -> None:
     """Merge the small files that publishing leaves, and remove objects that no state of `settings.keep_ms` needs.
 
     Removes old manifests too. Safe while others publish and read, and safe to interrupt. A table that another writer
     changes is skipped. Raises: as `publish_tables`.
     """
-    location, version = location_of(settings.to), meta.read_latest()
+    version = meta.read_latest()
     home = home_of(meta.objects)
+    ledger = ledger_of(settings, meta.objects, home)
     relations, unknown = chosen_relations(version, published_sight(version), settings)
     failures: dict[str, Exception] = {error.name: error for error in unknown}
-    for relation in relations:
-        try:
-            sink = sink_of(location, outline_of(relation, home))
-            progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
-        except BeatenError:
-            progress(f"{relation.name}: skipped, another process is writing it")
-        except MustStopError:
-            raise
-        except Exception as err:
-            failures[relation.name] = err
-    forgotten = forget_manifests(location.objects, min(version.published, now_ms - settings.keep_ms << COUNTER_BITS))
+    done = read_upkeep(ledger)
+    with open_place(settings, Publisher(meta, home, StoreHistory(meta, home, ledger).digest_of, spark)) as place:
+        for relation in relations:
+            try:
+                sink = place.sink_of(outline_of(relation, home))
+                progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
+                if (state := sink.read_state()) is not None:
+                    done[relation.name] = TableUpkeep(now_ms, state.version, str(state.epoch), sink.measure())
+            except BeatenError:
+                progress(f"{relation.name}: skipped, another process is writing it")
+            except MustStopError:
+                raise
+            except Exception as err:
+                failures[relation.name] = err
+    forgotten = forget_manifests(ledger, min(version.published, now_ms - settings.keep_ms << COUNTER_BITS))
     progress(f"removed {forgotten} manifests of earlier epochs")
+    write_upkeep(ledger, {relation.name: done[relation.name] for relation in relations if relation.name in done})
     require_none(failures, len(relations) - len(failures) + len(unknown))
 
 
@@ -291,6 +349,7 @@ class _Rows:
 class _Copying:
     """Copies one relation into its sink. `known`: the newest manifest of an earlier epoch."""
 
+    name: str  # of the sink
     rows: _Rows
     sink: Sink
     lineage: StoreHistory
@@ -304,7 +363,9 @@ class _Copying:
             objection = (
                 None
                 if held is None
-                else self.lineage.objection_to(held.epoch, confirmed=self._confirmed_epoch(held) is not None)
+                else self.lineage.objection_to(
+                    held.epoch, confirmed=self._confirmed_epoch(held) is not None, digest=held.digest
+                )
             )
             if held is not None and objection is None and held.epoch > self.rows.epoch:
                 self._say(f"{self.sink.place} is already at a later epoch")
@@ -360,7 +421,8 @@ class _Copying:
         return self._published_table(held.version, held.epoch, changed=False)
 
     def _published_table(self, version: str, written: int, *, changed: bool) -> PublishedTable:
-        return PublishedTable(self.rows.relation.name, TableState(self.sink.place, version, str(written)), changed)
+        state = TableState(self.sink.place, version, str(written), self.sink.measure())
+        return PublishedTable(self.name, self.rows.relation.name, state, changed)
 
     def _say(self, what: str) -> None:
         self.progress(f"{self.rows.relation.name}: {what}")

@@ -30,13 +30,14 @@ from tussock.jobs.facts.overview import (
     pipeline_state,
     relation_states,
 )
+from tussock.jobs.facts.published import CopyOfView, copies_of_view
 from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.tables import list_tables
 from tussock.jobs.facts.views import ViewFacts, ViewState
 from tussock.jobs.logical.statements import Show, Shown
 from tussock.jobs.schedule.schedule import make_schedule
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.statements.show import answer_show
 from tussock.jobs.texts.drawing import Drawing, draw_graph
 from tussock.statestore.meta.catalog import Catalog, RelationKind
@@ -243,7 +244,7 @@ def relation_page(request: Request, user: User, session: SessionDep, dag_id: str
         raise HTTPException(404, f"The pipeline has no relation {name!r}.")
     past = _points(store)
     head = head_of(store, dag_id, user, session)
-    nodes = {node.name: node for node in _graph(store, None)}
+    nodes = {node.name: node for node in _graph(store, ())}
     mine = [t for t in head.troubles or () if name in t.views or t.about.partition(" ")[2] == name]
     return page(
         request,
@@ -257,6 +258,7 @@ def relation_page(request: Request, user: User, session: SessionDep, dag_id: str
         state=state,
         reads=nodes[name].reads,
         read_by=[node.name for node in nodes.values() if name in node.reads],
+        copies=_copies(store, name),
         tables=[t for t in store.at_version("tables", lambda _, version: list_tables(version)) if t.relation == name],
         **shown,
     )
@@ -275,8 +277,15 @@ def _points(store: SeenStore) -> Mapping[str, tuple[ViewPoint, ...]]:
     return store.at_version("points", lambda *_: points_by_relation(_recent(store)))
 
 
-def _graph(store: SeenStore, publish: PublishSettings | None) -> tuple[GraphNode, ...]:
-    return store.at_version(("graph", publish), lambda _, version: build_graph(version, publish))
+def _copies(store: SeenStore, name: str) -> tuple[CopyOfView, ...]:
+    """The copies of a relation in sinks; none while they are being determined."""
+    sinks = store.pipeline.publish
+    return store.look(f"copies of {name}", lambda meta: copies_of_view(meta, sinks, name)).value or () if sinks else ()
+
+
+def _graph(store: SeenStore, publish: Sequence[PublishSettings]) -> tuple[GraphNode, ...]:
+    key = tuple((sink.title, sink.relations) for sink in publish)
+    return store.at_version(("graph", key), lambda _, version: build_graph(version, publish))
 
 
 def _states(store: SeenStore) -> Mapping[str, RelationState]:

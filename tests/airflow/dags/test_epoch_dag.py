@@ -139,7 +139,7 @@ def test_the_state_of_a_scheduled_run_does_not_depend_on_its_last_task(
     assert owed.is_teardown
     assert not owed.on_failure_fail_dagrun
     assert owed.upstream_task_ids == {"publish_views"}
-    assert [outlet.name for outlet in owed.outlets] == ["shop.sources", "shop.views", "shop.tables"]
+    assert [outlet.name for outlet in owed.outlets] == ["shop.sources", "shop.views", "shop.delta.tables"]
 
 
 def test_a_run_that_has_announced_its_news_emits_no_event_at_its_end(
@@ -167,6 +167,17 @@ def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(
         tasks = list(dag.topological_sort())
         assert [task.task_id for task in tasks] == [*TASKS, "publish_tables", "health"]
         assert type(tasks[-2]).__name__ == operator
+
+
+def test_each_sink_has_a_task_so_that_one_that_fails_holds_back_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = '[[publish]]\nto = "a"\n[[publish]]\nname = "spark"\nto = "b"\nengine = "spark"\n'
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + sinks).epoch_shop
+    here, on_spark = dag.get_task("publish_tables.delta"), dag.get_task("publish_tables.spark")
+    assert (type(here).__name__, type(on_spark).__name__) == ("PublishTablesHere", "PublishTables")
+    for task in (here, on_spark):
+        assert (task.upstream_task_ids, task.downstream_task_ids) == ({"publish_views"}, {"health"})
 
 
 def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(

@@ -52,6 +52,17 @@ def test_upkeep_also_tidies_tables_outside_the_store(tmp_path: Path, monkeypatch
     assert not dag.get_task("tidy_tables").upstream_task_ids
 
 
+def test_each_sink_is_tidied_by_its_own_task_or_on_its_own_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = "".join(f'[[publish]]\nname = "{name}"\nto = "{name}"\n' for name in ("lake", "few", "late"))
+    module = dags_of(tmp_path, monkeypatch, shop=SHOP + sinks + 'upkeep = "@daily"\n')
+    tasks = {task.task_id for task in module.upkeep_shop.tasks}
+    assert tasks == {*TASKS, "tidy_tables.lake", "tidy_tables.few"}
+    (own,) = vars(module)["upkeep_shop.late"].tasks
+    assert (own.task_id, own.op_args) == ("tidy_tables", ("shop", "late"))
+
+
 def test_upkeep_runs_in_the_pipelines_time_zone_and_does_not_catch_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,7 +205,7 @@ def test_a_backfill_emits_its_events_once_at_its_end_even_if_its_last_run_fails(
     # Five days: each source and view has one event for all of them.
     assert set(shop.backfill(0, 4).values()) == {"success"}
     told = shop.events()
-    assert Counter(e.asset for e in told) == dict.fromkeys((*VIEWS, *SOURCES, "shop.per_shop.table"), 1)
+    assert Counter(e.asset for e in told) == dict.fromkeys((*VIEWS, *SOURCES, "shop.per_shop.delta"), 1)
     assert {e.run for e in told} == {"backfill__2026-01-06T00:00:00+00:00"}, (
         "the run over the last day, named after its end"
     )
@@ -231,7 +231,7 @@ def test_a_backfill_emits_its_events_once_at_its_end_even_if_its_last_run_fails(
     states = shop.backfill(5, 8)
     assert [states[str(DAY_0 + timedelta(days=day))] for day in range(5, 9)] == ["success"] * 3 + ["failed"]
     more = shop.events()[len(told) :]
-    assert Counter(e.asset for e in more) == dict.fromkeys((*VIEWS, "shop.orders", "shop.per_shop.table"), 1)
+    assert Counter(e.asset for e in more) == dict.fromkeys((*VIEWS, "shop.orders", "shop.per_shop.delta"), 1)
     assert {e.task for e in more if e.asset not in SOURCES} == {"owed_events"}
     (orders,) = (e.extra for e in more if e.asset == "shop.orders")
     assert (orders["files"], orders["rows"]) == (4, 7)
@@ -244,7 +244,7 @@ def test_a_backfill_emits_its_events_once_at_its_end_even_if_its_last_run_fails(
     shop.clear(8, "--only-failed", "--task-regex", "validate_views", "--downstream")
     assert set(shop.ended(8, 8).values()) == {"success"}
     last = shop.events()[len(told) + len(more) :]
-    assert Counter(e.asset for e in last) == dict.fromkeys((*VIEWS, "shop.per_shop.table"), 1)
+    assert Counter(e.asset for e in last) == dict.fromkeys((*VIEWS, "shop.per_shop.delta"), 1)
     assert {e.task for e in last} == {"publish_views", "publish_tables"}
     assert shop.follow("per_shop") == per_shop([o for day in rows.values() for o in day])
     assert shop.follow("home") == Counter({("nl", 2): 1, ("be", 1): 1})
@@ -256,7 +256,7 @@ def test_a_backfill_emits_its_events_once_at_its_end_even_if_its_last_run_fails(
     wait_for(
         "its event",
         lambda: (
-            shop.events()[-1].asset in (VIEWS | {"shop.per_shop.table"}) and shop.events()[-1].run.startswith("manual")
+            shop.events()[-1].asset in (VIEWS | {"shop.per_shop.delta"}) and shop.events()[-1].run.startswith("manual")
         ),
     )
     (taken_in,) = (e.extra for e in shop.events() if e.asset == "shop.orders" and e.run.startswith("manual"))

@@ -153,7 +153,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert (told["epoch"], told["rows"], told["quality"]) == (str(held.epoch), 10, "passed")
 
     # A Delta table holds the published rows, with one commit per published epoch, however often the tasks ran.
-    assert "flights.worst_routes.table" in names
+    assert "flights.worst_routes.delta" in names
     with Session(str(home.folder / "store"), create=False) as session:
         for view in ("carrier_delays", "worst_routes"):
             table = DeltaTable(home.folder / "tables" / view)

@@ -83,7 +83,8 @@ def publish_tables(name: str, epoch: int) -> None:
 
 
 def tables_at(name: str, epoch: int) -> Mapping[str, TableState]:
-    return tables.tables_at(open_pipeline_store(name), epoch)
+    at = open_pipeline_store(name)
+    return tables.tables_at(at, at.pipeline.publish[0], epoch)
 
 
 def source_news(name: str, told: news.Asked, run: Run) -> tuple[news.SourceNews, ...]:

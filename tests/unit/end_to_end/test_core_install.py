@@ -38,7 +38,7 @@ CORE_ALONE = """
     import pyarrow as pa
     from tussock import Session, TussockError
     from tussock.jobs.cli import main
-    from tussock.jobs.settings.tables import PublishSettings
+    from tussock.jobs.settings.publishing import DeltaSettings, TableEngine
     from tussock.jobs.sources.base import Restated
 
     def answer(call):
@@ -195,10 +195,14 @@ OTHERS = {
         "delta",
     ),
     "a Delta sink": (
-        'imported("tussock.jobs.sinks.kinds").sinks_without_spark(PublishSettings("/nonexistent"))(None, None)',
+        'imported("tussock.jobs.sinks.kinds").open_place(DeltaSettings("/nonexistent"), None).__enter__()',
         "delta",
     ),
-    "a Delta sink on Spark": ('imported("tussock.jobs.sinks.kinds").sinks_on_spark(None)', "delta-spark"),
+    "a Delta sink on Spark": (
+        'imported("tussock.jobs.sinks.kinds")'
+        '.open_place(DeltaSettings("/nonexistent", engine=TableEngine.SPARK), None).__enter__()',
+        "delta-spark",
+    ),
     "an import for suites": ('imported("tussock.jobs.quality.import_gx").import_gx(spark=False)', "quality"),
 }
 

@@ -23,7 +23,7 @@ from tests.support.s3_servers import BUCKET, moto_process
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.logical.quoting import quote_name, string_text
 from tussock.jobs.session import Session
-from tussock.jobs.settings.tables import PublishSettings, TableKind
+from tussock.jobs.settings.publishing import KINDS
 from tussock.statestore.errors import InputError
 
 NAMES = [
@@ -278,13 +278,13 @@ def test_stores_and_published_tables(spark: SparkSession, tmp_path: Path) -> Non
                 cell(f"{place} store", name, stored)
                 if not isinstance(found[f"{place} store"][name], list):
                     continue
-                for kind in TableKind:
+                for kind in KINDS:
 
-                    def published(root: str = root, query: str = query, kind: TableKind = kind) -> Outcome:
-                        settings = PublishSettings(f"{root}/{kind}{query}", ("v",), kind)
+                    def published(root: str = root, query: str = query, kind: str = kind) -> Outcome:
+                        settings = KINDS[kind](f"{root}/{kind}{query}", ("v",))
                         publish(f"{root}/store{query}", settings)
                         location = location_of(settings.to)
-                        if kind is TableKind.DELTA:
+                        if kind == "delta":
                             table = DeltaTable(location.delta_url("v"), storage_options=location.delta_options or None)
                             return pa.table(table.to_pyarrow_table())["k"].to_pylist()
                         (file,) = (info.name for info in location.objects.list("v/"))

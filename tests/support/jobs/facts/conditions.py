@@ -25,7 +25,7 @@ from tussock.jobs.facts.views import Quality, QualityFacts, ViewState
 from tussock.jobs.quality.arrival import MissingFiles
 from tussock.jobs.quality.record import Failure, QualityRecord, ViewQuality
 from tussock.jobs.settings.pipeline import Pipeline
-from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.publishing import DeltaSettings
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.sources.listing import Interval
 from tussock.statestore.meta.barrier import Mutation
@@ -57,8 +57,8 @@ def healthy(meta: MetaStore) -> HealthFacts:
         epochs=(),
         shape=found.shape,
         freshness={},
-        publish=None,
-        tables=None,
+        publish=(),
+        tables=(),
         copy=None,
         verified=None,
     )
@@ -90,7 +90,7 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         TroubleKind.STORE_EMPTY: {"is_empty": True},
         TroubleKind.STORE_COPIED: {
             "copy": CopyFacts("s3://old/shop", "s3://new/shop", "s3://new/shop"),
-            "publish": PublishSettings(to="tables"),
+            "publish": (DeltaSettings(to="tables"),),
         },
         TroubleKind.EPOCH_STUCK: {"opened": opened},
         TroubleKind.EPOCH_REFUSED: {"committed": LATER} | _view(facts, quality=_failed(LATER)),
@@ -123,8 +123,8 @@ def conditions(facts: HealthFacts) -> Mapping[TroubleKind, tuple[Trouble, ...]]:
         TroubleKind.VIEW_DIFFERENT: {"verified": VerifiedFacts(AT, {"different": 1}, ("per_g",), AT)},
         TroubleKind.VERIFIED: {"verified": VerifiedFacts(AT, {"equal": 3})},
         TroubleKind.TABLES: {
-            "tables": PublishedFacts("s3://lake/shop", (LATER,), False, "", ""),
-            "publish": PublishSettings(to="s3://lake/shop"),
+            "tables": (PublishedFacts("delta", "s3://lake/shop", 1, (LATER,), False, "", ""),),
+            "publish": (DeltaSettings(to="s3://lake/shop"),),
         },
         TroubleKind.COMPACTION_DUE: {"shape": msgspec.structs.replace(facts.shape, compaction_due=("L0 has 12 runs",))},
     }

@@ -18,8 +18,7 @@ from tests.support.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorte
 from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.session import Session
 from tussock.jobs.settings.process import open_meta
-from tussock.jobs.settings.tables import PublishSettings, TableEngine
-from tussock.jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
+from tussock.jobs.settings.publishing import DeltaSettings, TableEngine
 from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
 from tussock.jobs.spark.session import spark_session
 
@@ -31,14 +30,14 @@ def by_spark(spark: SparkSession, place: str) -> Rows:
 def main(root: Path) -> None:
     shop = Shop(root)
     names = "orders", "events", "by_shop", "ratios"
-    with_spark = PublishSettings(str(root / "by_spark"), names, engine=TableEngine.SPARK)
+    with_spark = DeltaSettings(str(root / "by_spark"), names, engine=TableEngine.SPARK)
     with spark_session(settings=with_delta({})) as spark:
         for number in range(4):
             shop.empty() if number == 2 else shop.change()
             epoch = shop.commit()
             shop.publish()
             for _ in range(2):  # the second time changes nothing
-                publish_tables(shop.meta, with_spark, sinks_on_spark(spark), epoch)
+                publish_tables(shop.meta, with_spark, epoch, spark=spark)
                 (root / "by_spark" / "_tussock" / f"{epoch:020}.json").unlink()
             model = shop.model()
             for name in names:
@@ -57,29 +56,29 @@ def main(root: Path) -> None:
         assert comments["amount"] == "in euros", comments
         shop.change()
         shop.commit()
-        for engine, sinks in (("deltalake", sinks_without_spark(shop.settings)), ("spark", sinks_on_spark(spark))):
+        for engine in ("deltalake", "spark"):
             crossed = replace(with_spark if engine == "deltalake" else shop.settings, engine=TableEngine(engine))
             with pytest.raises(TablesNotPublishedError, match="another engine writes"):
-                publish_tables(shop.meta, crossed, sinks)
-        tidy_tables(shop.meta, with_spark, sinks_on_spark(spark), 1 << 47, print)
-        publish_tables(shop.meta, with_spark, sinks_on_spark(spark))
+                publish_tables(shop.meta, crossed, spark=spark)
+        tidy_tables(shop.meta, with_spark, 1 << 47, print, spark)
+        publish_tables(shop.meta, with_spark, spark=spark)
         model = shop.model()
         for name in names:
             assert by_spark(spark, f"{root}/by_spark/{name}") == in_order(model[name]), name
         shutil.copytree(root / "store", root / "copy")
         shop.change()
         shop.commit()
-        publish_tables(shop.meta, with_spark, sinks_on_spark(spark))
+        publish_tables(shop.meta, with_spark, spark=spark)
         shutil.rmtree(root / "store")
         (root / "copy").rename(root / "store")  # the store is restored: its tables return to an earlier epoch
         for _ in range(2):
-            publish_tables(open_meta(shop.address), with_spark, sinks_on_spark(spark))
+            publish_tables(open_meta(shop.address), with_spark, spark=spark)
             for name in names:
                 assert by_spark(spark, f"{root}/by_spark/{name}") == in_order(model[name]), name
         with Session(shop.address, create=False, runner="local") as session:
             session.insert("events", pa.table({"kind": ["again"], "n": pa.array([1], pa.int32())}))
             session.flush()
-            publish_tables(session.meta, with_spark, sinks_on_spark(spark))
+            publish_tables(session.meta, with_spark, spark=spark)
         assert by_spark(spark, f"{root}/by_spark/events") == in_order([*model["events"], ("again", 1)])
 
 

@@ -14,9 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 from tussock.jobs.settings.process import open_meta
-from tussock.jobs.settings.tables import PublishSettings, TableKind
+from tussock.jobs.settings.publishing import KINDS, PublishSettings
 from tussock.jobs.sinks import delta_rs, lineage, parquet, publication
-from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import publish_tables
 
 VISIBLE = (
@@ -33,7 +32,7 @@ VISIBLE = (
 
 def publish(store: str, settings: PublishSettings, epoch: int | None = None) -> None:
     """Publish as another process would."""
-    publish_tables(open_meta(store), settings, sinks_without_spark(settings), epoch)
+    publish_tables(open_meta(store), settings, epoch)
 
 
 def main(store: str, to: str, kind: str, step: str, relations: str = "orders,ratios,events,by_shop,shops") -> None:
@@ -56,7 +55,7 @@ def main(store: str, to: str, kind: str, step: str, relations: str = "orders,rat
 
     for holder, name in VISIBLE:
         patch.object(holder, name, stepped(getattr(holder, name))).start()
-    settings = PublishSettings(to, tuple(relations.split(",")), TableKind(kind))
+    settings = KINDS[kind](to, tuple(relations.split(",")))
     publish(store, settings)
 
 

@@ -15,8 +15,7 @@ from tests.support.jobs.driver.embedded import append
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Statement
 from tussock.jobs.session import Session
-from tussock.jobs.settings.tables import PublishSettings, TableKind
-from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.settings.publishing import KINDS
 from tussock.jobs.sinks.publication import PublishedTable, publish_tables
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.objectstore.open import open_object_store
@@ -62,9 +61,7 @@ class Shop:
         self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None
     ) -> None:
         self.folder, self.random = folder, np.random.default_rng(seed)
-        self.settings = PublishSettings(
-            to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind)
-        )
+        self.settings = KINDS[kind](to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"))
         self.address = store or str(folder / "store")
         MetaStore.init(open_object_store(self.address), units=2)
         self._writer = MetaStore(open_object_store(self.address), "statements", lambda: 1_700_000_000_000)
@@ -116,7 +113,7 @@ class Shop:
 
     def publish(self, epoch: int | None = None) -> tuple[PublishedTable, ...]:
         """Update the tables to a published epoch."""
-        return publish_tables(self.meta, self.settings, sinks_without_spark(self.settings), epoch)
+        return publish_tables(self.meta, self.settings, epoch)
 
     def model(self) -> dict[str, Rows]:
         """The rows of each relation, computed without the engine."""

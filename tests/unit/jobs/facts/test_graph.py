@@ -24,8 +24,9 @@ from tussock.jobs.facts.quality import CheckFacts, Outcome, expectations
 from tussock.jobs.facts.upkeep import find_due_work
 from tussock.jobs.quality.record import Failure, Metric, QualityVerdict
 from tussock.jobs.quality.suite import read_suite
+from tussock.jobs.settings.publishing import DeltaSettings
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.settings.tables import PublishSettings, QualitySettings
+from tussock.jobs.settings.tables import QualitySettings
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.jobs.upkeep.vacuum import clean_store
 from tussock.statestore.meta.catalog import Relation
@@ -48,7 +49,7 @@ def live(meta: MetaStore, name: str) -> Relation:
 
 
 def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStore) -> None:
-    nodes = build_graph(meta.read_latest(), PublishSettings("/tables", ("nn", "both")))
+    nodes = build_graph(meta.read_latest(), [DeltaSettings("/tables", ("nn", "both"))])
     assert [(n.name, n.kind, n.reads) for n in nodes] == [
         ("t", "table", ()),
         ("u", "table", ()),
@@ -57,7 +58,7 @@ def test_each_node_follows_its_inputs_and_outside_tables_are_last(meta: MetaStor
         ("both", "view", ("t", "u")),
         ("delta tables", "sink", ("nn", "both")),
     ]
-    assert build_graph(meta.read_latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), (
+    assert build_graph(meta.read_latest(), [DeltaSettings("/tables")])[-1].reads == ("n", "nn", "both"), (
         "all views, if none are named"
     )
     assert len(build_graph(meta.read_latest())) == 5
@@ -72,7 +73,7 @@ def test_around_a_node_are_its_inputs_and_readers(meta: MetaStore) -> None:
 
 
 def test_the_nearest_nodes_are_those_that_the_fewest_steps_lead_to(meta: MetaStore) -> None:
-    nodes = build_graph(meta.read_latest(), PublishSettings("/tables", ("nn", "both")))
+    nodes = build_graph(meta.read_latest(), [DeltaSettings("/tables", ("nn", "both"))])
     assert [[n.name for n in nearest_nodes(nodes, "n", most)] for most in (1, 3, 5)] == [
         ["n"],
         ["t", "n", "nn"],

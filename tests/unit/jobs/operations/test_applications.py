@@ -12,7 +12,7 @@ from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.operations.store import open_pipeline
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import create_store
-from tussock.jobs.settings.tables import PublishSettings, TableEngine
+from tussock.jobs.settings.publishing import DeltaSettings, TableEngine
 from tussock.statestore.progress import no_progress
 
 
@@ -28,12 +28,11 @@ def test_each_has_the_pipelines_name_and_settings_and_publishing_those_of_delta(
         yield object()
 
     monkeypatch.setattr(session, "spark_session", spark_session)
-    monkeypatch.setattr(tables, "sinks_on_spark", lambda spark: spark)
     own = {"spark.driver.memory": "1g"}
-    publish = PublishSettings(to=str(tmp_path / "tables"), engine=TableEngine.SPARK)
-    pipeline = Pipeline("shop", tmp_path, str(tmp_path / "store"), (), spark=own, publish=publish)
+    publish = DeltaSettings(to=str(tmp_path / "tables"), engine=TableEngine.SPARK)
+    pipeline = Pipeline("shop", tmp_path, str(tmp_path / "store"), (), spark=own, publish=(publish,))
     create_store(pipeline.store, units=2, time_zone="UTC")
-    with spark_of(pipeline, "verify"), tables._open_sinks(open_pipeline(pipeline)):
+    with spark_of(pipeline, "verify"), tables._spark_for(open_pipeline(pipeline), pipeline.publish):
         pass
     with deploy._open_session(pipeline, pipeline.store, no_progress) as applying:
         _ = applying.spark

@@ -87,7 +87,7 @@ def shown(pipeline: Pipeline) -> dict[str, object]:
 
 def test_without_an_environment_only_the_settings_outside_of_env_apply(folder: Path, tmp_path: Path) -> None:
     plain = load_pipeline(folder)
-    assert (plain.store, plain.epoch.units, plain.publish) == (str(tmp_path / ".tussock/shop/store"), 2, None)
+    assert (plain.store, plain.epoch.units, plain.publish) == (str(tmp_path / ".tussock/shop/store"), 2, ())
     assert plain.schedule is not None
     assert load_pipeline(folder, "dev").schedule is None, "none: only when triggered"
 

@@ -17,7 +17,7 @@ from tussock.jobs.settings.pipeline import (
     pipeline_names,
 )
 from tussock.jobs.settings.retention import Retention
-from tussock.jobs.settings.tables import Runner, TableKind
+from tussock.jobs.settings.tables import Runner
 from tussock.jobs.settings.values import PipelineError
 from tussock.jobs.settings.variables import substituted_in_sql
 
@@ -100,12 +100,58 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.upkeep.retention == Retention(keep_epochs=10, keep_ms=36 * 3_600_000)
     assert pipeline.quality is not None
     assert (pipeline.quality.folder, pipeline.quality.docs) == (tmp_path / "pipelines/shop/quality", tmp_path / "docs")
-    assert pipeline.publish is not None
-    assert (pipeline.publish.to, pipeline.publish.relations) == (str(tmp_path / "tables"), ("orders",))
-    assert (pipeline.publish.kind, pipeline.publish.keep_ms) == (TableKind.PARQUET, 2 * 86_400_000)
+    (sink,) = pipeline.publish
+    assert (sink.to, sink.relations) == (str(tmp_path / "tables"), ("orders",))
+    assert (sink.kind, sink.keep_ms) == ("parquet", 2 * 86_400_000)
+
+
+def test_publish_is_a_list_whose_entries_an_environment_changes_by_name(tmp_path: Path) -> None:
+    text = (
+        MINIMAL
+        + """
+        [[publish]]
+        to = "tables"
+        [[publish]]
+        kind = "parquet"
+        name = "exports"
+        to = "${EXPORTS:-/exports}"
+        relations = ["orders"]
+        upkeep = "@daily"
+        [env.prod.publish.delta]
+        to = "s3://lake/shop"
+        [env.prod.publish.archive]
+        kind = "parquet"
+        to = "/archive"
+        """
+    )
+    lake, exports = load_pipeline(folder := write(tmp_path, text)).publish
+    assert (lake.title, lake.kind, lake.to, lake.upkeep) == ("delta", "delta", str(tmp_path / "tables"), None)
+    assert (exports.title, exports.kind, exports.to, exports.upkeep) == ("exports", "parquet", "/exports", "@daily")
+    in_prod = load_pipeline(folder, "prod").publish
+    assert [(sink.title, sink.to) for sink in in_prod] == [
+        ("delta", "s3://lake/shop"),
+        ("exports", "/exports"),
+        ("archive", "/archive"),
+    ]
 
 
 MISTAKES = {
+    "a kind of sink that does not exist": (
+        MINIMAL + '[[publish]]\nto = "t"\nkind = "oracle"',
+        "publish.oracle.kind: found string 'oracle', expected",
+    ),
+    "two sinks of one name": (
+        MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "u"',
+        "publish: found two sinks named 'delta', expected another `name` for each sink",
+    ),
+    "two sinks in one folder": (
+        MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "t/"\nkind = "parquet"',
+        "publish.parquet.to: found the folder of 'delta', expected a folder of its own",
+    ),
+    "an entry that is not a table": (
+        MINIMAL + 'publish = ["t"]',
+        "publish.?: found string 't', expected a table",
+    ),
     "a missing name": ('store = "s"\nsql = ["a"]', "name: found nothing, expected a value: the key is required"),
     "an unknown key": (MINIMAL + 'stroe = "x"', "stroe: found an unknown key, expected 'store', the nearest known key"),
     "an unknown key of a table": (
@@ -225,8 +271,8 @@ MISTAKES = {
         "publish.to: found nothing, expected a value: the key is required",
     ),
     "a kind of tables there is not": (
-        MINIMAL + '[publish]\nto = "t"\nkind = "iceberg"',
-        'publish.kind: found string \'iceberg\', expected "delta" or "parquet"',
+        MINIMAL + '[publish]\nto = "t"\nkind = "oracle"',
+        "publish.kind: found string 'oracle', expected",
     ),
     "Spark that writes to a bucket": (
         MINIMAL + '[publish]\nto = "s3://lake"\nengine = "spark"',
@@ -235,7 +281,7 @@ MISTAKES = {
     ),
     "an engine for files that need none": (
         MINIMAL + '[publish]\nto = "t"\nkind = "parquet"\nengine = "spark"',
-        "publish.engine: found 'spark' with kind 'parquet', expected no engine: Parquet files need none",
+        "publish.engine: found an unknown key, expected one of to, relations, name, upkeep, keep, kind",
     ),
     "tables kept longer than Delta keeps them": (
         MINIMAL + '[publish]\nto = "t"\nkeep = "31d"',

@@ -26,10 +26,9 @@ from tussock.jobs.delta.location import location_of
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Column, Field, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
-from tussock.jobs.settings.tables import PublishSettings
+from tussock.jobs.settings.publishing import DeltaSettings
 from tussock.jobs.sinks.base import SinkBusyError
 from tussock.jobs.sinks.delta_state import translating_errors
-from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import read_manifest
 from tussock.jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
 from tussock.jobs.sinks.records import forget_records, read_records
@@ -105,11 +104,11 @@ def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_w
 
 
 def test_one_publish_of_many_updates_merges_them_all(shop: Shop) -> None:
-    settings = PublishSettings(shop.settings.to, ("orders",))
+    settings = DeltaSettings(shop.settings.to, ("orders",))
     for ratio in (0.0, 1.0):  # every row of the second epoch replaces one of the same file of the table
         shop.session.insert("orders", pa.table({"id": np.arange(100_000), "ratio": np.full(100_000, ratio)}))
         shop.commit()
-        publish_tables(shop.meta, settings, sinks_without_spark(settings), None)
+        publish_tables(shop.meta, settings, None)
     table = DeltaTable(f"{shop.folder}/tables/orders")
     assert table.history(1)[0]["operation"] == "MERGE"
     rows = table.to_pyarrow_table()
@@ -119,13 +118,13 @@ def test_one_publish_of_many_updates_merges_them_all(shop: Shop) -> None:
 def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(shop: Shop) -> None:
     shop.change()
     shop.commit()
-    settings = PublishSettings(shop.settings.to, ("orderz", "ratios"))
+    settings = DeltaSettings(shop.settings.to, ("orderz", "ratios"))
     for act in (publish_tables, lambda *args: tidy_tables(*args, now_ms=0)):
         with pytest.raises(
             TablesNotPublishedError,
             match=r"(?s)1 of 2 tables.*orderz: .*no view or table has this name.*Did you mean 'orders'",
         ):
-            act(shop.meta, settings, sinks_without_spark(settings))
+            act(shop.meta, settings)
         assert read_back(f"{shop.folder}/tables/ratios") == in_order(shop.model()["ratios"])
 
 
@@ -298,9 +297,9 @@ def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_pu
     )
     shop.change()
     shop.commit()
-    settings = PublishSettings(shop.settings.to, (*(shop.settings.relations or ()), "spaced", *unknown))
+    settings = DeltaSettings(shop.settings.to, (*(shop.settings.relations or ()), "spaced", *unknown))
     with pytest.raises(TablesNotPublishedError) as caught:
-        publish_tables(shop.meta, settings, sinks_without_spark(settings))
+        publish_tables(shop.meta, settings)
     assert "5 of 10 tables were not published" in str(caught.value)
     assert "column 'how long' has ' ' in its name, which Delta does not support" in str(caught.value)
     for kind in ("interval day to second", "array<interval year>", "time(3)"):
@@ -320,7 +319,7 @@ def test_the_cleanup_merges_files_and_removes_old_ones_and_publishing_continues(
     files = len(DeltaTable(place).file_uris())
     far_future = shop.meta.read_latest().published >> 16
     said: list[str] = []
-    tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), far_future + 30 * DAY_MS, said.append)
+    tidy_tables(shop.meta, shop.settings, far_future + 30 * DAY_MS, said.append)
     assert len(DeltaTable(place).file_uris()) == 1 < files
     assert any("removed 4 manifests" in line for line in said), said
     check(shop)

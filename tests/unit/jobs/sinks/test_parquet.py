@@ -10,7 +10,6 @@ import pytest
 from tests.support.jobs.sinks.shop import Shop, in_order, sorted_rows
 from tests.support.s3_servers import BUCKET, moto_server
 from tussock.jobs.delta.location import location_of
-from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import read_manifest
 from tussock.jobs.sinks.publication import TablesNotPublishedError, _Rows, tidy_tables
 from tussock.statestore.objectstore.open import open_object_store
@@ -42,7 +41,7 @@ def test_each_epoch_in_which_rows_changed_has_a_file_and_old_ones_are_forgotten(
     check_snapshots(shop)
     assert len(list(Path(shop.settings.to, "orders").iterdir())) == orders
     now = (shop.meta.read_latest().published >> 16) + 30 * DAY_MS
-    tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), now)
+    tidy_tables(shop.meta, shop.settings, now)
     assert len(list(Path(shop.settings.to, "orders").iterdir())) == 1
     check_snapshots(shop)
 

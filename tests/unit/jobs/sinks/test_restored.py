@@ -41,9 +41,8 @@ from tussock.jobs.settings.home import (
     recorded_home,
 )
 from tussock.jobs.settings.process import clock_ms, open_meta
-from tussock.jobs.settings.tables import PublishSettings, TableKind
+from tussock.jobs.settings.publishing import KINDS
 from tussock.jobs.sinks.base import ForeignTableError
-from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
 from tussock.jobs.sinks.publication import publish_tables
 from tussock.jobs.sinks.records import read_records
@@ -53,7 +52,7 @@ from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("k", "int"), Field("x", "int"))
 RELATIONS = ("t", "n")
-KINDS = ("delta", "parquet")
+FOLDERS = ("delta", "parquet")  # kinds of sinks in folders
 
 
 class Store:
@@ -62,7 +61,7 @@ class Store:
     def __init__(self, address: str, to: str, kind: str, rows: dict[int, int] | None = None) -> None:
         self.address, self.settings, self.rows = (
             address,
-            PublishSettings(to, RELATIONS, TableKind(kind)),
+            KINDS[kind](to, RELATIONS),
             dict(rows or {}),
         )
         self.lines: list[str] = []
@@ -90,11 +89,11 @@ class Store:
     def publish(self) -> None:
         self.lines = []
         meta = open_meta(self.address)
-        publish_tables(meta, self.settings, sinks_without_spark(self.settings), progress=self.lines.append)
+        publish_tables(meta, self.settings, progress=self.lines.append)
 
     def follows(self) -> bool:
         """Whether `tussock status` finds no problem with the tables and the store's place."""
-        found = read_status(open_meta(self.address), now_of(clock_ms()), publish=self.settings)
+        found = read_status(open_meta(self.address), now_of(clock_ms()), publish=(self.settings,))
         return not any(trouble.wrong for trouble in found.troubles)
 
     def check(self) -> None:
@@ -108,14 +107,14 @@ class Store:
         with Session(self.address, create=False, runner="local") as session:
             epochs = session.meta.read_latest().epochs
         assert set(manifest_epochs(location.objects)) <= set(epochs)
-        if self.settings.kind is TableKind.PARQUET:
+        if self.settings.kind == "parquet":
             for info in location.objects.list("t/"):
                 assert int(info.name.removeprefix("t/").removesuffix(".parquet")) in epochs
         assert self.follows()
 
 
-def read(location: Any, name: str, kind: TableKind) -> list[tuple[int, int]]:
-    if kind is TableKind.PARQUET:
+def read(location: Any, name: str, kind: str) -> list[tuple[int, int]]:
+    if kind == "parquet":
         newest = max(info.name for info in location.objects.list(f"{name}/"))
         rows = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
     else:
@@ -128,7 +127,7 @@ def put_back(copy: str, store: str) -> None:
     shutil.copytree(copy, store)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=FOLDERS)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     store = Store.made(f"{tmp_path}/store", f"{tmp_path}/tables", request.param)
     store.insert(1, 2)
@@ -265,7 +264,7 @@ def test_a_copy_writes_to_the_tables_of_the_original_only_on_request(
     with pytest.raises(ForeignTableError, match="another store"):
         copy.publish()
     assert not copy.follows()
-    copy.settings = PublishSettings(f"{tmp_path}/others", RELATIONS, TableKind(shop.settings.kind))
+    copy.settings = KINDS[shop.settings.kind](f"{tmp_path}/others", RELATIONS)
     copy.publish()
     copy.check()
     shop.insert(5)
@@ -386,7 +385,7 @@ def test_one_place_in_a_bucket_by_many_addresses() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FOLDERS)
 def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoint: str, kind: str) -> None:
     bucket = f"{BUCKET}-{kind}"
     s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
@@ -471,7 +470,7 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
                     with pytest.raises(CopiedStoreError):
                         home_of(open_object_store(clone.address))
                 cloned_here(open_object_store(clone.address))
-                clone.settings = PublishSettings(f"{folder}/tables{number}", RELATIONS, TableKind(kind))
+                clone.settings = KINDS[kind](f"{folder}/tables{number}", RELATIONS)
                 live.append(clone)
             case "move":  # a copy whose original is lost
                 shutil.copytree(shop.address, f"{folder}/moved{number}")
@@ -490,13 +489,13 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
         shop.check()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FOLDERS)
 def test_histories_of_copies_and_restores(tmp_path: Path, kind: str) -> None:
     history(tmp_path, 7, kind, 12)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FOLDERS)
 @pytest.mark.parametrize("seed", range(25))
 def test_many_histories_of_copies_and_restores(tmp_path: Path, kind: str, seed: int) -> None:
     history(tmp_path, seed, kind, 60)

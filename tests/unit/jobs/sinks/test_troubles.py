@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
-from tussock.jobs.sinks.kinds import sinks_without_spark
 from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 
 
@@ -75,7 +74,7 @@ def test_a_broken_table_is_named_and_the_others_are_published(kind: str, tmp_pat
                 assert rows_of(shop, kind, name) == in_order(rows), (what, name)
         if kind == "delta" and what != "the files of the rows are gone":  # the cleanup does not read snapshots
             with pytest.raises(TablesNotPublishedError):
-                tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), 0)
+                tidy_tables(shop.meta, shop.settings, 0)
         shutil.rmtree(Path(shop.settings.to, "orders"), ignore_errors=True)
         Path(shop.settings.to, "orders").unlink(missing_ok=True)
         shop.publish()

@@ -1,0 +1,154 @@
+"""Settings of `[[publish]]`: one struct per kind of sink, with the keys that this kind reads.
+
+A new kind is a struct here, its line in KINDS, and its file in `jobs/sinks/` with its line in `jobs/sinks/kinds.py`.
+Airflow imports this module whenever it parses DAG files, so it imports neither Spark nor Arrow.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from tussock.jobs.settings.values import (
+    CRON_OR_NONE,
+    SPAN,
+    CronOrNone,
+    PipelineError,
+    Span,
+    Text,
+    Texts,
+    converted_value,
+    describe_value,
+)
+
+DEFAULT_KIND = "delta"
+_WEEK_MS = 7 * 86_400_000
+SINK_NAME = Meta(pattern=r"^[a-z][a-z0-9_]*$", description="a lower-case letter, then lower-case letters, digits and _")
+
+
+class TableEngine(StrEnum):
+    """The writer of Delta tables."""
+
+    DELTALAKE = "deltalake"  # the Python package, in the calling process
+    SPARK = "spark"
+
+
+class PublishSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=""):
+    """The keys that all kinds of sinks have. The tag of a subclass is its kind.
+
+    Args:
+        to: the place. In a loaded pipeline, a folder is an absolute path or an `s3://` address.
+        relations: None: all materialized views.
+        name: empty: the kind; see `title`.
+        upkeep: None: in the pipeline's upkeep.
+    """
+
+    is_folder: ClassVar[bool] = False  # `to` is a folder or a bucket's prefix, which also holds the sink's ledger
+
+    to: Text
+    relations: Texts | None = None
+    name: Annotated[str, SINK_NAME] | None = None
+    upkeep: Annotated[CronOrNone, CRON_OR_NONE] | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind: a key of KINDS."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def title(self) -> str:
+        """The name of the sink, unique in its pipeline."""
+        return self.name or self.kind
+
+    @property
+    def keep_ms(self) -> int:
+        """How long the sink's earlier states, and the manifests of their epochs, stay."""
+        return _WEEK_MS
+
+
+class _WithStates(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=""):
+    """A sink that keeps earlier states of its tables readable."""
+
+    keep: Annotated[Span, SPAN] = Span(_WEEK_MS)
+
+    @property
+    def keep_ms(self) -> int:
+        return int(self.keep)
+
+
+class DeltaSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="delta"):
+    """Delta tables, in one folder each."""
+
+    is_folder: ClassVar[bool] = True
+
+    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
+
+
+class ParquetSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="parquet"):
+    """One Parquet file per relation and epoch."""
+
+    is_folder: ClassVar[bool] = True
+
+
+KINDS: Mapping[str, type[PublishSettings]] = {
+    "delta": DeltaSettings,
+    "parquet": ParquetSettings,
+}
+"""The kinds of sinks, by the value of `kind`."""
+
+
+def writes_with_spark(settings: PublishSettings) -> bool:
+    """Return whether the sink runs in a Spark application."""
+    return isinstance(settings, DeltaSettings) and settings.engine is TableEngine.SPARK
+
+
+def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
+    """Return the sinks of `[publish]` or `[[publish]]`, as in the file. Raises PipelineError.
+
+    Args:
+        value: the table, the list of tables, or None.
+    """
+    sinks: list[PublishSettings] = []
+    for key, entry in publish_entries(value):
+        if not isinstance(entry, dict):
+            raise PipelineError(file, key, describe_value(entry), "a table")
+        kind = entry.get("kind", DEFAULT_KIND)
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise PipelineError(file, f"{key}.kind", describe_value(kind), expected_kinds())
+        sinks.append(converted_value(entry, KINDS[kind], file, key))
+    _require_apart(sinks, file)
+    return tuple(sinks)
+
+
+def publish_entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each entry with its key in messages: `publish`, or `publish.NAME` in a list."""
+    if not isinstance(value, list):
+        yield from [] if value is None else [("publish", value)]
+        return
+    for entry in value:
+        yield f"publish.{entry_title(entry)}", entry
+
+
+def entry_title(entry: Any) -> str:
+    """Return the name of a sink whose entry is not checked yet."""
+    return str(entry.get("name") or entry.get("kind") or DEFAULT_KIND) if isinstance(entry, dict) else "?"
+
+
+def expected_kinds() -> str:
+    """Return the kinds as text."""
+    *most, last = (f'"{kind}"' for kind in KINDS)
+    return f"{', '.join(most)} or {last}"
+
+
+def _require_apart(sinks: Sequence[PublishSettings], file: str) -> None:
+    """Require a name and, among folders, a place of its own for each sink."""
+    titles: set[str] = set()
+    by_folder: dict[str, str] = {}
+    for sink in sinks:
+        if sink.title in titles:
+            raise PipelineError(file, "publish", f"two sinks named {sink.title!r}", "another `name` for each sink")
+        titles.add(sink.title)
+        if sink.is_folder and (other := by_folder.setdefault(sink.to.rstrip("/"), sink.title)) != sink.title:
+            raise PipelineError(file, f"publish.{sink.title}.to", f"the folder of {other!r}", "a folder of its own")
