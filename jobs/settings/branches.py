@@ -21,4 +21,4 @@ def on_branch(pipeline: "Pipeline", name: str) -> "Pipeline":
 
     Raises as `branch_address`.
     """
-    return dataclasses.replace(pipeline, store=branch_address(pipeline.store, name), publish=None, branch=name)
+    return dataclasses.replace(pipeline, store=branch_address(pipeline.store, name), publish=(), branch=name)
