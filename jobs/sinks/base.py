@@ -1,7 +1,7 @@
 """The interface of sinks: copies of published rows, for readers without access to the store.
 
-    Place   one entry of `[[publish]]`, opened for one publish or one upkeep: a folder, a database, a cluster of brokers
-    Sink    one relation's rows at a place
+    SinkPlace  one entry of `[[publish]]`, opened for one publish or one upkeep: a folder, a database, a set of brokers
+    Sink       one relation's rows at a place
 
 A sink stores the epoch of its rows in the same step as the rows. A publish that is killed, repeated or run twice at
 once therefore changes nothing twice: a later publisher continues from the recorded state.
@@ -136,7 +136,7 @@ class Sink(Protocol):
         ...
 
 
-class Place(Protocol):
+class SinkPlace(Protocol):
     """An entry of `[[publish]]`, opened. Used by one thread."""
 
     def sink_of(self, outline: Outline) -> Sink:
@@ -175,7 +175,7 @@ class Publisher:
     spark: "SparkSession | None" = field(default=None, compare=False)
 
 
-OpenPlace = Callable[[PublishSettings, Publisher], AbstractContextManager[Place]]
+OpenPlace = Callable[[PublishSettings, Publisher], AbstractContextManager[SinkPlace]]
 """Opens a place of the settings' kind; closes it after the block, and leaves unfinished changes invisible."""
 
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 from tussock.jobs.delta.location import location_of
 from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
-from tussock.jobs.sinks.base import Place, Publisher
+from tussock.jobs.sinks.base import Publisher, SinkPlace
 from tussock.jobs.sinks.folder import FolderPlace
 
 
 @contextmanager
-def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
     """See OpenPlace."""
     location = location_of(settings.to)
     if not writes_with_spark(settings):

@@ -10,18 +10,18 @@ from tussock.jobs.sinks.manifest import TableState
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """See Place. `make_sink`: creates the sink of a relation."""
+    """See SinkPlace. `make_sink`: creates the sink of a relation."""
 
     location: Location
     make_sink: Callable[[Location, Outline], Sink]
 
     def sink_of(self, outline: Outline) -> Sink:
-        """See Place."""
+        """See SinkPlace."""
         return self.make_sink(self.location, outline)
 
     def has_table(self, relation: str, state: TableState) -> bool:
-        """See Place. Returns whether the table's folder contains anything. Cost: one LIST."""
+        """See SinkPlace. Returns whether the table's folder contains anything. Cost: one LIST."""
         return next(iter(self.location.objects.list(f"{folder_name(relation)}/")), None) is not None
 
     def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
-        """See Place. No effect: each table is visible once it is written."""
+        """See SinkPlace. No effect: each table is visible once it is written."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from tussock.jobs.settings.publishing import PublishSettings
-from tussock.jobs.sinks.base import OpenPlace, Place, Publisher
+from tussock.jobs.sinks.base import OpenPlace, Publisher, SinkPlace
 from tussock.statestore.extras import extras_named
 
 _MODULES: Mapping[str, str] = {
@@ -17,7 +17,7 @@ may need an extra."""
 
 
 @contextmanager
-def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
     """Open the place of a sink. Raises BadStoreError, MissingExtraError, and the errors of its kind."""
     with extras_named():
         opener: OpenPlace = import_module(_MODULES[settings.kind]).open_place

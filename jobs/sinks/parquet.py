@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tussock.jobs.delta.location import Location, folder_name, location_of
 from tussock.jobs.reading.written_rows import write_parquet
 from tussock.jobs.settings.publishing import PublishSettings
-from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Place, Publisher, SinkState, WholeRows
+from tussock.jobs.sinks.base import Difference, ForeignTableError, Outline, Publisher, SinkPlace, SinkState, WholeRows
 from tussock.jobs.sinks.folder import FolderPlace
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.meta.epoch import epoch_ms
@@ -27,7 +27,7 @@ _STORE = b"tussock.store"  # metadata key of a snapshot: the identity of its sto
 
 
 @contextmanager
-def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
     """See OpenPlace."""
     yield FolderPlace(location_of(settings.to), ParquetSink)
 

@@ -26,10 +26,10 @@ from tussock.jobs.sinks.base import (
     REMOVE,
     BeatenError,
     Difference,
-    Place,
     Publisher,
     Sink,
     SinkBusyError,
+    SinkPlace,
     SinkState,
 )
 from tussock.jobs.sinks.difference import difference_of
@@ -203,7 +203,7 @@ class _Publish:
         return tables
 
     def _bring_each_on(
-        self, place: Place, sight: Sight, *, unclean: bool
+        self, place: SinkPlace, sight: Sight, *, unclean: bool
     ) -> tuple[list[PublishedTable | None], dict[str, Exception]]:
         """Bring each relation's sink on. Returns the tables, and the error of each relation that failed."""
         lineage = self.lineage

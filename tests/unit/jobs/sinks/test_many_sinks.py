@@ -12,7 +12,7 @@ from tussock.jobs.facts.published import copies_of_view
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.publishing import DeltaSettings, ParquetSettings, PublishSettings
 from tussock.jobs.sinks import kinds
-from tussock.jobs.sinks.base import Place, Publisher
+from tussock.jobs.sinks.base import Publisher, SinkPlace
 from tussock.jobs.sinks.everywhere import SinksNotPublishedError, publish_sinks, tidy_sinks
 from tussock.jobs.sinks.kinds import open_place
 from tussock.jobs.sinks.manifest import read_epoch_manifest
@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, broken: str, error: Exception) -> I
     with monkeypatch.context() as patch:
 
         @contextmanager
-        def open_or_fail(settings: PublishSettings, publisher: Publisher) -> Iterator[Place]:
+        def open_or_fail(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
             if settings.title == broken:
                 raise error
             with open_place(settings, publisher) as place:
