@@ -12,6 +12,7 @@ from tussock.jobs.settings.redaction import without_secrets
 from tussock.jobs.shell import (
     branch_commands,
     care_commands,
+    diff_command,
     inspect_commands,
     pipeline_commands,
     quality_commands,
@@ -34,6 +35,7 @@ COMMANDS = (
     *care_commands.COMMANDS,
     *branch_commands.COMMANDS,
     *verify_command.COMMANDS,
+    *diff_command.COMMANDS,
     *view_tests_command.COMMANDS,
 )
 
@@ -58,8 +60,10 @@ Quick start:
 EXIT_CODES = """\
   0    success
   1    error; the message describes it, and no partial result is visible
+       `tussock diff`: rows or columns differ
   2    unknown command or option
        `tussock plan`: the store differs from the SQL files
+       `tussock diff`: error
   3    another run committed first; nothing of this run is visible
   4    `tussock status`: the pipeline has a problem
        `tussock verify`: a view differs from Spark's result
@@ -86,7 +90,7 @@ exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, as listed in `EXIT_CODES`."""
-    chosen = Namespace()
+    chosen = Namespace(failed=1)
     try:
         chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
         run: Run = chosen.run
@@ -101,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = without_secrets("\n  ".join((f"error: {err}", *getattr(err, "__notes__", ()))))
         print(to_run(chosen, message), file=sys.stderr)
         _trace_if_asked()
-        return 1
+        return int(chosen.failed)
     except BrokenPipeError:
         _discard_output()  # the reader of the pipe closed it: no error
     except KeyboardInterrupt:
@@ -114,18 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "PYTHONIOENCODING=utf-8:backslashreplace, then run the command again.",  # names may contain any bytes
             file=sys.stderr,
         )
-        return 1
+        return int(chosen.failed)
     except Exception as err:  # process edge: print defects and machine faults on one line
         if isinstance(err, OSError) and (fault := _fault_of_output(err)) is not None:
             print(f"error: {fault}. The output is incomplete.", file=sys.stderr)
-            return 1
+            return int(chosen.failed)
         first = without_secrets(next(iter(str(err).strip().splitlines()), "no message"))
         print(
             f"error: {type(err).__name__}: {first} (unexpected; set TUSSOCK_DEBUG=1 to print the traceback)",
             file=sys.stderr,
         )
         _trace_if_asked()
-        return 1
+        return int(chosen.failed)
     return 0
 
 

@@ -33,6 +33,8 @@ from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
 from tussock.jobs.catalog.store_zone import store_zone
+from tussock.jobs.compare.compare import SAMPLES, StoreAt, Wanted, compare_stores
+from tussock.jobs.compare.record import StoreDifference
 from tussock.jobs.driver.epoch import epochs_of_call
 from tussock.jobs.driver.pauses import warn_of_paused
 from tussock.jobs.driver.publish import publish_epoch
@@ -556,6 +558,31 @@ class Session:
         """Read the changes of a view or table between two epochs, at their cost; see `StoredRows.changes`."""
         with self._at_work():
             return self._stored.changes(relation, since, until, columns)
+
+    def diff(
+        self,
+        *views: str,
+        since: int | None = None,
+        until: int | None = None,
+        other: str | None = None,
+        tolerance: float = 0.0,
+        samples: int = SAMPLES,
+    ) -> StoreDifference:
+        """Compare the rows of views and tables at two epochs, or with those of another store.
+
+        Args:
+            views: names; none given: all views and tables.
+            since, until: epochs of this store, or `until` of the other one; None: the published one.
+            other: the address of the other store; None: this one.
+            tolerance: numbers are equal if they differ by at most this share of the larger one.
+            samples: rows to return of each kind of difference and view.
+
+        Raises, warns, cost: as `compare_stores`.
+        """
+        with self._at_work():
+            after = self.meta if other is None else open_meta(other)
+            sides = StoreAt(self.meta, self.meta.objects.uri, since), StoreAt(after, after.objects.uri, until)
+            return compare_stores(*sides, Wanted(views, tolerance, samples))
 
     def table(self, name: str, epoch: int | None = None) -> "DataFrame":
         """Return a relation's rows as a Spark DataFrame. Rows of a small one are read now, others by each action.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tussock.jobs.settings import process
+from tussock.jobs.settings.branches import on_branch
 from tussock.jobs.settings.home import home_of
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.meta.errors import NotInitialisedError
@@ -65,6 +66,11 @@ def open_at_home(pipeline: Pipeline) -> PipelineStore:
     at = open_pipeline(pipeline)
     home_of(at.meta.objects)
     return at
+
+
+def open_branch(parent: PipelineStore, name: str) -> PipelineStore:
+    """Open a branch of a store, to read it. Raises BranchGoneError."""
+    return PipelineStore(on_branch(parent.pipeline, name), parent.meta.branch(name))
 
 
 def open_store(store: str) -> PipelineStore:

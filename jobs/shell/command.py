@@ -44,6 +44,7 @@ class Command:
     names_store: bool = True  # accepts --store and --pipeline
     uses_engine: bool = True  # imports the engine, and with it pyarrow
     takes_branch: bool = True  # accepts --branch, if it names a store
+    failed: int = 1  # the exit code of an error
 
 
 class WhichStoreError(InputError):
@@ -145,7 +146,8 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
         if command.run is None:
             groups[command.name] = added.add_subparsers(title="subcommands", metavar="COMMAND", required=True)
             continue
-        added.set_defaults(run=_without_pandas(command.run) if command.uses_engine else command.run)
+        run = _without_pandas(command.run) if command.uses_engine else command.run
+        added.set_defaults(run=run, failed=command.failed)
         added.arguments = partial(_add_arguments, command)
     return parser
 

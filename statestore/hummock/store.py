@@ -224,11 +224,13 @@ class HummockStore:
         epoch: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
+        once: bool = False,
     ) -> tuple[pa.BooleanArray, pa.Table]:
         """Look up many keys.
 
         Args:
             keys: binary, full storage keys of the table, in any order, repeats allowed, no nulls.
+            once: later reads look other keys up, so a filter is read only if it is smaller than the blocks of its keys.
 
         Returns:
             (found, rows), both aligned with `keys`; rows are null for absent keys.
@@ -247,7 +249,7 @@ class HummockStore:
             if len(keys)
             else []
         )
-        candidates = self._find_candidates(found_in, lookup.probes)
+        candidates = self._find_candidates(found_in, lookup.probes, once)
         while candidates:
             candidates, now = _newest_first(candidates, lookup.unresolved)
             requests = [(part.section, _unique_values(part.blocks)) for part in now]
@@ -527,8 +529,8 @@ class HummockStore:
             stored.insert(place, _Ranged(buffered.in_shape(shape), buffered.first_key, buffered.last_key))
         return stored
 
-    def _find_candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:
-        """Per section, the keys in its range that its filter admits; newest section first."""
+    def _find_candidates(self, sections: "Sequence[_Ranged]", probes: Probes, once: bool) -> list[_Candidates]:
+        """Per section, the keys in its range that its filter admits; newest section first. `once`: see `multi_get`."""
         if not sections:
             return []
         stored = SortedKeys(probes.array)
@@ -542,20 +544,22 @@ class HummockStore:
                 searches.append(
                     (ranged.section, slice(low, high), _partitions_of(ranged.section, probes, slice(low, high)))
                 )
-        only = np.zeros(1, np.int64)  # the number of a section's only partition
+        partitions = [_worth_filtering(section, part, at, once) for section, part, at in searches]
         arenas = self.source.load_filters(
-            [(section, only if at is None else _unique_values(at)) for section, _, at in searches]
+            [(section, numbers) for (section, *_), numbers in zip(searches, partitions, strict=True)]
         )
         hashes = KeyHashes(hash_keys(probes.array))
         kept = []
-        for (section, part, at), arena in zip(searches, arenas, strict=True):
+        for (section, part, at), arena, numbers in zip(searches, arenas, partitions, strict=True):
             reader, keys = section.reader, np.arange(part.start, part.stop)
-            if arena is not None and not isinstance(reader, BufferedIndex):
+            if arena is not None and len(numbers) and not isinstance(reader, BufferedIndex):
                 bits = 8 * reader.filter_lengths
                 if at is None:
                     maybe = hashes.may_be_in(arena.data, int(bits[0]), part)
                 else:
                     maybe = hashes.may_be_in_each(arena.data, reader.filter_starts[at], bits[at], part)
+                    if once:
+                        maybe |= ~np.isin(at, numbers)
                 if not maybe.all():
                     keys = keys[maybe]
             if len(keys):  # Find blocks only for keys that passed: an absent key costs no more than its filter.
@@ -674,6 +678,18 @@ def _newest_first(
         if (rest := open_keys & ~mine).any():
             later.append(part.select_keys(rest))
     return later, now
+
+
+def _worth_filtering(section: Section, part: slice, at: Positions | None, once: bool) -> Positions:
+    """The filter partitions to search for the probes of `part`, whose partitions are `at` (None: the only one)."""
+    numbers, counts = (
+        (np.zeros(1, np.int64), np.array([part.stop - part.start])) if at is None else np.unique(at, return_counts=True)
+    )
+    if not once or isinstance(section, BufferedSection):
+        return numbers
+    reader = section.reader
+    worth: Positions = numbers[counts * reader.lengths.mean() > reader.filter_lengths[numbers]]
+    return worth
 
 
 def _unique_values(ascending: Positions) -> Positions:

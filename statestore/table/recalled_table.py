@@ -66,10 +66,10 @@ class RecalledTable(StorageTable):
     read the SSTs that others wrote since the last one; `recall_written` knows those of this process.
     """
 
-    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
+    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> Found:
         """See StorageTable."""
         if (rows := self._recall_rows()) is None:
-            return super().read_keys(keys, columns)
+            return super().read_keys(keys, columns, once)
         at = pc.index_in(keys.cast(pa.binary()), rows["key"])
         schema = self._selected_schema(columns)
         return Found(rows.select(schema.names).take(at).cast(schema), at.is_valid())

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.hummock.unshared import TableAt, UnsharedKeys
 from tussock.statestore.meta.catalog import TableSchema
 from tussock.statestore.named_rows import with_schema
 from tussock.statestore.stacked import no_rows
@@ -150,16 +151,29 @@ class StorageTable:
                 rows = _conform_rows(part.select(range(2, part.num_columns)), schema, part.num_rows)
                 yield ChangedRows(part.column(1).combine_chunks(), rows)
 
+    def find_unshared(self, other: "StorageTable") -> UnsharedKeys | None:
+        """Find the keys whose rows may differ in `other`, which may be in another store, or at another epoch.
+
+        None if the tables share no SST, because they have other table ids.
+
+        Requires: equal layouts. Cost: see `UnsharedKeys`.
+        """
+        if self.layout.schema.table_id != other.layout.schema.table_id:
+            return None
+        one, two = (TableAt(side._store, side.layout.schema.table_id, side.epoch) for side in (self, other))
+        return UnsharedKeys(one, two)
+
     def holds_rows(self) -> bool:
         """Whether the table may have rows; False is certain. Cost: no read."""
         return self._store.may_have_rows(self.layout.schema.table_id, self.epoch)
 
-    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
-        """`get_rows` by storage keys."""
+    def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None, once: bool = False) -> Found:
+        """`get_rows` by storage keys. `once`: later reads look other keys up."""
         schema = self._selected_schema(columns)
         if not len(keys):
             return Found(no_rows(schema), pa.array([], pa.bool_()))
-        exists, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, self._column_names(columns))
+        names = self._column_names(columns)
+        exists, rows = self._store.multi_get(self.layout.schema.table_id, keys, self.epoch, names, once=once)
         return Found(_conform_rows(rows, schema, len(keys)), exists)
 
     def read_prefixes(

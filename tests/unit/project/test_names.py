@@ -33,6 +33,7 @@ PARSERS = {
     "jobs/settings/printed_commands.py": "commands that errors print",
     "jobs/quality/record.py": "commands that errors print",
     "jobs/quality/index.py": "the page of a suite's results",
+    "jobs/texts/comparison_page.py": "the page of a comparison",
     "jobs/texts/plan_svg.py": "the drawing of a plan",
     "plugins/tussock_links.py": "addresses of pages",
     "plugins/tussock_pages/actions.py": "addresses of pages",

@@ -69,7 +69,7 @@ class DictStore:
         return pa.Table.from_pylist([row or {} for row in rows], named)
 
     def multi_get(
-        self, table_id: int, keys: pa.Array, epoch: int, columns: list[str] | None = None
+        self, table_id: int, keys: pa.Array, epoch: int, columns: list[str] | None = None, once: bool = False
     ) -> tuple[pa.Array, pa.Table]:
         rows = [self._at(key, epoch) for key in keys.to_pylist()]
         return pa.array([row is not None for row in rows], pa.bool_()), self._table(rows, columns)

@@ -1,0 +1,1 @@
+"""Differences between the rows of a store at two epochs, or of two stores."""

@@ -1,0 +1,183 @@
+"""Differences between stores and between epochs, against an independent model over Python values."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.support.jobs.driver.embedded import append
+from tussock.jobs.catalog.definition import UnknownRelationError
+from tussock.jobs.compare import parted
+from tussock.jobs.compare.record import DifferenceKind, RelationDifference, StoreDifference
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.session import Session
+from tussock.statestore.types import arrow_type
+
+TYPES = {
+    "k": "int",
+    "x": "double",
+    "s": "string",
+    "d": "decimal(20,3)",
+    "many": "array<double>",
+    "pair": "struct<a:float,b:string>",
+    "day": "date",
+}
+FIELDS = tuple(Field(name, kind) for name, kind in TYPES.items())
+SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES.items()])
+FLOATS = (None, 0.0, -0.0, 1.5, 1.5000001, float("nan"), float("inf"))
+Row = tuple[Any, ...]
+
+
+def random_row(rng: random.Random, keys: int) -> Row:
+    floats = [rng.choice(FLOATS) for _ in range(4)]
+    return (
+        rng.randrange(keys),
+        floats[0],
+        rng.choice((None, "", "a", "é\0")),
+        rng.choice((None, Decimal("0.000"), Decimal("1.5"), Decimal("-99999999999999999.999"))),
+        rng.choice((None, [], floats[1:3])),
+        rng.choice((None, {"a": floats[3], "b": rng.choice((None, "b"))})),
+        rng.choice((None, date(1970, 1, 1), date(1969, 12, 31), date(2026, 2, 3))),
+    )
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    arrays = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(SCHEMA)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def comparable(value: Any) -> Any:
+    """A value whose Python equality is that of Spark's EXCEPT ALL."""
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    if isinstance(value, list):
+        return tuple(map(comparable, value))
+    if isinstance(value, dict):
+        return tuple(comparable(part) for part in value.values())
+    return value
+
+
+def comparable_rows(rows: pa.Table) -> list[Row]:
+    return [tuple(map(comparable, row)) for row in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
+
+
+def store(folder: Path, key: tuple[int, ...], rows: Sequence[Row]) -> Session:
+    session = Session(str(folder), runner="local", workers=1)
+    append(session.meta, CreateTable("t", FIELDS, key))
+    session.insert("t", table_of(rows))
+    session.flush()
+    return session
+
+
+def samples_of(view: RelationDifference, kind: DifferenceKind, side: str) -> Counter[Row]:
+    rows = [row for row in view.samples.to_pylist() if (row["_difference"], row["_side"]) == (kind, side)]
+    return Counter(tuple(comparable(row[name]) for name in TYPES) for row in rows)
+
+
+def assert_agrees(comparison: StoreDifference, before: pa.Table, after: pa.Table, keyed: bool) -> None:
+    """Check all differing rows, which the samples contain, and the counts."""
+    (view,) = comparison.views
+    one, other = Counter(comparable_rows(before)), Counter(comparable_rows(after))
+    gone, come = one - other, other - one
+    mine, its = {row[0]: row for row in gone}, {row[0]: row for row in come}
+    both = mine.keys() & its.keys() if keyed else set()
+    missing, added = (Counter({r: n for r, n in rows.items() if r[0] not in both}) for rows in (gone, come))
+    assert samples_of(view, DifferenceKind.MISSING, "from") == missing
+    assert samples_of(view, DifferenceKind.ADDED, "to") == added
+    assert samples_of(view, DifferenceKind.CHANGED, "from") == Counter(mine[k] for k in both)
+    assert samples_of(view, DifferenceKind.CHANGED, "to") == Counter(its[k] for k in both)
+    counted = {name: sum(mine[k][i] != its[k][i] for k in both) for i, name in enumerate(TYPES)}
+    assert {c.name: c.rows for c in view.columns} == {name: n for name, n in counted.items() if n}
+    assert (view.rows_before, view.rows_after) == (before.num_rows, after.num_rows)
+    assert view.missing == gone.total() - len(both)
+    assert (view.added, view.changed) == (come.total() - len(both), len(both))
+    days = {(d.day, d.missing, d.added, d.changed) for d in view.days}
+    assert sum(sum(counts) for _, *counts in days) == view.rows
+    assert comparison.differs == bool(gone or come)
+
+
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 60))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("keyed", [True, False])
+def test_two_stores_and_two_epochs_differ_as_their_rows_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, keyed: bool
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(parted, "HELD_BYTES", 100 if seed % 2 else parted.HELD_BYTES)  # on the disk, too
+    key = (0,) if keyed else ()
+    common = [random_row(rng, 30) for _ in range(40)]
+    one = store(tmp_path / "one", key, [*common, random_row(rng, 40)])
+    first = one.meta.read_latest().published
+    other = store(tmp_path / "other", key, [*rng.sample(common, 35), *(random_row(rng, 50) for _ in range(4))])
+    with one, other:
+        theirs, before = other.read("t"), one.read("t")
+        assert_agrees(one.diff("t", other=other.meta.objects.uri, samples=99), before, theirs, keyed)
+        one.insert("t", table_of([random_row(rng, 50) for _ in range(5)]))
+        one.flush()
+        after = one.read("t")
+        assert_agrees(one.diff(since=first, samples=99), before, after, keyed)
+        assert_agrees(one.diff(since=one.meta.read_latest().epoch, until=first, samples=99), after, before, keyed)
+        assert not one.diff(since=first, until=first).differs
+
+
+def test_tables_with_other_keys_are_compared_as_bags_and_other_types_by_schema(tmp_path: Path) -> None:
+    rows = [random_row(random.Random(1), 9)]
+    one = store(tmp_path / "one", (0,), rows)
+    other = Session(str(tmp_path / "other"), runner="local", workers=1)
+    fields = (Field("k", "bigint"), *FIELDS[1:4], Field("extra", "int"))
+    append(other.meta, CreateTable("t", fields, (0,)), CreateTable("u", fields, (0,)))
+    other.flush()
+    with one, other:
+        comparison = one.diff(other=other.meta.objects.uri)
+        (view,) = comparison.views
+        assert comparison.created == ("u",)
+        assert view.key == ()
+        assert (view.missing, view.added, view.changed) == (1, 0, 0)
+        assert view.added_columns == ("extra",)
+        assert view.dropped_columns == ("many", "pair", "day")
+        assert [(c.name, c.before, c.after) for c in view.retyped_columns] == [("k", "int", "bigint")]
+        assert not one.diff("T", since=comparison.before.epoch).differs
+        with pytest.raises(UnknownRelationError, match="'nothing'"):
+            one.diff("nothing", since=comparison.before.epoch)
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[tuple[Session, Session]]:
+    """Two stores, each with a keyed and a keyless table, whose numbers differ by little."""
+    fields = Field("k", "int"), Field("x", "double"), Field("many", "array<double>"), Field("d", "decimal(20,3)")
+    sides = []
+    for name, by in (("one", 0.0), ("other", 1e-12)):
+        session = Session(str(tmp_path / name), runner="local", workers=1)
+        append(session.meta, CreateTable("keyed", fields, (0,)), CreateTable("bag", fields, ()))
+        rows = pa.table(
+            [
+                pa.array(range(9), pa.int32()),
+                [(k % 3) * (1 + by) for k in range(9)],
+                [[1.0, k * (1 - by)] for k in range(9)],
+                pa.array([Decimal(k) for k in range(9)], pa.decimal128(20, 3)),
+            ],
+            names=["k", "x", "many", "d"],
+        )
+        session.insert("keyed", rows)
+        session.insert("bag", rows)
+        session.flush()
+        sides.append(session)
+    with sides[0], sides[1]:
+        yield sides[0], sides[1]
+
+
+def test_numbers_within_the_tolerance_are_equal(near: tuple[Session, Session]) -> None:
+    one, other = near
+    exact = one.diff(other=other.meta.objects.uri)
+    assert {v.name: (v.missing, v.added, v.changed) for v in exact.views} == {"keyed": (0, 0, 8), "bag": (8, 8, 0)}
+    assert not one.diff(other=other.meta.objects.uri, tolerance=1e-9).differs
+    assert one.diff(other=other.meta.objects.uri, tolerance=1e-15).differs
