@@ -10,7 +10,7 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.nodes import Column
 from tussock.jobs.plan.fragments import Operator, input_number, is_input
 from tussock.jobs.schedule.schedule import Feed, Scheduled
-from tussock.jobs.sources.keyed import CHANGE_NAMES, CHANGE_TYPES, TRUNCATION_NAMES
+from tussock.jobs.sources.keyed import CHANGE_NAMES, TRUNCATION_NAMES, records_of
 from tussock.jobs.sources.ports import FIELDS, Port
 from tussock.jobs.sources.registry import plan_of_source
 from tussock.jobs.sources.row_ids import ROW_ID_NAME
@@ -44,7 +44,7 @@ class Lineage:
         if fragment not in self._known:
             scheduled = self._fragments[fragment]
             if (source := scheduled.source) is not None:
-                names = self._names[scheduled.relation_id]
+                names = tuple(f.name for f in records_of(source.statement).fields)
                 row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
                 hidden = (NamedColumn(c.column) for c in source.hidden)
                 columns: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), *hidden, row_id)
@@ -61,8 +61,8 @@ class Lineage:
     def columns_of_feed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer passes to an input."""
         if feed.want.port is Port.CHANGES:
-            width = len(feed.types) - len(CHANGE_TYPES)
-            own = (*self.output_columns(feed.producer)[:width], *map(NamedColumn, CHANGE_NAMES))
+            names = self._names[self._fragments[feed.producer].relation_id]
+            own = tuple(map(NamedColumn, (*names, *CHANGE_NAMES)))
             return tuple(own[c] for c in feed.want.columns)
         if feed.want.port is Port.TRUNCATIONS:
             return tuple(map(NamedColumn, self._truncation_names(self._fragments[feed.producer])))

@@ -25,6 +25,7 @@ from tussock.jobs.logical.hidden_columns import HiddenColumn, parted_columns
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
+from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
@@ -236,7 +237,8 @@ def _leaf_of(relation: Relation, definition: SourceDefinition, columns: Mapping[
     """The leaf of a source. A keyed source reads whole records, the others the columns that readers need."""
     statement = definition.statement
     if definition.fragments:
-        return Source(relation.id, statement, tuple(range(len(statement.fields))), plan_of_source(statement).hidden)
+        columns_read = tuple(range(len(records_of(statement).fields)))
+        return Source(relation.id, statement, columns_read, plan_of_source(statement).hidden)
     return Source(relation.id, statement, *parted_columns(columns.get(relation.id, ())))
 
 

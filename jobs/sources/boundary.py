@@ -21,6 +21,7 @@ import msgspec
 
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError
 from tussock.jobs.logical.hidden_columns import HiddenColumn
+from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.cause import cause_of, is_panic
@@ -72,9 +73,6 @@ class SourceTroubleError(SourceFileError):
             "Correct its files, and the next run reads them. If an option of the source is the cause, "
             f"change it by ALTER SOURCE {self.source} SET OPTIONS (…)."
         )
-
-
-_AT_CREATION = ("describe",)
 
 
 class BoundedEngine:
@@ -130,6 +128,11 @@ class BoundedReader:
         check_keyed(source, self._reader.hidden(source))
         _guard_method(self._reader.check, waits=False)(source)
 
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """See SourceDescriber. A keyed source declares the columns of its rows."""
+        fields = cast(tuple[Field, ...], _guard_method(self._reader.describe, waits=False)(source, spark))
+        return fields if source.keyed is None else source.fields
+
     def effect_of(self, option: str) -> OptionEffect:
         """See SourceDescriber."""
         if option == DELETE_LIMIT:
@@ -169,7 +172,7 @@ class BoundedReader:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._reader, name)
-        return _guard_method(member, waits=name not in _AT_CREATION) if callable(member) else member
+        return _guard_method(member, waits=True) if callable(member) else member
 
 
 def _alike_parts(

@@ -35,12 +35,13 @@ import msgspec
 
 from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn
-from tussock.jobs.logical.nodes import Call, Column, Expr
+from tussock.jobs.logical.nodes import Call, Column, Expr, Field
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.settings.retention import BadDurationError, duration_ms
 from tussock.jobs.sources.deliveries import SNAPSHOT_DONE, Deliveries, deliveries_of, folders_of, listed_path
+from tussock.jobs.sources.envelopes import EnvelopeForm, is_scalar_type
 from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
-from tussock.jobs.sources.rejects import quarantines_rejects
+from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, quarantines_rejects, rejects_name
 from tussock.statestore.nested import is_nested
 from tussock.statestore.types import arrow_type
 
@@ -62,8 +63,14 @@ OPERATIONS = {
 DELETE_LIMIT, SNAPSHOT_SCOPE = "delete_limit", "snapshot_scope"
 _OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
-OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS)
+EPOCH_MILLISECONDS, DECIMAL_TEXTS = "epoch_milliseconds", "decimal_texts"
+_OF_ENVELOPES, _NOT_OF_ENVELOPES = (EPOCH_MILLISECONDS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
+OPTIONS = (CHANGES, *_NOT_OF_SNAPSHOTS, OP_COLUMN, *OPERATIONS, *_OF_SNAPSHOTS, *_OF_ENVELOPES)
 RETAIN, FILES, KAFKA = "retain", "files", "kafka"
+#: The columns of a record with an envelope: of a file, and of a topic. PLACE_FIELDS: those that name its place.
+LINE_FIELDS = (Field("value", "string"),)
+MESSAGE_FIELDS = (Field("key", "binary"), Field("value", "binary"))
+PLACE_FIELDS = (Field("topic", "string"), Field("partition", "int"))
 
 _DEFAULT_TOMBSTONES = "7d"
 _PERCENT = re.compile(r"(\d+)%")
@@ -81,6 +88,7 @@ class RecordKind(StrEnum):
     UPSERT = "upsert"  # it is the new row of its key, or deletes the key
     OPERATIONS = "operations"  # a column contains its operation
     SNAPSHOT = "snapshot"  # it is a row of a delivery, which is the whole source
+    DEBEZIUM = "debezium"  # it is an envelope with the row before and after the change (envelopes.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,8 @@ class KeyedPlan:
         tombstones_us: how long a deleted key remembers its position, in microseconds.
         remembers: every change is stored, so that a change can be taken back.
         folders: the folders that names of files are relative to, in positions.
+        envelope: where the record's envelope is; None: the columns of a record are those of the row.
+        names_partitions: the last columns of a record, topic and partition, name its place for rejects.
     """
 
     key: tuple[int, ...]
@@ -125,6 +135,8 @@ class KeyedPlan:
     tombstones_us: int
     remembers: bool
     folders: tuple[str, ...]
+    envelope: EnvelopeForm | None = None
+    names_partitions: bool = False
 
     @property
     def truncates(self) -> bool:
@@ -144,7 +156,35 @@ def records_of(source: CreateSource) -> CreateSource:
     options = {name: value for name, value in source.options.items() if name not in OPTIONS}
     if takes_whole_deliveries(source):
         options["path"] = listed_path(source)
-    return msgspec.structs.replace(source, options=options, keyed=None)
+    if source.format == KAFKA:
+        options.pop(ON_ERROR, None)
+    fields, format = source.fields, source.format
+    if has_envelopes(source):
+        fields, format = (MESSAGE_FIELDS, KAFKA) if format == KAFKA else (LINE_FIELDS, "text")
+    if _names_partitions(source):
+        fields = (*fields, *PLACE_FIELDS)
+    return msgspec.structs.replace(source, format=format, fields=fields, options=options, keyed=None)
+
+
+def has_envelopes(source: CreateSource) -> bool:
+    """Return whether the records of a source are Debezium's envelopes."""
+    return source.options.get(CHANGES) == RecordKind.DEBEZIUM
+
+
+def _names_partitions(source: CreateSource) -> bool:
+    return source.format == KAFKA and source.keyed is not None and quarantines_rejects(source)
+
+
+def _form_of(source: CreateSource) -> EnvelopeForm | None:
+    if not has_envelopes(source):
+        return None
+    milliseconds = _columns_named(source, EPOCH_MILLISECONDS, (), "and only a time counts milliseconds")
+    texts = source.options.get(DECIMAL_TEXTS, "false")
+    if texts not in ("true", "false"):
+        reason = "expected 'true' (decimal.handling.mode=string) or 'false' (base64, Debezium's default)"
+        raise BadOptionError(source.name, DECIMAL_TEXTS, texts, reason)
+    is_message = source.format == KAFKA
+    return EnvelopeForm(1 if is_message else 0, 0 if is_message else None, milliseconds, texts == "true")
 
 
 def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
@@ -172,6 +212,8 @@ def plan_of(source: CreateSource, hidden: Sequence[HiddenColumn]) -> KeyedPlan:
         parse_period(source, source.options.get(TOMBSTONES, _DEFAULT_TOMBSTONES)),
         source.options.get(RETAIN) == FILES and not takes_whole_deliveries(source),
         folders_of(source),
+        _form_of(source),
+        _names_partitions(source),
     )
 
 
@@ -201,6 +243,7 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
         raise BadOptionError(source.name, stray, source.options[stray], reason)
     if source.keyed is None:
         return
+    _check_records(source)
     plan_of(source, hidden)
     if (condition := source.keyed.delete_when) is not None and condition.type != "boolean":
         reason = f"expected a condition, but {expression_text(condition)} is a {condition.type}"
@@ -227,6 +270,35 @@ def delete_limit_of(source: CreateSource) -> int | None:
     if (found := _PERCENT.fullmatch(text)) is None or int(found[1]) > 100:
         raise BadOptionError(source.name, DELETE_LIMIT, text, "expected a percentage such as '20%'")
     return int(found[1])
+
+
+def _check_records(source: CreateSource) -> None:
+    """Reject options and columns that envelopes or topics do not have."""
+    on_error = source.options.get(ON_ERROR, FAIL)
+    if source.format == KAFKA and on_error not in (FAIL, QUARANTINE):
+        reason = (
+            f"expected '{FAIL}' (hold the source at a record that is no change) or '{QUARANTINE}' (store such records "
+            f"in {rejects_name(source.name)}, and go on)"
+        )
+        raise BadOptionError(source.name, ON_ERROR, on_error, reason)
+    if not has_envelopes(source):
+        if (stray := next((name for name in _OF_ENVELOPES if name in source.options), None)) is not None:
+            reason = f"the option is about envelopes, so changes must be '{RecordKind.DEBEZIUM}'"
+            raise BadOptionError(source.name, stray, source.options[stray], reason)
+        return
+    if source.format not in ("json", KAFKA):
+        reason = f"envelopes are JSON, so the source must be USING json or USING {KAFKA}, and not {source.format}"
+        raise BadOptionError(source.name, CHANGES, RecordKind.DEBEZIUM, reason)
+    for option in _NOT_OF_ENVELOPES:
+        if option in source.options:
+            reason = "an envelope contains its operation, and the order of the records is that of the database"
+            raise BadOptionError(source.name, option, source.options[option], reason)
+    if (field := next((f for f in source.fields if not is_scalar_type(f.type)), None)) is not None:
+        reason = (
+            f"column {field.name!r} is a {field.type}, which cannot be read from an envelope. Declare it as a string: "
+            "it then contains the value's JSON"
+        )
+        raise BadOptionError(source.name, CHANGES, RecordKind.DEBEZIUM, reason)
 
 
 def _check_snapshots(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
@@ -289,13 +361,15 @@ def _columns_named(source: CreateSource, option: str, hidden: Sequence[HiddenCol
 def _deletion_of(source: CreateSource) -> Expr | None:
     """The condition of the option, or in Kafka a value of NULL, which is a tombstone of the topic."""
     assert source.keyed is not None
-    if source.keyed.delete_when is not None or source.format != KAFKA:
+    if source.keyed.delete_when is not None or source.format != KAFKA or has_envelopes(source):
         return source.keyed.delete_when
     value = next((i for i, f in enumerate(source.fields) if f.name == "value"), None)
     return None if value is None else Call("IsNull", "boolean", (Column(value, source.fields[value].type),))
 
 
 def _operations_of(source: CreateSource) -> Operations | None:
+    if has_envelopes(source):
+        return Operations(len(source.fields), ("c", "r", "u"), ("d",), ("t",))
     if (name := source.options.get(OP_COLUMN)) is None:
         return None
     column = next((i for i, f in enumerate(source.fields) if f.name.lower() == name.lower()), None)

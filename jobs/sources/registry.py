@@ -6,11 +6,12 @@ from tussock.jobs.sources.base import SourceReader
 from tussock.jobs.sources.boundary import bound_reader
 from tussock.jobs.sources.csv import CsvFiles
 from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.envelope_files import EnvelopeFiles
 from tussock.jobs.sources.errors import UnsupportedFormatError
 from tussock.jobs.sources.iceberg import IcebergTables
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
-from tussock.jobs.sources.keyed import KeyedPlan, plan_of
+from tussock.jobs.sources.keyed import KeyedPlan, has_envelopes, plan_of
 from tussock.jobs.sources.orc import OrcFiles
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.text_files import TextFiles
@@ -33,12 +34,14 @@ READERS: dict[str, SourceReader] = {
 WITHOUT_PATH = ("kafka", "iceberg")
 
 
-_BOUNDED = {format: bound_reader(reader) for format, reader in READERS.items()}
+_ENVELOPES = "envelopes"
+_BOUNDED = {format: bound_reader(reader) for format, reader in {**READERS, _ENVELOPES: EnvelopeFiles()}.items()}
 
 
 def reader_of(source: CreateSource) -> SourceReader:
     """Return the reader of a source's format, inside the boundary (boundary.py). Raises UnsupportedFormatError."""
-    if (reader := _BOUNDED.get(source.format)) is None:
+    in_lines = has_envelopes(source) and source.format == "json"
+    if (reader := _BOUNDED.get(_ENVELOPES if in_lines else source.format)) is None:
         raise UnsupportedFormatError(source.name, source.format, tuple(READERS))
     return reader
 

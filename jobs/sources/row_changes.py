@@ -30,11 +30,14 @@ from tussock.jobs.logical.expression_text import expression_text
 from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn, metadata_fields
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.sources.deliveries import Deliveries, name_in_source, natural_order
+from tussock.jobs.sources.envelopes import OPERATION, read_envelopes
 from tussock.jobs.sources.errors import ways_on
-from tussock.jobs.sources.keyed import KeyedPlan
+from tussock.jobs.sources.keyed import PLACE_FIELDS, KeyedPlan
 from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
+from tussock.jobs.sources.rejects import RAW_CHARACTERS
 from tussock.jobs.sources.row_ids import POSITION_BITS, position_of
 from tussock.jobs.sources.spark_paths import place_of
+from tussock.jobs.sources.text import with_shown_bytes
 from tussock.statestore.hummock.key import encode_values
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
@@ -53,10 +56,15 @@ class BadChangeError(SourceFileError):
     reason: str
 
     def __str__(self) -> str:
-        place = f"file {self.path}, record {self.record}" if self.path else f"the record at offset {self.record}"
+        aside = "With the option on_error 'quarantine', such records go to the source's table of rejects"
+        if not self.path:
+            return (
+                f"the record at offset {self.record}: {self.reason}. A topic's records never change. {aside}: drop the "
+                "source with its readers, and create them again with the option."
+            )
         return (
-            f"{place}: {self.reason}. Repair the record, and the next run reads the file. With the option on_error "
-            f"'quarantine', such records go to the source's table of rejects. {ways_on(self.path)}."
+            f"file {self.path}, record {self.record}: {self.reason}. Repair the record, and the next run reads the "
+            f"file. {aside}. {ways_on(self.path)}."
         )
 
 
@@ -81,32 +89,69 @@ def row_changes(
     """Turn records into changes.
 
     Args:
-        fields: of a record.
-        records: a chunk: the fields, the plan's hidden columns, `_row_id`, and the weights. A record that is taken back
-            has the weight -1.
+        fields: of the row.
+        records: a chunk: the columns of a record (`records_of`), the plan's hidden columns, `_row_id`, and the weights.
+            A record that is taken back has the weight -1.
         quarantine: return records that are no changes as rejects.
 
     Raises: BadChangeError.
     """
-    rejects = empty_chunk([f.type for f in REJECT_FIELDS])
-    if records.num_rows and (reasons := _reasons_to_reject(plan, fields, records, kernel)) is not None:
+    rejects, width = empty_chunk([f.type for f in REJECT_FIELDS]), len(fields)
+    read = _read_records(plan, fields, records)
+    fields, records = read.fields, read.records
+    if records.num_rows and (reasons := _reasons_to_reject(plan, read, kernel)) is not None:
         bad = reasons.is_valid()
         if not quarantine:
             raise _error_of(plan, fields, records.filter(bad), reasons.filter(bad)[0].as_py())
-        rejects = _rejects_of(plan, fields, records.filter(bad), reasons.filter(bad))
+        rejects = _rejects_of(plan, read, bad, reasons.filter(bad))
         records = records.filter(pc.invert(bad))
     if plan.deliveries is not None:
         return RowChanges(*_delivered_rows(plan, plan.deliveries, fields, records), rejects)
     positions, operations = _positions(plan, fields, records), _operation_texts(plan, records)
-    columns = [*records.columns[: len(fields)], _deletions(plan, records, operations, kernel), positions]
+    columns = [*records.columns[:width], _deletions(plan, records, operations, kernel), positions]
     changes, truncations = make_chunk(columns, records[WEIGHT]), make_chunk([positions], records[WEIGHT])
     truncates = _is_one_of(operations, () if plan.operations is None else plan.operations.truncates)
     return RowChanges(changes.filter(pc.invert(truncates)), truncations.filter(truncates), rejects)
 
 
-def _reasons_to_reject(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table, kernel: Kernel) -> pa.Array | None:
+@dataclass(frozen=True, slots=True)
+class _ReadRecords:
+    """Records with the columns of the row, and maybe further ones.
+
+    Args:
+        fields: of a record.
+        records: a chunk: the fields, hidden columns, `_row_id`, and the weights.
+        unread: (rows,) why an envelope could not be read; None: all could.
+        raw: (rows,) the records as they came; None: a row has no text.
+    """
+
+    fields: Sequence[Field]
+    records: pa.Table
+    unread: pa.Array | None
+    raw: pa.Array | None
+
+
+def _read_records(plan: KeyedPlan, fields: Sequence[Field], records: pa.Table) -> _ReadRecords:
+    """Read the envelopes of records, if they have some."""
+    more = PLACE_FIELDS if plan.names_partitions else ()
+    if (form := plan.envelope) is None:
+        value = next((i for i, f in enumerate(fields) if f.name == "value" and plan.names_partitions), None)
+        raw = None if value is None else one_array(records.column(value))
+        return _ReadRecords((*fields, *more), records, None, raw)
+    read = read_envelopes(form, fields, plan.key, records)
+    raw = one_array(records.column(form.value)).filter(read.kept)
+    return _ReadRecords((*fields, OPERATION, *more), read.records, read.reasons, raw)
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    texts = values.view(pa.string()) if pa.types.is_binary(values.type) else values.cast(pa.string())
+    return pc.utf8_slice_codeunits(with_shown_bytes(texts), 0, RAW_CHARACTERS)
+
+
+def _reasons_to_reject(plan: KeyedPlan, read: _ReadRecords, kernel: Kernel) -> pa.Array | None:
     """(rows,) string, why a record is no change; None if all are."""
-    reasons: list[pa.Array] = []
+    fields, records = read.fields, read.records
+    reasons: list[pa.Array] = [] if read.unread is None else [read.unread]
     none, without_key = pa.scalar(None, pa.string()), pa.repeat(pa.scalar(False), records.num_rows)
     if plan.operations is not None:
         operations = _operation_texts(plan, records)
@@ -149,7 +194,7 @@ def _deletions(plan: KeyedPlan, records: pa.Table, operations: pa.Array, kernel:
     except RowError as err:
         raise BadChangeError(
             _path_of(plan, records, err.row) if 0 <= err.row < records.num_rows else "",
-            _number_of(records, max(0, err.row)),
+            _number_of(plan, records, max(0, err.row)),
             f"delete_when ({expression_text(plan.delete_when)}) raised: {err.reason}",
         ) from err
     return pc.or_(by_operation, one_array(pc.fill_null(computed.column(0), False)))
@@ -193,7 +238,7 @@ def _place_of(plan: KeyedPlan, fields: Sequence[Field], column: int) -> int:
 
 
 def _error_of(plan: KeyedPlan, fields: Sequence[Field], bad: pa.Table, reason: str) -> BadChangeError:
-    return BadChangeError(_path_of(plan, bad, 0, len(fields)), _number_of(bad, 0), reason)
+    return BadChangeError(_path_of(plan, bad, 0, len(fields)), _number_of(plan, bad, 0), reason)
 
 
 def _path_of(plan: KeyedPlan, records: pa.Table, row: int, width: int | None = None) -> str:
@@ -203,21 +248,29 @@ def _path_of(plan: KeyedPlan, records: pa.Table, row: int, width: int | None = N
     return place_of(records.column(width + plan.hidden.index(HiddenColumn.FILE_PATH))[row].as_py())
 
 
-def _number_of(records: pa.Table, row: int) -> int:
-    return int(position_of(records.column(-2)[row].as_py())) + 1
+def _number_of(plan: KeyedPlan, records: pa.Table, row: int) -> int:
+    first = 1 if HiddenColumn.FILE_PATH in plan.hidden else 0  # offsets count from 0
+    return int(position_of(records.column(-2)[row].as_py())) + first
 
 
-def _rejects_of(plan: KeyedPlan, fields: Sequence[Field], bad: pa.Table, reasons: pa.Array) -> pa.Table:
-    """The rows of the table of rejects."""
-    columns = {c: one_array(bad.column(len(fields) + i)) for i, c in enumerate(plan.hidden)}
+def _rejects_of(plan: KeyedPlan, read: _ReadRecords, is_bad: pa.Array, reasons: pa.Array) -> pa.Table:
+    """The rows of the table of rejects. The metadata of a topic's record are NULL."""
+    bad, width = read.records.filter(is_bad), len(read.fields)
+    raw = pa.nulls(bad.num_rows, pa.string()) if read.raw is None else _as_text(read.raw.filter(is_bad))
+    positions = pc.bit_wise_and(one_array(bad.column(-2)), (1 << POSITION_BITS) - 1)
+    if HiddenColumn.FILE_PATH not in plan.hidden:
+        topic, partition = (one_array(bad.column(width - n)) for n in (2, 1))
+        names = pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
+        unknown = [pa.nulls(bad.num_rows, arrow_type(f.type)) for f in REJECT_FIELDS[4:]]
+        return make_chunk([names, positions, reasons, raw, *unknown], bad[WEIGHT])
+    columns = {c: one_array(bad.column(width + i)) for i, c in enumerate(plan.hidden)}
     paths = columns[HiddenColumn.FILE_PATH].dictionary_encode()
     files = pa.array([place_of(uri) for uri in paths.dictionary.to_pylist()], pa.string()).take(paths.indices)
-    numbers = pc.add(pc.bit_wise_and(one_array(bad.column(-2)), (1 << POSITION_BITS) - 1), 1)
     zeros = pa.repeat(pa.scalar(0, pa.int64()), bad.num_rows)
     metadata_kind = arrow_type(REJECT_FIELDS[4].type)
     known = [zeros if c is None else columns[c] for _, c in metadata_fields(OF_FILES)]
     metadata = pa.StructArray.from_arrays(
         [v.cast(metadata_kind.field(i).type) for i, v in enumerate(known)], fields=list(metadata_kind)
     )
-    raw = pa.nulls(bad.num_rows, pa.string())
-    return make_chunk([files, numbers, reasons, raw, metadata, columns[HiddenColumn.INGESTED_AT]], bad[WEIGHT])
+    ingested = columns[HiddenColumn.INGESTED_AT]
+    return make_chunk([files, pc.add(positions, 1), reasons, raw, metadata, ingested], bad[WEIGHT])

@@ -28,7 +28,7 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment
 from tussock.jobs.schedule.schedule import Scheduled, SnapshotPart, Want
 from tussock.jobs.sources.base import ByPosition, ReadPart
 from tussock.jobs.sources.file_facts import file_of_part, with_hidden
-from tussock.jobs.sources.keyed import is_keyed
+from tussock.jobs.sources.keyed import is_keyed, records_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source, reader_of
@@ -330,7 +330,8 @@ class Unit:
         assert source is not None
         statement, reader = source.statement, reader_of(source.statement)
         row_id = ("bigint",) if isinstance(reader.identity(statement), ByPosition) else ()
-        types = (*(statement.fields[c].type for c in source.columns), *(c.type for c in source.hidden), *row_id)
+        fields = records_of(statement).fields
+        types = (*(fields[c].type for c in source.columns), *(c.type for c in source.hidden), *row_id)
         undeclared: set[str] = set()
         rejects = [empty_chunk(REJECT_TYPES)]
 

@@ -1,0 +1,14 @@
+INSERT INTO customers (id, name, balance) VALUES (4, 'Dora', 99999998.99), (5, 'Emil', 0);
+UPDATE customers SET city = 'Basel', balance = balance + 1 WHERE id IN (1, 4);
+UPDATE customers SET id = 50 WHERE id = 5;
+DELETE FROM customers WHERE id = 2;
+BEGIN;
+UPDATE customers SET name = 'once' WHERE id = 3;
+UPDATE customers SET name = 'twice' WHERE id = 3;
+COMMIT;
+ALTER TABLE customers REPLICA IDENTITY FULL;
+UPDATE customers SET name = 'Anna-Maria' WHERE id = 1;
+DELETE FROM customers WHERE id = 4;
+INSERT INTO customers (id, name) VALUES (2, 'again');
+TRUNCATE customers;
+INSERT INTO customers (id, name, at) VALUES (1, 'after', '2026-11-29 00:00:00'), (9, 'Nora', NULL);

@@ -1,0 +1,190 @@
+"""Debezium's envelopes in files and topics. No Spark."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.jobs.driver.embedded import append, new_store, rows
+from tussock.jobs.barriers.source_holds import held_sources
+from tussock.jobs.chunks.chunk import make_chunk
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource, KeyedBy
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.registry import plan_of_source, reader_of
+from tussock.jobs.sources.row_changes import RowChanges, row_changes
+from tussock.jobs.sources.row_ids import pack_row_ids
+
+FEW = (Field("id", "bigint"), Field("name", "string"))
+
+
+def customers(folder: Path, fields: Sequence[Field] = FEW, **options: str) -> CreateSource:
+    given = {"path": str(folder), "retain": "files", "changes": "debezium"} | options
+    return CreateSource("customers", "json", tuple(fields), given, keyed=KeyedBy((0,)))
+
+
+def topic(fields: Sequence[Field] = FEW, **options: str) -> CreateSource:
+    given = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "changes": "debezium"} | options
+    return CreateSource("customers", "kafka", tuple(fields), given, keyed=KeyedBy((0,)))
+
+
+def write(path: Path, values: Sequence[object]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+
+
+def envelope(op: str, before: object = None, after: object = None) -> dict[str, object]:
+    return {"before": before, "after": after, "op": op, "ts_ms": 1}
+
+
+def changes_of(
+    source: CreateSource, messages: Sequence[tuple[object, object]], *, quarantine: bool = False
+) -> RowChanges:
+    """The changes of a topic's messages: bytes as given, other values as JSON."""
+
+    def encode(value: object) -> bytes | None:
+        return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+
+    columns = [pa.array([encode(m[c]) for m in messages], pa.binary()) for c in (0, 1)]
+    if quarantine:
+        columns += [pa.array(["t"] * len(messages)), pa.array([3] * len(messages), pa.int32())]
+    chunk = make_chunk([*columns, pack_row_ids(0, np.arange(len(messages)))], pa.array([1] * len(messages), pa.int64()))
+    return row_changes(plan_of_source(source), source.fields, chunk, thread_kernel(), quarantine=quarantine)
+
+
+def shown(found: RowChanges, fields: Sequence[Field] = FEW) -> list[tuple[object, ...]]:
+    width = len(fields)
+    return [tuple(row.values())[: width + 1] for row in found.changes.to_pylist()]
+
+
+def test_a_tombstone_and_a_deletion_without_a_before_image_take_the_key_of_the_message() -> None:
+    schema = {"type": "struct"}
+    found = changes_of(
+        topic(FEW),
+        [
+            ({"id": 1}, envelope("d")),
+            ({"schema": schema, "payload": {"id": 2}}, None),
+            ({"schema": schema, "payload": {"id": 3}}, {"schema": schema, "payload": None}),
+            (None, None),
+            ({"id": 4}, envelope("d", {"id": 4, "name": "x"})),
+            ({"id": 5}, envelope("c", None, {"id": 5, "name": "y"})),
+        ],
+    )
+    assert shown(found) == [(1, None, True), (2, None, True), (3, None, True), (4, None, True), (5, "y", False)]
+
+
+def test_messages_that_are_no_changes_go_to_the_rejects_with_their_text() -> None:
+    source = topic(FEW, on_error="quarantine")
+    messages: list[tuple[object, object]] = [
+        ({"id": 1}, envelope("c", None, {"id": 1, "name": "a"})),
+        ({"id": 1}, b"no json"),
+        ({"id": 1}, b"\xff"),
+        ({"id": 1}, {"id": 1, "name": "flat"}),
+        ({"id": 1}, envelope("x", None, {"id": 1})),
+        ({"id": 1}, envelope("u", None, None)),
+        ({}, envelope("d")),
+        ({"id": 1}, envelope("u", None, {"id": "one", "name": "a"})),
+        ({"id": 1}, envelope("u", None, {"id": 1, "name": "__debezium_unavailable_value"})),
+    ]
+    reader_of(source).check(source)
+    found = changes_of(source, messages, quarantine=True)
+    assert shown(found) == [(1, "a", False)]
+    rejects = [tuple(row.values())[:4] for row in found.rejects.to_pylist()]
+    no_op = "the value is no envelope of Debezium, because it has no `op`"
+    omits = "column 'name' was not changed, so Debezium omits its value: set REPLICA IDENTITY FULL"
+    assert [r[:3] for r in rejects] == [
+        ("t-3", 1, "the value is not JSON in UTF-8"),
+        ("t-3", 2, "the value is not JSON in UTF-8"),
+        ("t-3", 3, no_op),
+        ("t-3", 4, "column 'op' contains the unknown operation x"),
+        ("t-3", 5, "the envelope has no `after`"),
+        ("t-3", 6, "column 'id' of the key is NULL"),
+        ("t-3", 7, "the value of column 'id' is no bigint"),
+        ("t-3", 8, omits),
+    ]
+    assert [r[3] for r in rejects][:2] == ["no json", "\\xff"]
+
+
+def test_a_null_key_of_a_topic_goes_to_the_rejects() -> None:
+    fields = (Field("key", "binary"), Field("value", "binary"))
+    source = topic(fields, changes="upsert", on_error="quarantine")
+    reader_of(source).check(source)
+    found = changes_of(source, [(b"k", b"v"), (None, b"w")], quarantine=True)
+    assert found.changes.num_rows == 1
+    ((place, offset, reason, raw),) = [tuple(row.values())[:4] for row in found.rejects.to_pylist()]
+    assert (place, offset, reason, raw) == ("t-3", 1, "column 'key' of the key is NULL", "w")
+
+
+def test_an_omitted_value_is_taken_from_the_before_image() -> None:
+    omitted = {"id": 1, "name": "__debezium_unavailable_value"}
+    found = changes_of(topic(FEW), [({"id": 1}, envelope("u", {"id": 1, "name": "long"}, omitted))])
+    assert shown(found) == [(1, "long", False)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "options", "expected"),
+    [
+        ("decimal(10,2)", 1.5, {}, Decimal("1.50")),
+        ("decimal(10,2)", "BOI=", {}, Decimal("12.50")),
+        ("decimal(10,2)", "12.50", {"decimal_texts": "true"}, Decimal("12.50")),
+        ("decimal(10,2)", "12.505", {"decimal_texts": "true"}, None),
+        ("decimal(4,2)", "D0JA", {}, None),
+        ("decimal(38,0)", "S+ZMlTyrQVK7AAAAAAAAAA==", {}, None),
+        ("timestamp", 1_000, {"epoch_milliseconds": "v"}, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        ("timestamp", "2026-01-02T03:04:05.6+02:00", {}, datetime(2026, 1, 2, 1, 4, 5, 600_000, UTC)),
+        ("timestamp_ntz", -1, {}, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+        ("date", "2026-01-02", {}, date(2026, 1, 2)),
+        ("tinyint", 128, {}, None),
+        ("int", 1.5, {}, None),
+        ("double", "NaN", {}, "nan"),
+        ("string", {"a": 1}, {}, '{"a":1}'),
+        ("binary", "###", {}, None),
+    ],
+)
+def test_values_are_decoded_as_debezium_encodes_them(
+    kind: str, value: object, options: dict[str, str], expected: object
+) -> None:
+    fields = (Field("id", "bigint"), Field("v", kind))
+    source = topic(fields, on_error="quarantine", **options)
+    found = changes_of(source, [({"id": 1}, envelope("c", None, {"id": 1, "v": value}))], quarantine=True)
+    if expected is None:
+        assert [row["c2"] for row in found.rejects.to_pylist()] == [f"the value of column 'v' is no {kind}"]
+        return
+    (row,) = found.changes.to_pylist()
+    assert (str(row["c1"]) if expected == "nan" else row["c1"]) == expected
+
+
+def test_a_file_that_is_no_feed_of_envelopes_holds_the_source(tmp_path: Path) -> None:
+    write(tmp_path / "in/1.json", [{"id": 1, "name": "flat"}])
+    meta = new_store(tmp_path / "store")
+    append(meta, customers(tmp_path / "in", FEW))
+    advance_store(LocalRunner(), meta)
+    reason = held_sources(meta.read_latest().catalog)["customers"]
+    assert "record 1: the value is no envelope of Debezium, because it has no `op`" in reason
+    write(tmp_path / "in/1.json", [envelope("c", None, {"id": 1, "name": "a"}), None])
+    advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (customers(Path("/d"), FEW, sequence_by="id"), "an envelope contains its operation"),
+        (customers(Path("/d"), FEW, decimal_texts="yes"), "expected 'true' (decimal.handling.mode=string)"),
+        (customers(Path("/d"), (*FEW, Field("x", "array<int>"))), "'x' is a array<int>, which cannot be read"),
+        (topic(FEW, on_error="ignore"), "expected 'fail' (hold the source"),
+        (topic(FEW, changes="upsert", decimal_texts="true"), "the option is about envelopes"),
+    ],
+)
+def test_an_option_without_meaning_is_refused(source: CreateSource, reason: str) -> None:
+    with pytest.raises(BadOptionError, match=re.escape(reason)):
+        reader_of(source).check(source)
