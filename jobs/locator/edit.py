@@ -125,11 +125,14 @@ class LocatorEdit:
             deletes.append(found)
         return tuple(deletes)
 
-    def add_file(self, path: str, keys: pa.Table, note: str = "", deleted: "BitMap64 | None" = None) -> int:
+    def add_file(
+        self, path: str, keys: pa.Table | pa.BinaryArray, note: str = "", deleted: "BitMap64 | None" = None
+    ) -> int:
         """Add a file with the rows of these keys, in the order of the file. Returns its number.
 
         Args:
             path: as in the table's metadata.
+            keys: the key's columns in key order, or encoded keys.
             note: the sink's own text.
             deleted: positions of rows that do not count; their keys are ignored.
 
@@ -137,13 +140,13 @@ class LocatorEdit:
         """
         from pyroaring import BitMap64
 
-        number, count = self._next_file, keys.num_rows
+        encoded = self.locator.encode_keys(keys) if isinstance(keys, pa.Table) else keys
+        number, count = self._next_file, len(encoded)
         self._next_file += 1
         dead = deleted or BitMap64()
         self._files[number] = LocatedFile(number, path, count, dead, note)
         positions = np.setdiff1d(np.arange(count), np.fromiter(dead, np.int64), assume_unique=True)
-        encoded = self.locator.encode_keys(keys if not len(dead) else keys.take(pa.array(positions)))
-        self._add_places(encoded, number, positions)
+        self._add_places(encoded if not len(dead) else encoded.take(pa.array(positions)), number, positions)
         return number
 
     def drop_files(self, files: Iterable[LocatedFile]) -> None:

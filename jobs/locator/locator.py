@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tussock.jobs.locator.document import KeyPart, LocatorDocument, key_columns
-from tussock.jobs.locator.runs import Mask, Places, steps_between
+from tussock.jobs.locator.runs import Mask, Places, expand_run, steps_between
 from tussock.statestore.hummock.key import encode_keys, table_range, vnode_range
 from tussock.statestore.hummock.sorted_keys import successors
 from tussock.statestore.hummock.store import HummockStore
@@ -143,9 +143,37 @@ class Locator:
             raise LookupError(f"the locator has no file {missing[0]}, but rows in it")
         return _to_files(keys, rows)
 
+    def keys_of_files(self, files: Sequence[LocatedFile]) -> dict[int, pa.BinaryArray]:
+        """Return the encoded keys of the live rows of files, in the order of their positions, by file number.
+
+        Cost: a scan of the locator, whose entries are read part by part.
+        """
+        parts: dict[int, list[tuple[pa.BinaryArray, Places]]] = {file.number: [] for file in files}
+        for entries in self.scan_table(ROWS):
+            numbers = entries["file"].to_numpy()
+            for number in np.intersect1d(numbers, list(parts)).tolist():
+                chosen = entries.filter(pa.array(numbers == number))
+                parts[number].append((one_array(chosen.column(0)), chosen["position"].to_numpy()))
+        for entries in self.scan_table(RUNS):
+            for key, number, start, count in zip(*(column.to_pylist() for column in entries.columns), strict=True):
+                if number in parts:
+                    keys = expand_run(table_range(ROWS)[0] + key[4:], count)
+                    parts[number].append((keys, np.arange(start, start + count)))
+        return {file.number: _live_keys(file, parts[file.number]) for file in files}
+
     def scan_table(self, table: int) -> Iterator[pa.Table]:
         """Read all entries of ROWS, RUNS or FILES: the encoded key, then the columns above."""
         yield from self._store.iter_rows(table, *table_range(table), self.document.step)
+
+
+def _live_keys(file: LocatedFile, parts: Sequence[tuple[pa.BinaryArray, Places]]) -> pa.BinaryArray:
+    """Return the keys of a file's rows that are not deleted, in the order of their positions."""
+    if not parts:
+        return pa.array([], pa.binary())
+    keys, positions = pa.concat_arrays([key for key, _ in parts]), np.concatenate([at for _, at in parts])
+    order = np.argsort(positions, kind="stable")
+    dead = np.fromiter(file.deleted, np.int64)
+    return keys.take(pa.array(order[~np.isin(positions[order], dead)]))
 
 
 def encoded_keys(parts: tuple[KeyPart, ...], keys: pa.Table) -> pa.BinaryArray:

@@ -87,3 +87,13 @@ def _split_keys(keys: pa.BinaryArray, width: int) -> tuple[npt.NDArray[np.uint8]
     data = fixed_keys(keys, width).view(np.uint8).reshape(len(keys), -1)[:, :width]
     tails = np.ascontiguousarray(data[:, -_TAIL_BYTES:]).view(">u8").reshape(-1).astype(np.uint64)
     return data[:, :-_TAIL_BYTES], tails
+
+
+def expand_run(first: bytes, count: int) -> pa.BinaryArray:
+    """Return the keys of a run."""
+    tails = int.from_bytes(first[-_TAIL_BYTES:], "big") + np.arange(count, dtype=np.uint64)
+    data = np.empty((count, len(first)), np.uint8)
+    data[:, :-_TAIL_BYTES] = np.frombuffer(first[:-_TAIL_BYTES], np.uint8)
+    data[:, -_TAIL_BYTES:] = tails.astype(">u8").view(np.uint8).reshape(count, _TAIL_BYTES)
+    offsets = np.arange(count + 1, dtype=np.int32) * len(first)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data.reshape(-1))])

@@ -14,6 +14,7 @@ from msgspec import Meta
 from tussock.jobs.settings.values import (
     CRON_OR_NONE,
     SPAN,
+    YES,
     CronOrNone,
     PipelineError,
     Span,
@@ -79,11 +80,15 @@ class _WithStates(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_
 
 
 class DeltaSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="delta"):
-    """Delta tables, in one folder each."""
+    """Delta tables, in one folder each.
+
+    `deletion_vectors`: new tables mark old rows by deletion vectors. Without them, files with old rows are rewritten.
+    """
 
     is_folder: ClassVar[bool] = True
 
     engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
+    deletion_vectors: Annotated[bool, YES] = True
 
 
 class ParquetSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="parquet"):

@@ -7,18 +7,19 @@ A sink stores the epoch of its rows in the same step as the rows. A publish that
 once therefore changes nothing twice: a later publisher continues from the recorded state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tussock.jobs.reading.keyed_rows import KeyedChanges, KeyedRows
 from tussock.jobs.settings.home import Home
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.sinks.manifest import SinkSize, TableState
 from tussock.statestore.errors import InputError, RetryableError
-from tussock.statestore.meta.catalog import ColumnSpec
+from tussock.statestore.meta.catalog import ColumnSpec, TableSchema
 from tussock.statestore.meta.store import MetaStore
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Outline:
         comment, comments: the comments in the relation's statement, on it and by column; empty if absent.
         key: the columns that distinguish the relation's rows; empty if it contains duplicates, or a key column is
             hidden.
+        stored: the state table of the rows. Its columns are the visible ones, and then hidden ones.
     """
 
     store: str
@@ -44,6 +46,7 @@ class Outline:
     key: tuple[str, ...]
     comment: str = ""
     comments: tuple[str, ...] = ()
+    stored: TableSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +182,26 @@ OpenPlace = Callable[[PublishSettings, Publisher], AbstractContextManager[SinkPl
 """Opens a place of the settings' kind; closes it after the block, and leaves unfinished changes invisible."""
 
 
+@runtime_checkable
+class LocatingSink(Protocol):
+    """A sink that marks rows in its files by a locator (jobs/locator). It needs the stored keys of changes."""
+
+    locating: bool  # whether it can use the keys in the state that `read_state` returned
+
+    def apply_keyed(self, changes: KeyedChanges, epoch: int) -> str | None:
+        """Advance it, as `apply` does. Returns its version; None if it has to be replaced."""
+        ...
+
+
 class WholeRows(Protocol):
     """All rows of a relation at the published epoch; may be read repeatedly."""
 
     def batches(self) -> pa.RecordBatchReader:
         """Read the rows in this process, batch by batch."""
+        ...
+
+    def keyed(self) -> Iterator[KeyedRows]:
+        """Read the rows in the order of their stored keys, with the keys."""
         ...
 
     def frame(self, spark: "SparkSession") -> "DataFrame":

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from tussock.jobs.delta.location import location_of
-from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
+from tussock.jobs.settings.publishing import DeltaSettings, PublishSettings, writes_with_spark
 from tussock.jobs.sinks.base import Publisher, SinkPlace
 from tussock.jobs.sinks.folder import FolderPlace
 
@@ -14,9 +15,12 @@ def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[Sink
     """See OpenPlace."""
     location = location_of(settings.to)
     if not writes_with_spark(settings):
+        from tussock.jobs.sinks.delta_located import DeltaLocatedSink
         from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
-        yield FolderPlace(location, DeltaRsSink)
+        store = publisher.meta.objects
+        by_vectors = isinstance(settings, DeltaSettings) and settings.deletion_vectors
+        yield FolderPlace(location, partial(DeltaLocatedSink, store=store) if by_vectors else DeltaRsSink)
         return
     from tussock.jobs.sinks.delta_spark import DeltaSparkSink
 

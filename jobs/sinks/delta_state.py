@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from tussock.jobs.delta.delta_calls import first_line, one_call
@@ -33,7 +33,9 @@ def read_table(url: str, place: str, options: Mapping[str, str] | None, schema: 
     if (table := open_table(url, place, options)) is None:
         return schema.empty_table().to_reader()
     with translating_errors(place, "read the table"):
-        return table.to_pyarrow_dataset().scanner().to_reader()
+        found = QueryBuilder().register("t", table).execute("SELECT * FROM t")
+        batches = (batch.cast(schema) for batch in pa.RecordBatchReader.from_stream(found))
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:

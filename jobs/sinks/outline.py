@@ -1,7 +1,7 @@
 """A relation of the catalog as the outline of a table in a sink."""
 
 from tussock.jobs.catalog.definition import TableDefinition, definition_of
-from tussock.jobs.reading.reader import key_of
+from tussock.jobs.reading.reader import key_of, stored_table
 from tussock.jobs.settings.home import Home
 from tussock.jobs.sinks.base import Outline
 from tussock.statestore.meta.catalog import Relation
@@ -20,4 +20,4 @@ def outline_of(relation: Relation, home: Home) -> Outline:
     said = {} if statement is None else dict(statement.comments)
     comment = "" if statement is None else statement.comment or ""
     comments = tuple(said.get(place, "") for place in range(len(names)))
-    return Outline(home.id, home.ids, relation.name, relation.columns, key, comment, comments)
+    return Outline(home.id, home.ids, relation.name, relation.columns, key, comment, comments, stored_table(relation))

@@ -10,12 +10,13 @@ a release that did not record histories.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tussock.jobs.reading.keyed_rows import KeyedRows, keyed_changes_between, keyed_rows_at
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
@@ -26,6 +27,7 @@ from tussock.jobs.sinks.base import (
     REMOVE,
     BeatenError,
     Difference,
+    LocatingSink,
     Publisher,
     Sink,
     SinkBusyError,
@@ -341,6 +343,9 @@ class _Rows:
     def batches(self) -> pa.RecordBatchReader:
         return rows_at(self.objects, self.version, self.relation, self.epoch)
 
+    def keyed(self) -> Iterator[KeyedRows]:
+        return keyed_rows_at(self.objects, self.version, self.relation, self.epoch)
+
     def frame(self, spark: "SparkSession") -> "DataFrame":
         return relation_frame(spark, self.objects.uri, self.version, self.relation, self.epoch)
 
@@ -383,6 +388,8 @@ class _Copying:
         """Update the sink from its state. Requires: the state's epoch belongs to the store's history."""
         if held is not None and held.epoch == self.rows.epoch:
             return self._keep_state(held)
+        if held is not None and isinstance(self.sink, LocatingSink) and self.sink.locating:
+            return self._apply_keyed(self.sink, held)
         changes = None if held is None else self._net_changes(held)
         if held is not None and changes is not None:
             if changes.num_rows == 0:
@@ -394,6 +401,20 @@ class _Copying:
                 return self._published_table(version, self.rows.epoch, changed=True)
         return self._replace_rows("")
 
+    def _apply_keyed(self, sink: LocatingSink, held: SinkState) -> PublishedTable:
+        """Update a sink that finds its rows by their stored keys."""
+        if (since := self._readable_since(held)) is not None:
+            rows = self.rows
+            changes = keyed_changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
+            if changes.is_empty:
+                self._say("nothing has changed")
+                return self._keep_state(held)
+            if (version := sink.apply_keyed(changes, rows.epoch)) is not None:
+                counts = f"{changes.written.rows.num_rows:,} rows written, {changes.removed.num_rows:,} marked as deleted"
+                self._say(f"{counts}, version {version} of {self.sink.place}")
+                return self._published_table(version, rows.epoch, changed=True)
+        return self._replace_rows("")
+
     def _replace_rows(self, why: str) -> PublishedTable:
         version = self.sink.replace(self.rows, self.rows.epoch)
         self._say(f"all rows, version {version} of {self.sink.place}{why}")
@@ -401,10 +422,17 @@ class _Copying:
 
     def _net_changes(self, held: SinkState) -> pa.Table | None:
         """Return the net changes since the sink was up to date; None if it has to be replaced."""
+        rows = self.rows
+        if (since := self._readable_since(held)) is None:
+            return None
+        return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
+
+    def _readable_since(self, held: SinkState) -> int | None:
+        """Return the epoch since which the sink lacks changes; None if they are unknown or do not fit."""
         rows, since = self.rows, self._right_until(held)
         if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
             return None
-        return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
+        return since
 
     def _right_until(self, held: SinkState) -> int:
         """Return the last epoch whose rows the sink contains: its own, or a later manifest's without changes since."""

@@ -6,12 +6,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from tests.support.jobs.driver.embedded import append
+from tests.support.jobs.sinks.delta_readers import duckdb_rows, package_rows
 from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
 from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Statement
 from tussock.jobs.session import Session
@@ -159,12 +159,9 @@ class Shop:
 def read_back(place: str, *, version: str | None = None, options: dict[str, str] | None = None) -> Rows:
     """The rows of a Delta table, read by the deltalake package and by DuckDB, which must agree."""
     table = DeltaTable(place, version=None if version is None else int(version), storage_options=options)
-    by_package = sorted_rows(table.to_pyarrow_table())
-    files = table.to_pyarrow_dataset()
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("files", files)
-        assert sorted_rows(connection.sql("SELECT * FROM files").to_arrow_table()) == by_package
+    by_package = sorted_rows(package_rows(table))
+    if options is None:
+        assert sorted_rows(duckdb_rows(table)) == by_package
     return by_package
 
 

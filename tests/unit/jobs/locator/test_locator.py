@@ -90,6 +90,18 @@ class Table:
         for path, _ in self.places.values():
             expected[path] = expected.get(path, 0) + 1
         assert live == expected
+        self.check_keys_of_files()
+
+    def check_keys_of_files(self) -> None:
+        locator = self.open_locator()
+        files = locator.read_files()
+        found = locator.keys_of_files(files)
+        for file in files:
+            mine = sorted(
+                ((p, key) for key, (path, p) in self.places.items() if path == file.path), key=lambda pair: pair[0]
+            )
+            encoded = locator.encode_keys(keys_table(self.parts, [key for _, key in mine]))
+            assert found[file.number].to_pylist() == encoded.to_pylist()
 
 
 @pytest.mark.parametrize("kind", KEYS)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.support.jobs.driver.embedded import epoch as commit_epoch
 from tests.support.jobs.sinks import delta_without_spark as shared
+from tests.support.jobs.sinks.delta_readers import package_rows
 from tests.support.jobs.sinks.delta_without_spark import check
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.jobs.sinks.shop import Shop, in_order, read_back
@@ -111,7 +112,7 @@ def test_one_publish_of_many_updates_merges_them_all(shop: Shop) -> None:
         publish_tables(shop.meta, settings, None)
     table = DeltaTable(f"{shop.folder}/tables/orders")
     assert table.history(1)[0]["operation"] == "MERGE"
-    rows = table.to_pyarrow_table()
+    rows = package_rows(table)
     assert (rows.num_rows, sum(rows["ratio"].to_pylist())) == (100_000, 100_000)
 
 
@@ -335,15 +336,15 @@ def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, m
     shop.publish()
     shop.change()
     shop.commit()
-    from tussock.jobs.sinks.delta_rs import DeltaRsSink
+    from tussock.jobs.sinks.delta_located import DeltaLocatedSink
 
-    merge = DeltaRsSink._merge_difference
+    commit = DeltaLocatedSink._commit
 
-    def overtaken(self: DeltaRsSink, *args: Any) -> None:
+    def overtaken(self: DeltaLocatedSink, *args: Any) -> None:
         DeltaTable(self.place).alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
-        merge(self, *args)
+        commit(self, *args)
 
-    monkeypatch.setattr(DeltaRsSink, "_merge_difference", overtaken)
+    monkeypatch.setattr(DeltaLocatedSink, "_commit", overtaken)
     with pytest.raises(SinkBusyError, match="other writers committed first 20 times in a row"):
         shop.publish()
     monkeypatch.undo()

@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.jobs.driver.embedded import append
+from tests.support.jobs.sinks.delta_readers import package_rows
 from tests.support.s3_servers import BUCKET, moto_process, moto_server
 from tests.support.waiting import next_second
 from tussock.jobs import cli
@@ -118,7 +119,7 @@ def read(location: Any, name: str, kind: str) -> list[tuple[int, int]]:
         newest = max(info.name for info in location.objects.list(f"{name}/"))
         rows = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
     else:
-        rows = DeltaTable(location.table_uri(name), storage_options=location.delta_options or None).to_pyarrow_table()
+        rows = package_rows(DeltaTable(location.table_uri(name), storage_options=location.delta_options or None))
     return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 

@@ -1,0 +1,433 @@
+"""A Delta table that is changed at the cost of the change: old rows are marked by deletion vectors.
+
+A locator (jobs/locator) finds the file and position of each old row, so no file of the table is read. A publish writes
+one file with the new rows, one with the deletion vectors of the files that it touches, the next state of the locator,
+and one log entry:
+
+    txn     appId of `app_of`, version = epoch       txn     appId LOCATOR, version = number of the locator's document
+    add     the file with the new rows               remove, add    each touched file, with its new deletion vector
+
+The log entry is the only step that makes anything visible. It is created by put-if-absent under the number after the
+state that it was computed from. Names of files follow from their content, so a repeated publish writes the same objects
+again.
+
+Other programs may rewrite files (OPTIMIZE). Their log entries have dataChange = false: the key columns of the new files
+are read, and the locator follows. A log entry of another program that changes rows is an error.
+
+Tables without the feature deletionVectors are changed by MERGE (delta_rs.py).
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import Schema
+
+from tussock.jobs.delta.delta_commits import (
+    LOG,
+    VECTORS,
+    Action,
+    commit_name,
+    content_name,
+    encode_commit,
+    encode_vectors,
+    file_add,
+    parquet_bytes,
+    read_adds,
+    read_commit,
+    read_vector,
+    removal_of,
+    vector_file,
+    with_vector,
+)
+from tussock.jobs.delta.location import Location, folder_name
+from tussock.jobs.locator.document import LocatorDocument, folder_of, key_parts, read_locator, remove_unnamed
+from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
+from tussock.jobs.locator.locator import LocatedFile, Locator
+from tussock.jobs.reading.keyed_rows import KeyedChanges, KeyedRows
+from tussock.jobs.settings.process import clock_ms
+from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, SinkState, WholeRows
+from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
+from tussock.jobs.sinks.delta_rs import DeltaRsSink
+from tussock.jobs.sinks.delta_state import next_app, open_table, replacements_of, translating_errors
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
+
+LOCATOR = "tussock-locator"
+CHECKPOINT_EVERY = 10  # versions
+_FILE_ROWS, _FILE_BYTES = 1_000_000, 256 << 20  # of a first load; bytes in memory
+_SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
+_MOST_SMALL = 1  # small file that stays
+_DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
+_REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
+_MANY_SSTS = 16  # of a locator; more are merged by upkeep
+_SETTLED_MS = 3_600_000  # younger files may belong to a running publish
+_OURS = "tussock"
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file that a commit adds, and the keys of its rows."""
+
+    add: Action
+    keys: pa.Table
+
+
+class DeltaLocatedSink(DeltaRsSink):
+    """A relation's Delta table. Not thread-safe."""
+
+    def __init__(self, location: Location, outline: Outline, store: ObjectStore) -> None:
+        """`store`: the objects of the state store, for the locator."""
+        super().__init__(location, outline)
+        assert outline.stored is not None
+        self.locating = True
+        self._objects, self._store = location.objects, store
+        self._location, self._folder = location, folder_name(outline.name)
+        self._locators = folder_of(self.place)
+        self._key = key_parts(outline.stored)
+        places = [key.column for key in outline.stored.key]
+        visible = all(place < len(outline.columns) for place in places)
+        self._key_names = tuple(outline.columns[place].name for place in places) if visible else None
+
+    def read_state(self) -> SinkState | None:
+        """See Sink. Afterwards `locating` is True if the table has deletion vectors, or does not exist yet."""
+        state = super().read_state()
+        table = self._table
+        self.locating = table is None or VECTORS in (table.protocol().reader_features or ())
+        return state
+
+    def apply_keyed(self, changes: KeyedChanges, epoch: int) -> str | None:
+        """See LocatingSink. Requires: `read_state` was the last call, and returned a state."""
+        table = self._table
+        assert table is not None
+        try:
+            if (locator := self._read_locator()) is None:
+                return None
+            edit = LocatorEdit(locator)
+            deletes = edit.remove_rows(changes.removed) if changes.removed.num_rows else ()
+        except LostRowError:
+            return None
+        now, version, app = clock_ms(), table.version() + 1, app_of(replacements_of(table))
+        new = self._write_files([changes.written], now, f"{app} {epoch}")
+        actions = [{"txn": {"appId": app, "version": epoch}}, *({"add": file.add} for file in new)]
+        actions += self._delete_rows(edit, deletes, now)
+        for file in new:
+            edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
+        self._commit(version, actions, edit.write(_note_of(version, epoch)), "MERGE", epoch, now)
+        return str(version)
+
+    def replace(self, rows: WholeRows, epoch: int) -> str:
+        """See Sink. Requires: `read_state` was the last call."""
+        if not self.locating:
+            return super().replace(rows, epoch)
+        table, now = self._table, clock_ms()
+        version, app = 0 if table is None else table.version() + 1, next_app(table, epoch)
+        edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
+        actions: list[Action] = [*self._table_actions(now), {"txn": {"appId": app, "version": epoch}}]
+        if table is not None:
+            actions += [removal_of(add, now) for add in self._read_adds(table.version()).values()]
+        for part in _whole_files(rows.keyed()):
+            for file in self._write_files([part], now, f"{app} {epoch}"):
+                edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
+                actions.append({"add": file.add})
+        self._commit(version, actions, edit.write(_note_of(version, epoch)), "WRITE", epoch, now)
+        return str(version)
+
+    def tidy(self, keep_ms: int, now_ms: int) -> str:
+        """See Sink. Rewrites small files and files with many deleted rows, and moves the locator along."""
+        state = self.read_state()
+        table = self._table
+        if state is None or table is None or not self.locating:
+            return super().tidy(keep_ms, now_ms)
+        merged, made = self._rewrite_files(state.epoch, now_ms)
+        removed = self._remove_unneeded(now_ms - max(keep_ms, _SETTLED_MS), now_ms)
+        with translating_errors(self.place, "tidy up"):
+            table.cleanup_metadata()
+        return f"merged {merged} files into {made}, removed {removed}"
+
+    # -- the locator --------------------------------------------------------------------------------------------------
+
+    def _read_locator(self) -> Locator | None:
+        """Return the locator of the table's state; None if the table has to be written again.
+
+        Raises ForeignTableError.
+        """
+        table = self._table
+        assert table is not None
+        number, epoch = table.transaction_version(LOCATOR), table.transaction_version(app_of(replacements_of(table)))
+        document = None if number is None else read_locator(self._store, self._locators, number)
+        if document is not None and document.key == self._key:
+            note = json.loads(document.note)
+            if note["epoch"] == epoch:
+                locator = Locator(self._store, self._locators, document)
+                if (followed := self._follow_commits(locator, note["version"])) is not None:
+                    return followed
+        return self._rebuild_locator(epoch or 0)
+
+    def _follow_commits(self, locator: Locator, version: int) -> Locator | None:
+        """Return the locator after the commits that other programs made since `version`; None if that is unknown."""
+        assert self._table is not None
+        removed, added = set[str](), dict[str, Action]()
+        for number in range(version + 1, self._table.version() + 1):
+            if (actions := read_commit(self._objects, self._folder, number)) is None:
+                return None
+            self._require_same_rows(number, actions)
+            for action in actions:
+                remove = action.get("remove")
+                if remove and added.pop(remove["path"], None) is None:
+                    removed.add(remove["path"])
+            added |= {action["add"]["path"]: action["add"] for action in actions if action.get("add")}
+        if not removed and not added:
+            return locator
+        file_by_path = {file.path: file for file in locator.read_files()}
+        if removed - file_by_path.keys() or self._key_names is None:
+            return None
+        gone = [file_by_path[path] for path in sorted(removed)]
+        return self._move_rows(locator, gone, [added[path] for path in sorted(added)])
+
+    def _require_same_rows(self, version: int, actions: Sequence[Action]) -> None:
+        """Raise ForeignTableError if a commit of another program changed rows."""
+        moved = [action.get("add") or action.get("remove") for action in actions]
+        if any(move.get("dataChange", True) for move in moved if move):
+            info: Action = next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
+            writer = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'another program')}"
+            raise ForeignTableError(self.place, f"was changed in version {version} ({writer})")
+
+    def _move_rows(self, locator: Locator, gone: Sequence[LocatedFile], adds: Sequence[Action]) -> Locator:
+        """Return the locator after files were replaced by others with the same rows. Reads their key columns."""
+        edit = LocatorEdit(locator)
+        edit.drop_files(gone)
+        live = sum(self._locate_file(edit, add) for add in adds)
+        if live != sum(file.live_rows for file in gone):
+            raise ForeignTableError(self.place, "was rewritten by another program with other rows")
+        return self._open_locator(edit.write(locator.document.note))
+
+    def _rebuild_locator(self, epoch: int) -> Locator | None:
+        """Return a locator that is made from the key columns of all files; None if they do not contain the keys."""
+        if self._key_names is None or self._table is None:
+            return None
+        version = self._table.version()
+        edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
+        for add in self._read_adds(version).values():
+            self._locate_file(edit, add)
+        return self._open_locator(edit.write(_note_of(version, epoch)))
+
+    def _locate_file(self, edit: LocatorEdit, add: Action) -> int:
+        """Add a file of the table to a locator. Returns its live rows."""
+        vector = add.get("deletionVector")
+        deleted = None if vector is None else read_vector(self._objects, self._folder, vector)
+        keys = self._read_file(add, self._key_names)
+        types = [arrow_type(part.type) for part in self._key]
+        columns = [column.cast(kind) for column, kind in zip(keys.columns, types, strict=True)]
+        names = [f"k{place}" for place in range(len(columns))]
+        table = pa.table(columns, names) if columns else keys
+        edit.add_file(add["path"], table, json.dumps(add), deleted)
+        return int(keys.num_rows) - (0 if deleted is None else len(deleted))
+
+    def _open_locator(self, number: int) -> Locator:
+        document = read_locator(self._store, self._locators, number)
+        assert isinstance(document, LocatorDocument), "it has just been written"
+        return Locator(self._store, self._locators, document)
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _write_files(
+        self, parts: Iterable[KeyedRows], now: int, salt: str, *, data_change: bool = True
+    ) -> list[_NewFile]:
+        """Write each part as a file, except empty ones."""
+        files = []
+        for part in parts:
+            if not part.rows.num_rows:
+                continue
+            rows = part.rows.cast(delta_schema(self._outline))
+            data = parquet_bytes(rows)
+            name = content_name(data, salt)
+            self._objects.put(f"{self._folder}/{name}", data)
+            files.append(_NewFile(file_add(name, len(data), rows, now, data_change=data_change), part.keys))
+        return files
+
+    def _delete_rows(self, edit: LocatorEdit, deletes: Sequence[FileDeletes], now: int) -> list[Action]:
+        """Write the deletion vectors. Returns the actions that replace each touched file's entry in the log."""
+        partial = {found.file.path: found for found in deletes if not found.is_whole}
+        name, data, vectors = encode_vectors({path: found.deleted for path, found in partial.items()})
+        if partial:
+            self._objects.put(f"{self._folder}/{name}", data)
+        actions = [removal_of(json.loads(found.file.note), now) for found in deletes]
+        for path, found in partial.items():
+            add = with_vector(json.loads(found.file.note), vectors[path])
+            edit.set_note(found.file, json.dumps(add))
+            actions.append({"add": add})
+        return actions
+
+    def _read_file(self, add: Action, columns: Sequence[str] | None) -> pa.Table:
+        """Read columns of a file of the table; None: all."""
+        name = unquote(add["path"])
+        if name.startswith("/") or "://" in name or ".." in name.split("/"):
+            raise ForeignTableError(self.place, f"contains the file {name!r}, which is outside of its folder")
+        with self._location.file_system.open_input_file(f"{self._location.root}/{self._folder}/{name}") as file:
+            return pq.ParquetFile(file).read(columns=None if columns is None else list(columns))
+
+    def _read_adds(self, version: int) -> dict[str, Action]:
+        return read_adds(self._objects, self._folder, version)
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, version: int, actions: list[Action], locator: int, operation: str, epoch: int, now: int) -> None:
+        """Create the log entry of a version. Raises BeatenError."""
+        info = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": _OURS}
+        whole = [
+            {"commitInfo": info | {"tussock.epoch": str(epoch)}},
+            {"txn": {"appId": LOCATOR, "version": locator}},
+            *actions,
+        ]
+        if not self._objects.put_if_absent(f"{self._folder}/{commit_name(version)}", encode_commit(whole)):
+            raise BeatenError
+        self._table = open_table(self._url, self.place, self._options)
+        if version and version % CHECKPOINT_EVERY == 0 and self._table is not None:
+            with translating_errors(self.place, "write a checkpoint"):
+                self._table.create_checkpoint()
+
+    def _table_actions(self, now: int) -> list[Action]:
+        """Return the protocol and the columns of a table that is written as a whole."""
+        schema = Schema.from_arrow(delta_schema(self._outline)).to_json()
+        features = [VECTORS, *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
+        before = None if self._table is None else self._table.metadata()
+        wanted = {"delta.enableDeletionVectors": "true", **properties_of(self._outline, self.engine)}
+        identity = hashlib.sha256(f"{self._outline.store} {self.place} {now}".encode()).digest()[:16]
+        metadata: Action = {
+            "id": str(uuid.UUID(bytes=identity)) if before is None else str(before.id),
+            "name": self._outline.name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": [],
+            "configuration": {**({} if before is None else before.configuration), **wanted},
+            "createdTime": now,
+        }
+        if self._outline.comment:
+            metadata["description"] = self._outline.comment
+        actions: list[Action] = [{"metaData": metadata}]
+        known = set() if self._table is None else set(self._table.protocol().reader_features or ())
+        if not set(features) <= known:
+            every = sorted(known | set(features))
+            writers = set() if self._table is None else set(self._table.protocol().writer_features or ())
+            protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": every}
+            actions.insert(0, {"protocol": protocol | {"writerFeatures": sorted(writers | set(every))}})
+        return actions
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def _rewrite_files(self, epoch: int, now: int) -> tuple[int, int]:
+        """Rewrite files that cost readers time. Returns the number of files before and after."""
+        table, locator = self._table, self._read_locator()
+        if table is None or locator is None:
+            return 0, 0
+        chosen = _files_to_rewrite(locator.read_files())
+        if not chosen and len(locator.document.ssts) <= _MANY_SSTS:
+            return 0, 0
+        version, edit = table.version() + 1, LocatorEdit(locator)
+        edit.drop_files(chosen)
+        keys = locator.keys_of_files(chosen)
+        parts = (self._live_rows(file, keys[file.number]) for file in chosen)
+        new = self._write_files(_whole_files(parts), now, f"upkeep {version}", data_change=False)
+        actions = [removal_of(json.loads(file.note), now, data_change=False) for file in chosen]
+        for file in new:
+            edit.add_file(file.add["path"], one_array(file.keys.column(0)), json.dumps(file.add))
+            actions.append({"add": file.add})
+        self._commit(version, actions, edit.write(_note_of(version, epoch), compact=True), "OPTIMIZE", epoch, now)
+        return len(chosen), len(new)
+
+    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> KeyedRows:
+        rows = self._read_file(json.loads(file.note), None)
+        if file.deleted:
+            dead = pa.array(list(file.deleted), pa.int64())
+            places = pa.array(range(rows.num_rows), pa.int64())
+            rows = rows.filter(pc.invert(pc.is_in(places, value_set=dead)))
+        return KeyedRows(rows, pa.table([keys], names=["key"]))
+
+    def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:
+        """Remove files that no state since `before_ms` has, and states of the locator. Returns the number of files."""
+        assert self._table is not None
+        version = self._table.version()
+        needed = set(_files_of(self._read_adds(version).values()))
+        log = f"{self._folder}/{LOG}/"
+        recent = [
+            int(info.name.removeprefix(log).removesuffix(".json"))
+            for info in self._objects.list(log)
+            if info.name.removeprefix(log).removesuffix(".json").isdecimal() and info.modified_ms >= before_ms
+        ]
+        with ThreadPoolExecutor(8) as pool:
+            for actions in pool.map(lambda number: read_commit(self._objects, self._folder, number) or [], recent):
+                needed.update(_files_of(a.get("add") or a.get("remove") or {} for a in actions))
+        names = [
+            info.name
+            for info in self._objects.list(f"{self._folder}/")
+            if not info.name.removeprefix(f"{self._folder}/").startswith(("_", "."))
+            and info.name.removeprefix(f"{self._folder}/") not in needed
+            and info.modified_ms < before_ms
+        ]
+        self._objects.delete(names)
+        if (number := self._table.transaction_version(LOCATOR)) is not None:
+            remove_unnamed(self._store, self._locators, number, now_ms - _SETTLED_MS)
+        return len(names)
+
+
+def _note_of(version: int, epoch: int) -> str:
+    """Return the note of a locator's state: the table's version and epoch."""
+    return json.dumps({"version": version, "epoch": epoch})
+
+
+def _whole_files(parts: Iterable[KeyedRows]) -> Iterator[KeyedRows]:
+    """Combine rows to files of about equal size."""
+    rows: list[pa.Table] = []
+    keys: list[pa.Table] = []
+    count = size = 0
+    for part in parts:
+        rows.append(part.rows)
+        keys.append(part.keys)
+        count, size = count + part.rows.num_rows, size + part.rows.nbytes
+        while count >= _FILE_ROWS or size >= _FILE_BYTES:
+            every, every_key = _concat_parts(rows), _concat_parts(keys)
+            end = min(count, _FILE_ROWS)
+            yield KeyedRows(every.slice(0, end), every_key.slice(0, end))
+            rows, keys = [every.slice(end)], [every_key.slice(end)]
+            count, size = count - end, rows[0].nbytes if count > end else 0
+    if count:
+        yield KeyedRows(_concat_parts(rows), _concat_parts(keys))
+
+
+def _concat_parts(parts: Sequence[pa.Table]) -> pa.Table:
+    """Combine tables. A view without GROUP BY has keys without columns, which a concatenation would lose."""
+    filled = [part for part in parts if part.num_rows] or parts[:1]
+    return filled[0] if len(filled) == 1 else pa.concat_tables(filled)
+
+
+def _files_to_rewrite(files: Sequence[LocatedFile]) -> list[LocatedFile]:
+    """Return files with many deleted rows, and small files if there are many of them; at most _REWRITTEN_BYTES."""
+    sizes = {file.number: int(json.loads(file.note)["size"]) for file in files}
+    worn = [file for file in files if len(file.deleted) > _DELETED_SHARE * file.rows]
+    small = [file for file in files if file not in worn and sizes[file.number] < _SMALL_BYTES]
+    chosen: list[LocatedFile] = []
+    total = 0
+    for file in (*worn, *(small if len(small) + len(worn) > _MOST_SMALL else ())):
+        if (total := total + sizes[file.number]) > _REWRITTEN_BYTES and chosen:
+            break
+        chosen.append(file)
+    return sorted(chosen, key=lambda file: file.number)
+
+
+def _files_of(adds: Iterable[Any]) -> Iterator[str]:
+    """Return the files that entries of the log need: data files, and files of deletion vectors."""
+    for add in adds:
+        if add:
+            yield unquote(add["path"])
+            if (vector := add.get("deletionVector")) is not None and (name := vector_file(vector)) is not None:
+                yield name

@@ -1,0 +1,244 @@
+"""Delta tables with deletion vectors: equal to their relations after changes, moves by others, kills and losses."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.support.jobs.sinks.shop import Shop, in_order, read_back
+from tussock.jobs.locator.document import FOLDER
+from tussock.jobs.sinks import delta_located
+from tussock.jobs.sinks.delta_located import DeltaLocatedSink
+from tussock.jobs.sinks.publication import TablesNotPublishedError
+from tussock.statestore.objectstore.local import LocalObjectStore
+
+NAMES = ("orders", "ratios", "events", "by_shop", "shops")
+WITHOUT_VISIBLE_KEY = ("events", "shops")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    shop = Shop(tmp_path)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    return shop
+
+
+def table_of(shop: Shop, name: str) -> DeltaTable:
+    return DeltaTable(f"{shop.folder}/tables/{name}")
+
+
+def check(shop: Shop) -> None:
+    for name, rows in shop.model().items():
+        assert read_back(f"{shop.folder}/tables/{name}") == in_order(rows), name
+
+
+def commits_of(shop: Shop, name: str) -> list[list[dict[str, Any]]]:
+    log = sorted(Path(f"{shop.folder}/tables/{name}/_delta_log").glob("*[0-9].json"))
+    return [[json.loads(line) for line in entry.read_text().splitlines()] for entry in log]
+
+
+def published_epochs(shop: Shop, name: str) -> list[int]:
+    """The epoch of each commit that changed rows."""
+    txns = [action["txn"] for commit in commits_of(shop, name) for action in commit if "txn" in action]
+    return [txn["version"] for txn in txns if txn["appId"] == "tussock"]
+
+
+def test_old_rows_are_marked_and_no_file_of_the_table_is_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_read(*_: object) -> None:
+        raise AssertionError("a file of the table was read")
+
+    monkeypatch.setattr(DeltaLocatedSink, "_read_file", no_read)
+    for _ in range(4):
+        shop.change()
+        shop.commit()
+        shop.publish()
+        check(shop)
+    assert not any("metaData" in a for name in NAMES for c in commits_of(shop, name)[1:] for a in c), "replaced"
+    vectors = [a["add"] for c in commits_of(shop, "orders") for a in c if a.get("add", {}).get("deletionVector")]
+    assert vectors
+
+
+@pytest.mark.parametrize("epochs", [6, pytest.param(50, marks=pytest.mark.deep)])
+def test_tables_stay_equal_while_another_program_compacts_them(shop: Shop, epochs: int) -> None:
+    for number in range(epochs):
+        if number % 3 == 1:
+            for name in NAMES:
+                table_of(shop, name).optimize.compact()
+        shop.change()
+        shop.commit()
+        shop.publish()
+        check(shop)
+    replaced = {name: sum("metaData" in a for c in commits_of(shop, name)[1:] for a in c) for name in NAMES}
+    assert {name for name, count in replaced.items() if count} <= set(WITHOUT_VISIBLE_KEY), replaced
+
+
+def test_only_key_columns_of_moved_files_are_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    read_file = DeltaLocatedSink._read_file
+
+    def recorded(self: DeltaLocatedSink, add: Any, columns: Any) -> pa.Table:
+        read.append((self.place.rpartition("/")[2], add["path"], columns))
+        return read_file(self, add, columns)
+
+    shop.change()
+    shop.commit()
+    shop.publish()
+    table_of(shop, "orders").optimize.compact()
+    (moved,) = table_of(shop, "orders").file_uris()
+    monkeypatch.setattr(DeltaLocatedSink, "_read_file", recorded)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    assert read == [("orders", Path(moved).name, ("id",))]
+    check(shop)
+
+
+def test_rows_that_another_program_wrote_are_refused_with_its_name(shop: Shop) -> None:
+    row = pa.table({"shop": ["x"], "n": [1], "total": pa.array([1], pa.decimal128(22, 2))})
+    write_deltalake(table_of(shop, "by_shop"), row, mode="append")
+    shop.change()
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match=r"was changed in version 1 \(WRITE by delta-rs") as raised:
+        shop.publish()
+    assert list(raised.value.failures) == ["by_shop"]
+
+
+@pytest.mark.parametrize("lost", ["documents", "everything"])
+def test_a_lost_locator_is_made_again_from_key_columns(shop: Shop, lost: str) -> None:
+    folder = Path(shop.address) / FOLDER
+    if lost == "everything":
+        shutil.rmtree(folder)
+    else:
+        for document in folder.rglob("*.json"):
+            document.unlink()
+    shop.change()
+    shop.commit()
+    shop.publish()
+    check(shop)
+    assert not any("metaData" in action for action in commits_of(shop, "orders")[1]), "it was written again"
+    shop.change()
+    shop.commit()
+    shop.publish()
+    check(shop)
+
+
+def test_upkeep_moves_rows_and_locator_together(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tussock.jobs.sinks.publication import tidy_tables
+
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+        shop.publish()
+        tidy_tables_of(shop, tidy_tables)
+        assert all(len(table_of(shop, name).file_uris()) <= 1 for name in NAMES)
+        check(shop)
+    commits = commits_of(shop, "events")
+    assert not any("metaData" in action for commit in commits[1:] for action in commit), "hidden keys moved along"
+
+
+def tidy_tables_of(shop: Shop, tidy: Callable[..., None]) -> None:
+    from tussock.jobs.sinks.kinds import sinks_without_spark
+
+    tidy(shop.meta, shop.settings, sinks_without_spark(shop.settings), 0)
+
+
+def test_each_tenth_version_has_a_checkpoint_from_which_the_table_can_be_read(shop: Shop) -> None:
+    shop.settings = msgspec.structs.replace(shop.settings, relations=("orders",))
+    for _ in range(10):
+        shop.change()
+        shop.commit()
+        shop.publish()
+    log = Path(f"{shop.folder}/tables/orders/_delta_log")
+    assert list(log.glob("*.checkpoint.parquet"))
+    for entry in sorted(log.glob("*[0-9].json"))[:10]:
+        entry.unlink()
+    shutil.rmtree(Path(shop.address) / FOLDER)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    assert read_back(f"{shop.folder}/tables/orders") == in_order(shop.model()["orders"])
+
+
+def dying(call: int, after: bool) -> Iterator[list[int]]:
+    """Patch the writes of object stores so that call number `call` kills the process, before or after its effect.
+
+    Yields a list of one number, which is not negative afterwards if there were fewer calls.
+    """
+    left = [call]
+
+    def patched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def write(*args: Any) -> Any:
+            mine = left[0]
+            left[0] -= 1
+            if mine == 0 and not after:
+                raise Killed
+            answer = function(*args)
+            if mine == 0:
+                raise Killed
+            return answer
+
+        return write
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("put", "put_if_absent", "get", "get_ranges"):
+            patch.setattr(LocalObjectStore, name, patched(getattr(LocalObjectStore, name)))
+        yield left
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_publish_that_is_killed_at_any_request_loses_and_repeats_nothing(tmp_path: Path, after: bool) -> None:
+    shop = Shop(tmp_path)
+    shop.settings = msgspec.structs.replace(shop.settings, relations=("orders", "events"))
+    kills, call = 0, 0
+    while True:
+        shop.change()
+        epoch = shop.commit()
+        for left in dying(call, after):
+            try:
+                shop.publish(epoch)
+            except Killed:
+                kills += 1
+        for name in ("orders", "events"):  # nothing is torn in between
+            if Path(f"{shop.folder}/tables/{name}/_delta_log").exists():
+                read_back(f"{shop.folder}/tables/{name}")
+        shop.publish(epoch)
+        for name in ("orders", "events"):
+            assert read_back(f"{shop.folder}/tables/{name}") == in_order(shop.model()[name]), (call, name)
+            epochs = published_epochs(shop, name)
+            assert len(epochs) == len(set(epochs)), (call, name)
+        if left[0] >= 0:
+            break
+        call += 1
+    assert kills >= 15, kills
+
+
+def test_files_of_the_table_are_named_by_their_content(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publish that lost its commit writes the same objects again."""
+    shop.change()
+    shop.commit()
+    commit, lost = DeltaLocatedSink._commit, set[str]()
+
+    def lose_first(self: DeltaLocatedSink, *args: Any) -> None:
+        if self.place not in lost:
+            lost.add(self.place)
+            raise delta_located.BeatenError
+        commit(self, *args)
+
+    monkeypatch.setattr(DeltaLocatedSink, "_commit", lose_first)
+    shop.publish()
+    check(shop)
+    folder = Path(f"{shop.folder}/tables/orders")
+    named = {Path(action["add"]["path"]).name for c in commits_of(shop, "orders") for action in c if "add" in action}
+    assert {file.name for file in folder.glob("*.parquet")} == named
