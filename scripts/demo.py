@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -202,7 +202,9 @@ def delta_rows(pipeline: Pipeline, view: str) -> list[pa.Table]:
     """The rows of the view's Delta table, or an empty list if it has none."""
     if (tables := tables_of(pipeline)) is None:
         return []
-    rows = DeltaTable(tables / view).to_pyarrow_table()
+    table = DeltaTable(tables / view)
+    rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    rows = rows.cast(pa.schema(table.schema().to_arrow()))
     return [rows.cast(pa.schema([(field.name, arrow_type(type_name(field.type))) for field in rows.schema]))]
 
 

@@ -37,6 +37,7 @@ class LocatorDocument(msgspec.Struct, frozen=True):
         step: how many states came before; the epoch of the state's rows in the SSTs.
         next_file: the number of the next file.
         ssts: newest first.
+        files, rows, deleted: of the table: its files, all rows in them, and the deleted ones among these.
         note: the sink's own text, such as the table's version that this state describes.
     """
 
@@ -44,6 +45,9 @@ class LocatorDocument(msgspec.Struct, frozen=True):
     step: int
     next_file: int
     ssts: tuple[SstInfo, ...]
+    files: int = 0
+    rows: int = 0
+    deleted: int = 0
     note: str = ""
 
 

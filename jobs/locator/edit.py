@@ -87,6 +87,7 @@ class LocatorEdit:
     _pending: int = 0
     _runs: list[tuple[pa.BinaryArray, pa.Table]] = field(default_factory=list)
     _files: dict[int, LocatedFile | None] = field(default_factory=dict)
+    _before: dict[int, LocatedFile] = field(default_factory=dict)  # those of `_files` that the table had
     _ssts: list[SstInfo] = field(default_factory=list)  # newest first
     _next_file: int = NOWHERE
 
@@ -121,6 +122,7 @@ class LocatorEdit:
             found = FileDeletes(file, part, file.deleted | BitMap64(part.tolist()))
             if len(found.deleted) != len(file.deleted) + len(part):
                 raise LostRowError(self.locator.folder, len(file.deleted) + len(part) - len(found.deleted))
+            self._before[file.number] = file
             self._files[file.number] = None if found.is_whole else _with_deleted(file, found.deleted)
             deletes.append(found)
         return tuple(deletes)
@@ -151,7 +153,8 @@ class LocatorEdit:
 
     def drop_files(self, files: Iterable[LocatedFile]) -> None:
         """Remove files whose rows `add_file` has added, or adds, under other paths. Cost: a scan of the runs."""
-        gone = {file.number for file in files}
+        gone = {file.number: file for file in files}
+        self._before |= gone
         self._files |= dict.fromkeys(gone)
         for entries in self.locator.scan_table(RUNS):
             hit = np.isin(entries["file"].to_numpy(), list(gone))
@@ -164,6 +167,7 @@ class LocatorEdit:
         """Replace the sink's text about a file that remains."""
         current = self._files.get(file.number, file)
         if current is not None:
+            self._before.setdefault(file.number, file)
             self._files[file.number] = LocatedFile(file.number, current.path, current.rows, current.deleted, note)
 
     def write(self, note: str = "", *, compact: bool = False) -> int:
@@ -179,8 +183,16 @@ class LocatorEdit:
         document = self.locator.document
         older = list(document.ssts)
         older = self._merge_ssts(older, is_all=True) if compact else self._merge_small(older)
+        now, before = [file for file in self._files.values() if file is not None], self._before.values()
         state = msgspec.structs.replace(
-            document, step=self._step, next_file=self._next_file, ssts=(*self._ssts, *older), note=note
+            document,
+            step=self._step,
+            next_file=self._next_file,
+            ssts=(*self._ssts, *older),
+            files=document.files + len(now) - len(before),
+            rows=document.rows + sum(file.rows for file in now) - sum(file.rows for file in before),
+            deleted=document.deleted + sum(len(f.deleted) for f in now) - sum(len(f.deleted) for f in before),
+            note=note,
         )
         return write_locator(self.locator.objects, self.locator.folder, state)
 

@@ -100,6 +100,7 @@ and reads one small file per pipeline.
     upkeep = "@daily"                                  # schedule of the upkeep of this sink; default: the pipeline's
     keep = "7d"                                        # files: time span in which all states of a table stay readable
     engine = "deltalake"                               # permanent writer of Delta tables; or "spark", which needs a JVM
+    deletion_vectors = true                            # of new Delta tables: mark old rows instead of rewriting files
 
     [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
     bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`

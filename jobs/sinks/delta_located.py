@@ -58,6 +58,7 @@ from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, Sin
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
 from tussock.jobs.sinks.delta_state import next_app, open_table, replacements_of, translating_errors
+from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
@@ -141,6 +142,14 @@ class DeltaLocatedSink(DeltaRsSink):
                 actions.append({"add": file.add})
         self._commit(version, actions, edit.write(_note_of(version, epoch)), "WRITE", epoch, now)
         return str(version)
+
+    def measure(self) -> SinkSize:
+        """See Sink. Cost: one GET."""
+        number = None if self._table is None or not self.locating else self._table.transaction_version(LOCATOR)
+        document = None if number is None else read_locator(self._store, self._locators, number)
+        if document is None:
+            return super().measure()
+        return SinkSize(document.rows - document.deleted, document.files, document.deleted)
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink. Rewrites small files and files with many deleted rows, and moves the locator along."""

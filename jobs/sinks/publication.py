@@ -410,7 +410,9 @@ class _Copying:
                 self._say("nothing has changed")
                 return self._keep_state(held)
             if (version := sink.apply_keyed(changes, rows.epoch)) is not None:
-                counts = f"{changes.written.rows.num_rows:,} rows written, {changes.removed.num_rows:,} marked as deleted"
+                counts = (
+                    f"{changes.written.rows.num_rows:,} rows written, {changes.removed.num_rows:,} marked as deleted"
+                )
                 self._say(f"{counts}, version {version} of {self.sink.place}")
                 return self._published_table(version, rows.epoch, changed=True)
         return self._replace_rows("")

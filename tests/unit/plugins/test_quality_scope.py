@@ -21,6 +21,7 @@ from tests.support.faulty_store import FaultyObjectStore, Killed, next_death
 from tests.support.jobs.driver.embedded import append, insert
 from tests.support.jobs.plan.catalogs import counted, scan, view
 from tests.support.jobs.quality.hidden_views import apply_suites
+from tests.support.jobs.sinks.delta_readers import package_rows
 from tests.support.plugins import by_name as steps
 from tests.support.plugins import quality_scope as shared
 from tests.support.plugins.quality_scope import ANSWERS, BROKEN, Shop, counted_rows, sizes
@@ -215,9 +216,7 @@ def test_a_held_back_view_that_is_paused_keeps_the_rows_that_passed(shop: Shop) 
 def test_published_tables_show_the_rows_that_readers_see_and_catch_up(shop: Shop) -> None:
     def tables() -> dict[str, "Counter[tuple[int, ...]]"]:
         places = {name: shop.folder / "tables" / name for name in ANSWERS}
-        return {
-            name: counted_rows(DeltaTable(place).to_pyarrow_table()) for name, place in places.items() if place.exists()
-        }
+        return {name: counted_rows(package_rows(DeltaTable(place))) for name, place in places.items() if place.exists()}
 
     def wanted(**seen: int) -> dict[str, "Counter[tuple[int, ...]]"]:
         return {name: ANSWERS[name](shop.at[epoch]) for name, epoch in seen.items()}

@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import orc
 from pyspark.sql import SparkSession
 
+from tests.support.jobs.sinks.delta_readers import package_rows
 from tests.support.jobs.sinks.publishing import publish
 from tests.support.s3_servers import BUCKET, moto_process
 from tussock.jobs.delta.location import location_of
@@ -286,7 +287,7 @@ def test_stores_and_published_tables(spark: SparkSession, tmp_path: Path) -> Non
                         location = location_of(settings.to)
                         if kind == "delta":
                             table = DeltaTable(location.delta_url("v"), storage_options=location.delta_options or None)
-                            return pa.table(table.to_pyarrow_table())["k"].to_pylist()
+                            return package_rows(table)["k"].to_pylist()
                         (file,) = (info.name for info in location.objects.list("v/"))
                         return pq.read_table(io.BytesIO(location.objects.get(file)))["k"].to_pylist()
 

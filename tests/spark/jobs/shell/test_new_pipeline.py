@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.support.jobs.shell import new_pipeline as shared
+from tests.support.jobs.sinks.delta_readers import package_rows
 from tests.support.spark_types import SparkSession
 from tests.support.without_jvm import JAVA
 from tussock.jobs import cli
@@ -40,7 +41,7 @@ def test_its_views_equal_pandas_over_its_files(tmp_path: Path, spark: SparkSessi
     best = {row["category"]: row["product"] for row in rows.read("best_sellers").to_pylist()}
     kinds = {"fruit": ("apple", "pear"), "bakery": ("bread", "croissant"), "dairy": ("milk", "cheese")}
     assert best == {kind: max(names, key=lambda name: by_product.get(name, 0.0)) for kind, names in kinds.items()}
-    delivered = DeltaTable(tables / "daily_sales").to_pyarrow_table().to_pylist()
+    delivered = package_rows(DeltaTable(tables / "daily_sales")).to_pylist()
     assert {row["day"]: (row["orders"], float(row["revenue"])) for row in delivered} == daily
 
 

@@ -90,6 +90,8 @@ class Table:
         for path, _ in self.places.values():
             expected[path] = expected.get(path, 0) + 1
         assert live == expected
+        document = self.open_locator().document
+        assert (document.files, document.rows - document.deleted) == (len(live), sum(live.values()))
         self.check_keys_of_files()
 
     def check_keys_of_files(self) -> None:

@@ -15,7 +15,7 @@ from tests.support.jobs.sinks.shop import Shop, in_order, read_back
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.sinks import delta_located
 from tussock.jobs.sinks.delta_located import DeltaLocatedSink
-from tussock.jobs.sinks.publication import TablesNotPublishedError
+from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 NAMES = ("orders", "ratios", "events", "by_shop", "shops")
@@ -135,23 +135,15 @@ def test_a_lost_locator_is_made_again_from_key_columns(shop: Shop, lost: str) ->
 
 
 def test_upkeep_moves_rows_and_locator_together(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tussock.jobs.sinks.publication import tidy_tables
-
     for _ in range(3):
         shop.change()
         shop.commit()
         shop.publish()
-        tidy_tables_of(shop, tidy_tables)
+        tidy_tables(shop.meta, shop.settings, 0)
         assert all(len(table_of(shop, name).file_uris()) <= 1 for name in NAMES)
         check(shop)
     commits = commits_of(shop, "events")
     assert not any("metaData" in action for commit in commits[1:] for action in commit), "hidden keys moved along"
-
-
-def tidy_tables_of(shop: Shop, tidy: Callable[..., None]) -> None:
-    from tussock.jobs.sinks.kinds import sinks_without_spark
-
-    tidy(shop.meta, shop.settings, sinks_without_spark(shop.settings), 0)
 
 
 def test_each_tenth_version_has_a_checkpoint_from_which_the_table_can_be_read(shop: Shop) -> None:
