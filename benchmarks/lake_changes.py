@@ -23,7 +23,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.support.s3_servers import BUCKET, Seen, credentials, moto_server
 from tussock.jobs.delta.location import Location, location_of
-from tussock.jobs.reading.keyed_rows import KeyedChanges, KeyedRows
+from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.sinks.base import Difference, Outline
 from tussock.jobs.sinks.delta_located import DeltaLocatedSink
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
@@ -50,7 +50,7 @@ class Model:
         schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("name", pa.string())])
         return pa.RecordBatchReader.from_batches(schema, (b for part in self.keyed() for b in part.rows.to_batches()))
 
-    def keyed(self) -> Iterator[KeyedRows]:
+    def keyed(self) -> Iterator[RowsWithKeys]:
         """See WholeRows."""
         for start in range(0, self.count, _AT_ONCE):
             yield keyed_rows(np.arange(start, min(self.count, start + _AT_ONCE)), 0)
@@ -59,14 +59,14 @@ class Model:
         """See WholeRows. Not used."""
         raise NotImplementedError
 
-    def change(self, value: int) -> KeyedChanges:
+    def change(self, value: int) -> ChangesWithKeys:
         """The changes of a round: old keys, and new rows with this value."""
         drawn = self.random.choice(self.count, CHANGED + len(self.deleted), replace=False).tolist()
         keys = np.sort([key for key in drawn if key not in self.deleted][:CHANGED])
         gone, left = keys[:DELETED], keys[DELETED:]
         self.deleted.update(gone.tolist())
         self.values |= dict.fromkeys(left.tolist(), value)
-        return KeyedChanges(pa.table({"k0": keys}), keyed_rows(left, value))
+        return ChangesWithKeys(pa.table({"k0": keys}), keyed_rows(left, value))
 
     def sums(self) -> tuple[int, int, int]:
         """Number of rows, sum of the keys, sum of the values."""
@@ -75,11 +75,11 @@ class Model:
         return self.count - len(self.deleted), keys, values
 
 
-def keyed_rows(keys: np.ndarray, value: int) -> KeyedRows:
+def keyed_rows(keys: np.ndarray, value: int) -> RowsWithKeys:
     """Rows with these keys."""
     names = pa.array(np.char.add("customer ", keys.astype(str)))
     rows = pa.table([keys, np.full(len(keys), value), names], names=["k", "v", "name"])
-    return KeyedRows(rows, pa.table({"k0": keys}))
+    return RowsWithKeys(rows, pa.table({"k0": keys}))
 
 
 @dataclass(frozen=True)

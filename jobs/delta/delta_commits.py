@@ -165,7 +165,7 @@ def parquet_bytes(rows: pa.Table) -> bytes:
 def content_name(data: bytes, salt: str) -> str:
     """Return the name of a data file, by its content: a repeated publish writes the same object.
 
-    `salt` tells commits apart, because a commit must not add a file that it removes.
+    `salt` distinguishes commits, because a commit must not add a file that it removes.
     """
     return f"part-{hashlib.sha256(salt.encode() + data).hexdigest()[:32]}.parquet"
 

@@ -17,7 +17,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedRows:
+class RowsWithKeys:
     """Rows with their visible columns, and the key of each: its columns in key order."""
 
     rows: pa.Table
@@ -25,11 +25,11 @@ class KeyedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedChanges:
+class ChangesWithKeys:
     """Net changes: the keys of rows to remove, and the rows to write. A row that changes is in both."""
 
     removed: pa.Table
-    written: KeyedRows
+    written: RowsWithKeys
 
     @property
     def is_empty(self) -> bool:
@@ -37,7 +37,9 @@ class KeyedChanges:
         return not self.removed.num_rows and not self.written.rows.num_rows
 
 
-def keyed_rows_at(objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int) -> Iterator[KeyedRows]:
+def keyed_rows_at(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int
+) -> Iterator[RowsWithKeys]:
     """Read all rows in the order of their keys. Requires: the version's SSTs stay meanwhile."""
     for rows in open_table(objects, version, stored_table(relation), epoch).scan_in_order():
         yield _with_keys(relation, rows)
@@ -45,7 +47,7 @@ def keyed_rows_at(objects: ObjectStore, version: HummockVersion, relation: Relat
 
 def keyed_changes_between(
     objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, until: int
-) -> KeyedChanges:
+) -> ChangesWithKeys:
     """Return the net changes by stored key, in an order that only their keys decide.
 
     Requires: the relation exists at `since`; the version's SSTs stay meanwhile. Raises EpochExpiredError.
@@ -58,11 +60,11 @@ def keyed_changes_between(
         removed.append(changed.rows.filter(pc.invert(came)))
         written.append(changed.rows.filter(came))
     gone = _with_keys(relation, pa.concat_tables(removed).combine_chunks())
-    return KeyedChanges(gone.keys, _with_keys(relation, pa.concat_tables(written).combine_chunks()))
+    return ChangesWithKeys(gone.keys, _with_keys(relation, pa.concat_tables(written).combine_chunks()))
 
 
-def _with_keys(relation: Relation, rows: pa.Table) -> KeyedRows:
+def _with_keys(relation: Relation, rows: pa.Table) -> RowsWithKeys:
     visible = rows.select(range(len(relation.columns))).rename_columns([c.name for c in relation.columns])
     places = [key.column for key in stored_table(relation).key]
     keys = rows.select(places).rename_columns([f"k{place}" for place in range(len(places))])
-    return KeyedRows(given_rows(visible), keys)
+    return RowsWithKeys(given_rows(visible), keys)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from tussock.jobs.reading.keyed_rows import KeyedChanges, KeyedRows
+from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.home import Home
 from tussock.jobs.settings.publishing import PublishSettings
 from tussock.jobs.sinks.manifest import SinkSize, TableState
@@ -188,7 +188,7 @@ class LocatingSink(Protocol):
 
     locating: bool  # whether it can use the keys in the state that `read_state` returned
 
-    def apply_keyed(self, changes: KeyedChanges, epoch: int) -> str | None:
+    def apply_keyed(self, changes: ChangesWithKeys, epoch: int) -> str | None:
         """Advance it, as `apply` does. Returns its version; None if it has to be replaced."""
         ...
 
@@ -200,7 +200,7 @@ class WholeRows(Protocol):
         """Read the rows in this process, batch by batch."""
         ...
 
-    def keyed(self) -> Iterator[KeyedRows]:
+    def keyed(self) -> Iterator[RowsWithKeys]:
         """Read the rows in the order of their stored keys, with the keys."""
         ...
 

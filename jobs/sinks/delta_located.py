@@ -52,7 +52,7 @@ from tussock.jobs.delta.location import Location, folder_name
 from tussock.jobs.locator.document import LocatorDocument, folder_of, key_parts, read_locator, remove_unnamed
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
-from tussock.jobs.reading.keyed_rows import KeyedChanges, KeyedRows
+from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, SinkState, WholeRows
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
@@ -106,7 +106,7 @@ class DeltaLocatedSink(DeltaRsSink):
         self.locating = table is None or VECTORS in (table.protocol().reader_features or ())
         return state
 
-    def apply_keyed(self, changes: KeyedChanges, epoch: int) -> str | None:
+    def apply_keyed(self, changes: ChangesWithKeys, epoch: int) -> str | None:
         """See LocatingSink. Requires: `read_state` was the last call, and returned a state."""
         table = self._table
         assert table is not None
@@ -250,7 +250,7 @@ class DeltaLocatedSink(DeltaRsSink):
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _write_files(
-        self, parts: Iterable[KeyedRows], now: int, salt: str, *, data_change: bool = True
+        self, parts: Iterable[RowsWithKeys], now: int, salt: str, *, data_change: bool = True
     ) -> list[_NewFile]:
         """Write each part as a file, except empty ones."""
         files = []
@@ -354,13 +354,13 @@ class DeltaLocatedSink(DeltaRsSink):
         self._commit(version, actions, edit.write(_note_of(version, epoch), compact=True), "OPTIMIZE", epoch, now)
         return len(chosen), len(new)
 
-    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> KeyedRows:
+    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
         rows = self._read_file(json.loads(file.note), None)
         if file.deleted:
             dead = pa.array(list(file.deleted), pa.int64())
             places = pa.array(range(rows.num_rows), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(places, value_set=dead)))
-        return KeyedRows(rows, pa.table([keys], names=["key"]))
+        return RowsWithKeys(rows, pa.table([keys], names=["key"]))
 
     def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:
         """Remove files that no state since `before_ms` has, and states of the locator. Returns the number of files."""
@@ -394,7 +394,7 @@ def _note_of(version: int, epoch: int) -> str:
     return json.dumps({"version": version, "epoch": epoch})
 
 
-def _whole_files(parts: Iterable[KeyedRows]) -> Iterator[KeyedRows]:
+def _whole_files(parts: Iterable[RowsWithKeys]) -> Iterator[RowsWithKeys]:
     """Combine rows to files of about equal size."""
     rows: list[pa.Table] = []
     keys: list[pa.Table] = []
@@ -406,11 +406,11 @@ def _whole_files(parts: Iterable[KeyedRows]) -> Iterator[KeyedRows]:
         while count >= _FILE_ROWS or size >= _FILE_BYTES:
             every, every_key = _concat_parts(rows), _concat_parts(keys)
             end = min(count, _FILE_ROWS)
-            yield KeyedRows(every.slice(0, end), every_key.slice(0, end))
+            yield RowsWithKeys(every.slice(0, end), every_key.slice(0, end))
             rows, keys = [every.slice(end)], [every_key.slice(end)]
             count, size = count - end, rows[0].nbytes if count > end else 0
     if count:
-        yield KeyedRows(_concat_parts(rows), _concat_parts(keys))
+        yield RowsWithKeys(_concat_parts(rows), _concat_parts(keys))
 
 
 def _concat_parts(parts: Sequence[pa.Table]) -> pa.Table:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tussock.jobs.reading.keyed_rows import KeyedRows, keyed_changes_between, keyed_rows_at
+from tussock.jobs.reading.keyed_rows import RowsWithKeys, keyed_changes_between, keyed_rows_at
 from tussock.jobs.reading.reader import relation_frame
 from tussock.jobs.reading.stored_rows import changes_between, rows_at
 from tussock.jobs.settings.cause import cause_of
@@ -343,7 +343,7 @@ class _Rows:
     def batches(self) -> pa.RecordBatchReader:
         return rows_at(self.objects, self.version, self.relation, self.epoch)
 
-    def keyed(self) -> Iterator[KeyedRows]:
+    def keyed(self) -> Iterator[RowsWithKeys]:
         return keyed_rows_at(self.objects, self.version, self.relation, self.epoch)
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
