@@ -10,7 +10,9 @@ from tussock.statestore.meta.catalog import RelationKind
 
 _CREATED = {
     RelationKind.VIEW: re.compile(
-        r"CREATE\s+(?:OR\s+REPLACE\s+)?MATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE
+        r"CREATE\s+(?:OR\s+RE\w+\s+)?(?:(?:MATERIALIZED\s+VIEW|STREAMING\s+TABLE)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+        r"|FLOW\s+\S+\s+AS\s+AUTO\s+CDC\s+INTO\s+)`?(\w+)",
+        re.IGNORECASE,
     ),
     RelationKind.SOURCE: re.compile(r"CREATE\s+SOURCE\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE),
 }

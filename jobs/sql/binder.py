@@ -28,6 +28,8 @@ from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
 from tussock.jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
+from tussock.jobs.sql.flow import bind_flow
+from tussock.jobs.sql.flow_words import FlowHeader, find_flow
 from tussock.jobs.sql.function_ddl import bind_function
 from tussock.jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from tussock.jobs.sql.sandbox import Sandbox, items
@@ -190,6 +192,8 @@ class Binder:
         )
 
     def _bind_create(self, source: SourceText, cursor: Cursor) -> Bound:
+        if (flow := find_flow(cursor)) is not None:
+            return self._bind_flow(source, flow)
         or_replace = cursor.accept("OR", "REPLACE")
         if cursor.accept("MATERIALIZED"):
             cursor.expect("VIEW")
@@ -207,8 +211,11 @@ class Binder:
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
         raise cursor.error(
-            "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION"
+            "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE, CREATE FLOW or CREATE FUNCTION"
         )
+
+    def _bind_flow(self, source: SourceText, flow: FlowHeader) -> CreateView:
+        return bind_flow(self._sandbox, source, flow, self._bind_view)
 
     def _bind_view(self, source: SourceText, header: ViewHeader) -> CreateView:
         select = source.take_part(header.select)
@@ -258,14 +265,19 @@ class Binder:
 
     def _bind_explain(self, source: SourceText, cursor: Cursor) -> Explain:
         if cursor.accept("CREATE"):
-            cursor.expect("MATERIALIZED", "VIEW")
-            view = self._bind_view(source, read_view(cursor))
+            view = self._bind_explained(source, cursor)
             return Explain(view.name, view.sql, view.plan, tuple(self.notes))
         select = source.take_part(cursor.offset)
         refuse_epochs(self._sandbox, select, "a materialized view")
         return Explain(
             None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes)
         )
+
+    def _bind_explained(self, source: SourceText, cursor: Cursor) -> CreateView:
+        if (flow := find_flow(cursor)) is not None:
+            return self._bind_flow(source, flow)
+        cursor.expect("MATERIALIZED", "VIEW")
+        return self._bind_view(source, read_view(cursor))
 
     def _bind_query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()

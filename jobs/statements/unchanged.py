@@ -14,6 +14,8 @@ from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.sources.describe import place_source
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
+from tussock.jobs.sql.flow_select import flow_select
+from tussock.jobs.sql.flow_words import FlowHeader, find_flow
 from tussock.jobs.sql.grammar import Cursor, read_source, read_view
 from tussock.jobs.statements.show import declared_text
 from tussock.jobs.statements.transaction import query_of
@@ -22,7 +24,7 @@ from tussock.statestore.objectstore.base import ObjectStore
 
 
 def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectStore) -> Relation | None:
-    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines, if it is unchanged.
+    """The relation that a CREATE SOURCE, TABLE, FLOW or [MATERIALIZED] VIEW defines, if it is unchanged.
 
     None: it is changed, or the text cannot decide.
 
@@ -35,6 +37,8 @@ def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectSto
     cursor = Cursor(SourceText(text))
     if not cursor.accept("CREATE"):
         return None
+    if (flow := find_flow(cursor)) is not None:
+        return _find_unchanged_flow(catalog, cursor.source, flow)
     or_replace = cursor.accept("OR", "REPLACE")
     if cursor.accept("MATERIALIZED", "VIEW"):
         return _find_unchanged_view(catalog, RelationKind.VIEW, cursor, or_replace)
@@ -60,6 +64,16 @@ def _find_unchanged_view(catalog: Catalog, kind: RelationKind, cursor: Cursor, o
     sql, columns = query_of(relation)
     same = words_of(sql) == words_of(cursor.source.text[header.select :]) and columns == (header.columns or ())
     return relation if same else None
+
+
+def _find_unchanged_flow(catalog: Catalog, text: SourceText, flow: FlowHeader) -> Relation | None:
+    """The target, if the flow's SELECT over the present columns of its source has the same words."""
+    relation = _find_relation(catalog, flow.target, RelationKind.VIEW)
+    source = next((r for r in catalog.live_relations() if r.name == flow.source), None)
+    if relation is None or source is None:
+        return None
+    select = flow_select(text, flow, [c.name for c in source.columns])
+    return relation if words_of(query_of(relation)[0]) == words_of(select) else None
 
 
 def _find_unchanged_source(catalog: Catalog, cursor: Cursor, base: Path, store: ObjectStore) -> Relation | None:

@@ -42,17 +42,20 @@ class First(Kept):
 class By(Kept):
     """min_by and max_by: the value of the row with the least or greatest second argument, or a list of `k` such values.
 
-    Rows with NULL in the second argument do not count.
+    Rows with NULL in the second argument do not count. Among equal rows, the one with the greatest stream key decides:
+    Spark takes the last of them too, and over a window frame as well.
     """
 
     def make_slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first_arg
         (by,) = call.more
         largest = call.function is AggFunction.MAX_BY
-        rows = OrderedLayout(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
+        name = f"agg_{call.function.sql}_c{by}"
         if (k := call.find_param("k")) is not None:
-            return (FirstRowsSlot(rows, arg, call.type, int(k)),)
-        return (FirstRow(rows, arg, arg_type),)
+            firsts = OrderedLayout(f"{name}_first", (Order(by, largest, False),), (arg,), (by,))
+            return (FirstRowsSlot(firsts, arg, call.type, int(k)),)
+        rows = OrderedLayout(name, (Order(by, not largest, False),), (arg,), (by,))
+        return (FirstRow(rows, arg, arg_type, last=True),)
 
     def null_excluding_arg(self, call: Agg) -> int | None:
         return 1
