@@ -50,10 +50,10 @@ def ranked(rows: list[Row], largest: bool) -> list[int]:
 
 
 def expected(rows: list[Row], several: bool) -> Row:
-    # `reverse` keeps the order of equal values, which is the order of their keys.
+    # `reverse` keeps the order of equal values, which is the order of their keys. The last of equal values counts.
     greatest, least = ranked(rows, True), ranked(rows, False)
-    most, best = tuple(greatest[:3]) or None, greatest[0] if greatest else None
-    return (best, least[0] if least else None, most if several else best, rows[0][2], rows[-1][2])
+    most, best = tuple(greatest[:3]) or None, least[-1] if least else None
+    return (best, greatest[-1] if greatest else None, most if several else best, rows[0][2], rows[-1][2])
 
 
 @pytest.mark.parametrize("kind", KINDS)
