@@ -211,7 +211,8 @@ class Binder:
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
         raise cursor.error(
-            "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE, CREATE FLOW or CREATE FUNCTION"
+            "expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE, CREATE FLOW or CREATE "
+            "FUNCTION"
         )
 
     def _bind_flow(self, source: SourceText, flow: FlowHeader) -> CreateView:

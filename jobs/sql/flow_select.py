@@ -49,8 +49,10 @@ class _Flow:
         others = [c for c in selected if c not in keys]
         filled = self._among(self.flow.ignore_nulls, others) if self.flow.ignore_nulls is not None else []
         if self.flow.scd_type == 1:
-            return self._newest_snapshot(selected, keys, others) if self.flow.snapshots else self._current_rows(
-                selected, keys, others, filled
+            return (
+                self._newest_snapshot(selected, keys, others)
+                if self.flow.snapshots
+                else self._current_rows(selected, keys, others, filled)
             )
         tracked = self._among(self.flow.track or ALL_COLUMNS, others)
         if self.flow.snapshots:
@@ -134,7 +136,8 @@ class _Flow:
         """Each change with the start of its run, and whether it is the last one. `begins`: another run, or no row."""
         running = by_key.replace(f"ORDER BY {_SEQUENCE}", f"ORDER BY {_SEQUENCE} ROWS UNBOUNDED PRECEDING")
         return (
-            f"runs AS (SELECT *, last_value(CASE WHEN {_HEAD} THEN {_SEQUENCE} END, true) OVER {running} AS {START_AT},\n"
+            f"runs AS (SELECT *,\n"
+            f"  last_value(CASE WHEN {_HEAD} THEN {_SEQUENCE} END, true) OVER {running} AS {START_AT},\n"
             f"  coalesce(lead({begins}) OVER {by_key}, true) AS {_LAST} FROM single)"
         )
 
@@ -150,7 +153,7 @@ class _Flow:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def _changes(self, selected: list[str]) -> str:
-        """The changes of the keys: rows with a key and a sequence, without truncations and what they deleted."""
+        """The changes of the keys: rows with a key and a sequence, without truncations and the changes before them."""
         flow, sequence = self.flow, self._text(self.flow.sequence)
         relation, keys = quote_name(flow.source), self._named(flow.keys)
         deletes = "false" if flow.delete_when is None else f"coalesce({self._text(flow.delete_when)}, false)"

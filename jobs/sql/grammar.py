@@ -5,7 +5,9 @@ ALTER SOURCE name ADD COLUMN[S] column type, … | RENAME COLUMN column TO colum
 ALTER SOURCE name ALTER COLUMN column TYPE type
 ALTER SOURCE name SET OPTIONS (key 'value', …) | UNSET OPTIONS (key, …)
 CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
-CREATE [OR REPLACE] FLOW name AS AUTO CDC INTO target FROM … (tussock.jobs.sql.flow_words)
+CREATE [OR REPLACE] FLOW name AS AUTO CDC INTO target FROM [SNAPSHOT] source KEYS (column, …)
+    [IGNORE NULL UPDATES [ON columns]] [APPLY AS DELETE WHEN condition] [APPLY AS TRUNCATE WHEN condition]
+    SEQUENCE BY expression [COLUMNS columns] [STORED AS SCD TYPE 1 | 2 [TRACK HISTORY ON columns]]
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …)
     RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]

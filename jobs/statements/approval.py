@@ -34,7 +34,9 @@ _DIGEST = re.compile(
     r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE
 )  # at the start of a line; statements are indented, so digests in their text do not match
 _MOST_LINES = 40  # shown per difference
-_KINDS = frozenset({"MATERIALIZED", "STREAMING", "VIEW", "TABLE", "SOURCE", "FLOW", "FUNCTION", "INTO", "FROM", "ON", "COLUMN"})
+_KINDS = frozenset(
+    {"MATERIALIZED", "STREAMING", "VIEW", "TABLE", "SOURCE", "FLOW", "FUNCTION", "INTO", "FROM", "ON", "COLUMN"}
+)
 _VERBS = frozenset({"CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "DROP", "COMMENT"})
 _UNNAMED = frozenset({"OR", "REPLACE", "IF", "NOT", "EXISTS"})
 

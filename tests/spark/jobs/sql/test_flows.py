@@ -113,8 +113,8 @@ def history_of_snapshots(events: Sequence[Change]) -> list[Row]:
     found = list[Row]()
     for key, changes in changes_of(events).items():
         there = {c.at: c for c in changes}
-        deliveries = [there.get(v, Change(key, v, "D", None, None))._replace() for v in versions]
-        found += intervals([d if d.at in there else d for d in deliveries], NULLABLE)
+        deliveries = [there.get(v, Change(key, v, "D", None, None)) for v in versions]
+        found += intervals(deliveries, NULLABLE)
     return found
 
 
@@ -257,14 +257,24 @@ HEAD = "CREATE FLOW f AS AUTO CDC INTO t FROM"
         (f"{HEAD} changes KEYS (idd) SEQUENCE BY at", SqlError, "'idd' is no column of 'changes'", "idd)"),
         (f"{HEAD} changes KEYS (id, ID) SEQUENCE BY at", SqlError, "'ID' is named twice", "ID)"),
         (f"{HEAD} changes KEYS (id) APPLY AS DELETE WHEN opp = 1 SEQUENCE BY at", SqlError, "opp", "opp ="),
-        (f"{HEAD} changes KEYS (id) APPLY AS DELETE WHEN op SEQUENCE BY at", SqlError, "expected a condition", "op SEQ"),
+        (
+            f"{HEAD} changes KEYS (id) APPLY AS DELETE WHEN op SEQUENCE BY at",
+            SqlError,
+            "expected a condition",
+            "op SEQ",
+        ),
         (f"{HEAD} changes KEYS (id) SEQUENCE BY array(at)", SqlError, "expected a number", "array"),
         (f"{HEAD} changes KEYS (id) SEQUENCE BY rand()", UnsupportedQueryError, "another value", "rand"),
         (f"{HEAD} other KEYS (id) SEQUENCE BY at", NoRelationError, "no relation `other`", "other"),
         (f"{HEAD} keyed KEYS (id) SEQUENCE BY at", SqlError, "keeps only the newest row", "keyed"),
         (f"{HEAD} pairs KEYS (id) SEQUENCE BY at", SqlError, "APPEND ONLY", "pairs"),
         (f"{HEAD} changes KEYS (id) SEQUENCE BY at COLUMNS (name)", SqlError, "COLUMNS omits 'id'", "id)"),
-        (f"{HEAD} changes KEYS (id) SEQUENCE BY at TRACK HISTORY ON name", SqlError, "needs STORED AS SCD TYPE 2", "TRACK"),
+        (
+            f"{HEAD} changes KEYS (id) SEQUENCE BY at TRACK HISTORY ON name",
+            SqlError,
+            "needs STORED AS SCD TYPE 2",
+            "TRACK",
+        ),
         (f"{HEAD} changes KEYS (id) SEQUENCE BY at STORED AS SCD TYPE 3", SqlError, "expected 1", "3"),
         (f"{HEAD} SNAPSHOT changes KEYS (id) APPLY AS DELETE WHEN true", SqlError, "a snapshot lacks", "WHEN"),
         ("CREATE STREAMING TABLE t", SqlError, "CREATE FLOW name AS AUTO CDC INTO t", ""),
