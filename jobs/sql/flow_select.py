@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.sql.flow_words import ALL_COLUMNS, ColumnChoice, FlowHeader, NamedColumn, Span
+from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, NamedColumn, Span, every_column
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
@@ -54,7 +54,7 @@ class _Flow:
                 if self.flow.snapshots
                 else self._current_rows(selected, keys, others, filled)
             )
-        tracked = self._among(self.flow.track or ALL_COLUMNS, others)
+        tracked = self._among(self.flow.track or every_column(), others)
         if self.flow.snapshots:
             return self._snapshot_intervals(selected, keys, tracked)
         return self._intervals(selected, keys, others, filled, tracked)

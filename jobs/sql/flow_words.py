@@ -80,8 +80,9 @@ class FlowHeader:
     track: ColumnChoice | None
 
 
-#: Every column.
-ALL_COLUMNS = ColumnChoice((), True)
+def every_column() -> ColumnChoice:
+    """Return the choice of all columns."""
+    return ColumnChoice((), all_except=True)
 
 
 def find_flow(cursor: Cursor) -> FlowHeader | None:
@@ -125,7 +126,7 @@ def _read_clauses(cursor: Cursor, target: str, or_replace: bool) -> FlowHeader:
     if snapshots and cursor.comes("IGNORE", "NULL"):
         raise cursor.complaint("the rows of a snapshot are whole; IGNORE NULL UPDATES belongs to a flow of changes")
     ignored = cursor.accept("IGNORE", "NULL", "UPDATES")
-    ignore_nulls = (_read_choice(cursor) if cursor.accept("ON") else ALL_COLUMNS) if ignored else None
+    ignore_nulls = (_read_choice(cursor) if cursor.accept("ON") else every_column()) if ignored else None
     delete_when = _read_condition(cursor, snapshots) if cursor.accept("APPLY", "AS", "DELETE") else None
     truncate_when = _read_condition(cursor, snapshots) if cursor.accept("APPLY", "AS", "TRUNCATE") else None
     if cursor.comes("APPLY", "AS"):
@@ -207,7 +208,7 @@ def _read_scd_type(cursor: Cursor) -> int:
 def _read_choice(cursor: Cursor) -> ColumnChoice:
     if cursor.accept("*"):
         if not cursor.comes("EXCEPT"):
-            return ALL_COLUMNS
+            return every_column()
         cursor.expect("EXCEPT")
         return ColumnChoice(_read_list(cursor, "a column"), True)
     if cursor.comes("("):
