@@ -11,7 +11,7 @@ from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.statements import CreateView
 from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.flow_select import flow_select
-from tussock.jobs.sql.flow_words import FlowHeader, Span
+from tussock.jobs.sql.flow_words import FlowHeader, TextSpan
 from tussock.jobs.sql.grammar import ViewHeader
 from tussock.jobs.sql.sandbox import Sandbox, items, table_of
 from tussock.statestore.decoding import decode_json
@@ -20,14 +20,14 @@ from tussock.statestore.meta.catalog import Relation, RelationKind
 BindView = Callable[[SourceText, ViewHeader], CreateView]
 
 
-class _Keyed(msgspec.Struct):
+class _DeclaredKey(msgspec.Struct):
     keyed: dict[str, object] | None = None
 
 
-class _Source(msgspec.Struct):
+class _SourceDefinition(msgspec.Struct):
     """The needed part of a source's definition: whether it has a key."""
 
-    statement: _Keyed | None = None
+    statement: _DeclaredKey | None = None
 
 
 def bind_flow(sandbox: Sandbox, source: SourceText, flow: FlowHeader, bind_view: BindView) -> CreateView:
@@ -72,7 +72,7 @@ def _source_of(sandbox: Sandbox, source: SourceText, flow: FlowHeader) -> Relati
         table = table_of(relation)
         replaced = bool(table.key) and not table.append_only
     elif relation.kind is RelationKind.SOURCE:
-        statement = decode_json(relation.definition, _Source).statement
+        statement = decode_json(relation.definition, _SourceDefinition).statement
         replaced = statement is not None and statement.keyed is not None
     if replaced:
         reason = (
@@ -83,7 +83,7 @@ def _source_of(sandbox: Sandbox, source: SourceText, flow: FlowHeader) -> Relati
     return relation
 
 
-def _require_condition(sandbox: Sandbox, source: SourceText, flow: FlowHeader, span: Span) -> None:
+def _require_condition(sandbox: Sandbox, source: SourceText, flow: FlowHeader, span: TextSpan) -> None:
     if (kind := _type_of(sandbox, source, flow, span)) != "boolean":
         raise sql_error(source, span.begin, f"expected a condition, but this expression is a {kind}")
 
@@ -95,7 +95,7 @@ def _require_sequence(sandbox: Sandbox, source: SourceText, flow: FlowHeader) ->
         raise sql_error(source, flow.sequence.begin, reason)
 
 
-def _type_of(sandbox: Sandbox, source: SourceText, flow: FlowHeader, span: Span) -> str:
+def _type_of(sandbox: Sandbox, source: SourceText, flow: FlowHeader, span: TextSpan) -> str:
     """The type of an expression over the flow's source. Raises SqlError at its place."""
     parts = {(0, span.begin): "SELECT ", (span.end, len(source.text)): f" FROM {quote_name(flow.source)}"}
     text = edit_source(source, parts)

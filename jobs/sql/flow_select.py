@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, NamedColumn, Span, every_column
+from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, WrittenColumn, TextSpan, every_column
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
@@ -169,12 +169,12 @@ class _Flow:
             f"  FROM {relation} WHERE {' AND '.join(conditions)}"
         )
 
-    def _text(self, span: Span) -> str:
+    def _text(self, span: TextSpan) -> str:
         return f"({self.source.text[span.begin : span.end]})"
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
-    def _find(self, column: NamedColumn) -> str:
+    def _find(self, column: WrittenColumn) -> str:
         """The column of the source with this name, in any case."""
         for name in self.columns:
             if name.lower() == column.name.lower():
@@ -182,7 +182,7 @@ class _Flow:
         reason = f"{column.name!r} is no column of {self.flow.source!r}; its columns: {', '.join(self.columns)}"
         raise sql_error(self.source, column.offset, reason)
 
-    def _named(self, columns: Sequence[NamedColumn]) -> list[str]:
+    def _named(self, columns: Sequence[WrittenColumn]) -> list[str]:
         names = list[str]()
         for column in columns:
             if (name := self._find(column)) in names:

@@ -29,7 +29,7 @@ _CLAUSES = (
 
 
 @dataclass(frozen=True, slots=True)
-class NamedColumn:
+class WrittenColumn:
     """The name of a column, and its offset in the text."""
 
     name: str
@@ -40,12 +40,12 @@ class NamedColumn:
 class ColumnChoice:
     """A choice among columns: the named ones, or all except these."""
 
-    columns: tuple[NamedColumn, ...]
+    columns: tuple[WrittenColumn, ...]
     all_except: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """The part of a text between two offsets."""
 
     begin: int
@@ -70,11 +70,11 @@ class FlowHeader:
     source: str
     source_offset: int
     snapshots: bool
-    keys: tuple[NamedColumn, ...]
+    keys: tuple[WrittenColumn, ...]
     ignore_nulls: ColumnChoice | None
-    delete_when: Span | None
-    truncate_when: Span | None
-    sequence: Span
+    delete_when: TextSpan | None
+    truncate_when: TextSpan | None
+    sequence: TextSpan
     columns: ColumnChoice | None
     scd_type: int
     track: ColumnChoice | None
@@ -177,14 +177,14 @@ def _read_source(cursor: Cursor) -> tuple[str, int]:
     return name, offset
 
 
-def _read_condition(cursor: Cursor, snapshots: bool) -> Span:
+def _read_condition(cursor: Cursor, snapshots: bool) -> TextSpan:
     if snapshots:
         raise cursor.complaint("a key that a snapshot lacks is deleted; APPLY AS belongs to a flow of changes")
     cursor.expect("WHEN")
     return _read_expression(cursor)
 
 
-def _read_expression(cursor: Cursor) -> Span:
+def _read_expression(cursor: Cursor) -> TextSpan:
     """The tokens up to the next clause outside of brackets."""
     begin, first, depth = cursor.offset, cursor.at, 0
     while cursor.at < len(cursor.tokens):
@@ -194,7 +194,7 @@ def _read_expression(cursor: Cursor) -> Span:
         depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
     if cursor.at == first:
         raise cursor.error("expected an expression")
-    return Span(begin, cursor.tokens[cursor.at - 1].end)
+    return TextSpan(begin, cursor.tokens[cursor.at - 1].end)
 
 
 def _read_scd_type(cursor: Cursor) -> int:
@@ -219,7 +219,7 @@ def _read_choice(cursor: Cursor) -> ColumnChoice:
     return ColumnChoice(tuple(columns), False)
 
 
-def _read_list(cursor: Cursor, what: str) -> tuple[NamedColumn, ...]:
+def _read_list(cursor: Cursor, what: str) -> tuple[WrittenColumn, ...]:
     cursor.expect("(")
     columns = [_read_column(cursor, what)]
     while cursor.accept(","):
@@ -228,7 +228,7 @@ def _read_list(cursor: Cursor, what: str) -> tuple[NamedColumn, ...]:
     return tuple(columns)
 
 
-def _read_column(cursor: Cursor, what: str) -> NamedColumn:
+def _read_column(cursor: Cursor, what: str) -> WrittenColumn:
     offset = cursor.offset
     token = cursor.next(f"the name of {what}")
     if token.kind not in ("word", "name"):
@@ -236,4 +236,4 @@ def _read_column(cursor: Cursor, what: str) -> NamedColumn:
         raise cursor.error(f"expected the name of {what}")
     if cursor.comes("."):
         raise cursor.complaint("a flow names whole columns; select a field of a struct in a view below the flow")
-    return NamedColumn(token.value(), offset)
+    return WrittenColumn(token.value(), offset)
