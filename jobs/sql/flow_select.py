@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, WrittenColumn, TextSpan, every_column
+from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, WrittenColumn, every_column
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 _SEQUENCE, _DELETES, _NEXT, _HEAD, _LAST = "__sequence", "__deletes", "__next", "__head", "__last"
