@@ -25,6 +25,7 @@ from typing import Self
 
 from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, take_in
 from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.follow import plan_followed
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
@@ -235,7 +236,10 @@ class Train:
                     f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
                 )
             taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
-            plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
+            if barrier.follows:
+                plan = plan_followed(self.meta, base, barrier)
+            else:
+                plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
         levels = plan.schedule.levels
         self.progress(
@@ -254,10 +258,10 @@ class Train:
         undeclared = undeclared_columns(ran.reports, plan.schedule)
         for source, columns in undeclared.items():
             log.warning("new files of %s contain columns that it does not declare: %s", source, ", ".join(columns))
-        rows = row_counts(ran.reports, plan.schedule)
+        rows = row_counts(ran.reports, plan.schedule, plan.counts)
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
-        parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, ran.taken
+        parts = ran.held, (*ran.uploaded, *plan.shared), seconds, rows, undeclared, units, ran.measured, ran.taken
         wait_until_durable()  # the barrier is durable before its epoch is sealed
         self._queue_checkpoint(_ToCommit(barrier, drafted, *parts))
 

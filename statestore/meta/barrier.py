@@ -55,6 +55,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     moment: int = 0
     by_intervals: bool = False  # epochs without an interval keep the moment; ignored if `moment` is 0
     passed_over: TimeSpan | None = None  # the time before the moment whose intervals have not run
+    follows: int = 0  # of a branch: the parent's version that committed the epoch which this one takes; 0: none
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):

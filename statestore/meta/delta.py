@@ -45,6 +45,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     moment: int = 0  # the barrier's; 0: written by a release without moments
     net: dict[int, int] | None = None  # by relation id: rows gained or lost, if any; None: not counted
     by_intervals: bool = False  # the barrier's
+    follows: int = 0  # the barrier's
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
@@ -257,6 +258,7 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         catalog=catalog,
         moment=max(version.moment, change.moment),
         by_intervals=change.by_intervals,
+        followed=max(version.followed, change.follows),
         retired=(),
         rows=_rows_after(version, catalog, change),
     )

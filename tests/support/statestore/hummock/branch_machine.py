@@ -26,7 +26,6 @@ from tests.support.statestore.hummock.store_model import (
 from tests.support.statestore.meta.make import Clock
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
-from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.vacuum import vacuum_store
@@ -36,6 +35,7 @@ from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.errors import BranchGoneError, EpochExpiredError, EpochMergedError, LostRaceError
 from tussock.statestore.meta.manifest import manifest_of
 from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.pages import names_in
 from tussock.statestore.meta.store import MetaStore
 
 VNODES = 8
