@@ -25,7 +25,7 @@ from tussock.jobs.sources.files import takes_back
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.branch import is_of_branch
-from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.store import MetaStore
@@ -34,7 +34,7 @@ from tussock.statestore.meta.version import HummockVersion
 log = logging.getLogger(__name__)
 
 
-class CannotFollowError(InputError):
+class BranchConflictError(InputError):
     """A branch cannot take an epoch of its parent."""
 
     branch: str
@@ -51,14 +51,13 @@ class CannotFollowError(InputError):
 def next_of_branch(meta: MetaStore) -> Barrier | None:
     """The next barrier of a following branch: an open one, its waiting statements, or the parent's next epoch.
 
-    Raises: CannotFollowError. Cost: opens the parent, and reads its deltas since the last followed epoch.
+    Raises: BranchConflictError. Cost: opens the parent, and reads its deltas since the last followed epoch.
     """
     version = meta.read_latest()
     if (standing := meta.barrier_after(version.epoch)) is not None:
         return standing
     if meta.log_end() > version.log_end:
-        sources = frozenset(r.name for r in version.catalog.live_relations() if r.kind is RelationKind.SOURCE)
-        taken = take_in(meta, Wish(moment=version.moment), resting=sources)
+        taken = take_in(meta, Wish(moment=version.moment))  # pins no source
         return None if taken is None else taken.barrier
     for number, change in epochs_of_parent(meta, version):
         return _follow_epoch(meta, version, number, change)
@@ -85,7 +84,7 @@ def _follow_epoch(meta: MetaStore, version: HummockVersion, number: int, change:
         document = None if input_of_parent is None else input_of_parent.splits.get(source.id)
         if document is not None and takes_back(document):
             reason = f"it replaces rows of source {source.name!r}, which views of the branch read"
-            raise CannotFollowError(_name_of(meta), change.epoch, reason)
+            raise BranchConflictError(_name_of(meta), change.epoch, reason)
     ids = {source.id for source in sources}
 
     def of_sources(documents: Mapping[int, msgspec.Raw]) -> dict[int, msgspec.Raw]:
@@ -137,10 +136,10 @@ def _sources_read(catalog: Catalog) -> list[Relation]:
 
 
 def _input_of(meta: MetaStore, change: EpochCommitted) -> Barrier:
-    """The parent's barrier of an epoch. Raises CannotFollowError if vacuum has removed it."""
+    """The parent's barrier of an epoch. Raises BranchConflictError if vacuum has removed it."""
     barrier = meta.parent.barrier_after(change.prev_epoch)
     if barrier is None or barrier.epoch != change.epoch:
-        raise CannotFollowError(_name_of(meta), change.epoch, "the parent no longer keeps the input of this epoch")
+        raise BranchConflictError(_name_of(meta), change.epoch, "the parent no longer keeps the input of this epoch")
     return barrier
 
 
@@ -157,7 +156,7 @@ class _Merging:
         self._before, self._after, self._mine = before, after, mine
 
     def merge_catalogs(self) -> Catalog:
-        """Each relation that only one of both has changed is as that one has it. Raises CannotFollowError."""
+        """Each relation that only one of both has changed is as that one has it. Raises BranchConflictError."""
         old = {r.id: r for r in self._before.relations}
         mine = {r.id: r for r in self._mine.relations}
         theirs = [self._merge_relation(r, old.get(r.id), mine.get(r.id)) for r in self._after.relations]
@@ -196,5 +195,5 @@ class _Merging:
                     gone = was[read].name if read in was else str(read)
                     raise self._refusal(f"the parent dropped or replaced {gone!r}, which {relation.name!r} reads")
 
-    def _refusal(self, reason: str) -> CannotFollowError:
-        return CannotFollowError(self._branch, self._epoch, reason)
+    def _refusal(self, reason: str) -> BranchConflictError:
+        return BranchConflictError(self._branch, self._epoch, reason)

@@ -108,7 +108,7 @@ def _run_next(
 def epochs_of_branch(runner: LevelRunner, meta: MetaStore, progress: Progress = no_progress) -> Iterator[EpochSummary]:
     """Run the waiting statements of a following branch, then take the epochs of its parent, one by one.
 
-    Raises: CannotFollowError; InputError branches if a row of the epoch cannot be computed. Nothing of that epoch is
+    Raises: BranchConflictError; InputError branches if a row of the epoch cannot be computed. Nothing of that epoch is
         committed then.
     """
     while (barrier := next_of_branch(meta)) is not None:

@@ -71,15 +71,20 @@ class FollowingBranchError(InputError):
         )
 
 
-def require_followable(meta: MetaStore, statement: Statement) -> None:
-    """Raise FollowingBranchError unless a statement of a following branch changes views and functions only."""
+def require_own_input(meta: MetaStore, what: str) -> None:
+    """Raise FollowingBranchError if a branch follows its parent, so that its input cannot change as in `what`."""
+    if meta.follows and meta.settings.origin is not None:
+        raise FollowingBranchError(meta.settings.origin.name, what)
+
+
+def _require_on_views(meta: MetaStore, statement: Statement) -> None:
+    """Raise FollowingBranchError if a statement changes anything but views and functions."""
     catalog = meta.read_latest().catalog
     views = {r.name for r in catalog.live_relations() if r.kind not in (RelationKind.TABLE, RelationKind.SOURCE)}
     for part in statement.statements if isinstance(statement, Transaction) else (statement,):
         is_of_views = isinstance(part, CreateView | CreatePlainView | CreateFunction | RecordZone)
         if not (is_of_views or (isinstance(part, Drop) and part.name in views)):
-            assert meta.settings.origin is not None
-            raise FollowingBranchError(meta.settings.origin.name, statement_text(part))
+            require_own_input(meta, statement_text(part))
 
 
 class StatementWriter:
@@ -181,7 +186,7 @@ class StatementWriter:
             committed epoch.
         """
         if self._meta.follows:
-            require_followable(self._meta, statement)
+            _require_on_views(self._meta, statement)
         if waiting is not None and _is_outdated(self._meta, waiting, statement):
             raise LogMovedError(waiting.end, self._meta.log_end())
         body = msgspec.json.encode(statement)

@@ -75,6 +75,8 @@ class BarrierLog:
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.supersede_barrier."""
         what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
+        if barrier.follows:
+            raise SettingError("the input of this epoch", "the parent's", "the branch's own, which can be changed")
         version = self._base_of(barrier.prev_epoch, what)
         attempt = barrier.attempt + 1
         following = self._make_barrier(version, plan, above=barrier.epoch, attempt=attempt)

@@ -16,7 +16,7 @@ from tests.support.faulty_store import FaultyObjectStore, Killed
 from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.unit.jobs.driver.test_builds import replacing
-from tussock.jobs.barriers.follow import CannotFollowError
+from tussock.jobs.barriers.follow import BranchConflictError
 from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
@@ -212,7 +212,7 @@ def test_changes_of_the_parents_catalog_are_taken_unless_the_branch_changed_the_
     assert "alone" not in {r.name for r in branch.read_latest().catalog.live_relations()}
     append(pair.parent, replacing(msgspec.structs.replace(statements()[2], plan=counted(FILES, 0), sql="theirs")))
     pair.take_input()
-    with pytest.raises(CannotFollowError, match="have both changed or created 'of_files'"):
+    with pytest.raises(BranchConflictError, match="have both changed or created 'of_files'"):
         follow(branch)
 
 
@@ -236,6 +236,6 @@ def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tm
     follow(branch)
     pair.take_input()
     pair.parent.objects.delete([info.name for info in pair.parent.objects.list("meta/barrier/")])
-    with pytest.raises(CannotFollowError, match="no longer keeps the input"):
+    with pytest.raises(BranchConflictError, match="no longer keeps the input"):
         follow(branch)
-    assert isinstance(CannotFollowError("b", 1, "x"), TussockError)
+    assert isinstance(BranchConflictError("b", 1, "x"), TussockError)
