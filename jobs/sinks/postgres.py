@@ -37,6 +37,7 @@ from tussock.jobs.sinks.postgres_errors import (
     translating_errors,
 )
 from tussock.jobs.sinks.postgres_rows import checked_columns, copy_rows, key_columns, read_copy
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.types import arrow_type
 
 LOCK_WAIT = "60s"
@@ -306,7 +307,7 @@ class PostgresSink:
         ).fetchone()
         if row is None:
             return None
-        return _Known(row[0], row[1], row[2], row[3], msgspec.json.decode(row[4], type=_Shape), row[5])
+        return _Known(row[0], row[1], row[2], row[3], decode_json(row[4], _Shape), row[5])
 
     def _record(self, epoch: int, rows: int) -> str:
         """Record the state that this transaction leaves."""
