@@ -32,6 +32,8 @@ These benchmarks have their own options and are not in `all`:
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
+    python -m benchmarks lake-changes            1,000 changes to Delta tables of 1 M and 10 M rows, against MERGE and a
+                                                 rewrite; three minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;
@@ -71,6 +73,7 @@ ALONE = {
     "memory": "benchmarks.memory",
     "growth": "benchmarks.growth",
     "history": "benchmarks.history",
+    "lake-changes": "benchmarks.lake_changes",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",

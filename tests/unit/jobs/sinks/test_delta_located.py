@@ -226,11 +226,11 @@ def test_files_of_the_table_are_named_by_their_content(shop: Shop, monkeypatch: 
     shop.commit()
     commit, lost = DeltaLocatedSink._commit, set[str]()
 
-    def lose_first(self: DeltaLocatedSink, *args: Any) -> None:
+    def lose_first(self: DeltaLocatedSink, *args: Any) -> str:
         if self.place not in lost:
             lost.add(self.place)
             raise delta_located.BeatenError
-        commit(self, *args)
+        return commit(self, *args)
 
     monkeypatch.setattr(DeltaLocatedSink, "_commit", lose_first)
     shop.publish()
