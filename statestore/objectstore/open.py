@@ -113,9 +113,9 @@ def open_bucket(root: str, prefix: str = "", options: Mapping[str, str] | None =
     """Open a bucket as a store, or the objects below `prefix`. Sends no request.
 
     Args:
-        root: scheme and bucket, as `split_address` returns them.
+        root: scheme and bucket, as returned by `split_address`.
         prefix: a literal name; slashes at its ends are ignored.
-        options: those that `read_options` knows for the scheme.
+        options: as returned by `read_options` for the scheme.
 
     Raises: as `open_s3` and `open_cloud`.
     """
