@@ -74,6 +74,8 @@ def epochs_of_parent(meta: MetaStore, version: HummockVersion) -> Iterator[tuple
 
 def _follow_epoch(meta: MetaStore, version: HummockVersion, number: int, change: EpochCommitted) -> Barrier:
     """Put the barrier in force that takes an epoch of the parent, which version `number` has committed."""
+    if change.undoes:
+        raise BranchConflictError(_name_of(meta), change.epoch, "in it, the parent went back to an earlier epoch")
     catalog = version.catalog
     if change.catalog is not None:
         before = meta.parent.read_version(number - 1).catalog

@@ -192,6 +192,10 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     about = ", ".join(shown_name(names.get(r, f"relation {r}")) for r in barrier.mutation.relations)
     changes: tuple[str, ...]
     match barrier.mutation.kind:
+        case MutationKind.UNDO:
+            undo = barrier.mutation.undo
+            assert undo is not None, "a barrier of this kind has it"
+            changes = (f"goes back to epoch {undo.to}",)
         case MutationKind.ADD:
             known, added = (
                 {r.name for r in before.live_relations()},

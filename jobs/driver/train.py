@@ -42,6 +42,7 @@ from tussock.jobs.driver.summary import (
     undeclared_columns,
     unit_work,
 )
+from tussock.jobs.driver.undo import write_undone_rows
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.wire.measured import MeasurementSum
@@ -229,6 +230,12 @@ class Train:
             self._queue_checkpoint(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed))
             return
         seconds: dict[str, float] = {}
+        if barrier.mutation.undo is not None:
+            with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
+                undone = write_undone_rows(self.meta, base_version.version, barrier)
+            wait_until_durable()
+            self._queue_checkpoint(_ToCommit(barrier, drafted, None, undone.ssts, seconds, undone.rows))
+            return
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base_of_next(base_version)
             if base.version.epoch != barrier.prev_epoch:
@@ -425,7 +432,8 @@ class Train:
             barrier = one.barrier
             ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
             taken = one.uploaded, barrier.log_end, barrier.catalog
-            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals)
+            undoes = barrier.mutation.undo is not None
+            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals, undoes=undoes)
             version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])

@@ -169,10 +169,18 @@ def _epochs_after(log: VersionLog, first: HummockVersion, newest: HummockVersion
 
 
 def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
-    """The newest version whose committed epoch is `epoch`, if the newest version names all of its SSTs.
+    """The version of `version_of_epoch`, if the newest version names all of its SSTs.
 
     A newer version has rows of later epochs too, and compaction may have put them into the same SSTs.
     """
+    version = version_of_epoch(log, newest, epoch)
+    if names_gone(version, newest):
+        raise EpochMergedError(epoch, newest.epoch)
+    return version
+
+
+def version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
+    """The newest version whose committed epoch is `epoch`. Raises EpochNotCommittedError, EpochExpiredError."""
     check_readable(newest, epoch)
     low, high = 0, newest.id  # version `high` has a later epoch
     while high - low > 1:
@@ -184,6 +192,4 @@ def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> Hu
     version = log.read_version(low)
     if version.epoch != epoch:
         raise EpochExpiredError(epoch, newest.min_readable_epoch)
-    if names_gone(version, newest):
-        raise EpochMergedError(epoch, newest.epoch)
     return version

@@ -266,7 +266,10 @@ class MetaStore:
             ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
             net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
             taken = manifest.ssts, manifest.log_end, manifest.catalog
-            return EpochCommitted(*ids, *taken, manifest.moment, net, manifest.by_intervals, manifest.follows)
+            undoes = manifest.mutation is not None and manifest.mutation.undo is not None
+            return EpochCommitted(
+                *ids, *taken, manifest.moment, net, manifest.by_intervals, manifest.follows, undoes=undoes
+            )
 
         return self._versions.append_change(decide)
 
@@ -399,6 +402,13 @@ class MetaStore:
         """
         return self._readers.pin_epoch(epoch, lease_ms, onward)
 
+    def version_when(self, epoch: int) -> HummockVersion:
+        """The newest version whose committed epoch was `epoch`: its catalog, moment and row counts.
+
+        Raises EpochNotCommittedError; EpochExpiredError if it is not readable. Cost: a binary search of the log.
+        """
+        return branches.version_of_epoch(self._versions, self.read_latest(), epoch)
+
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version for reading `pin.epoch`: its SSTs stay as long as the pin."""
         return self._versions.read_version(pin.version)
@@ -470,8 +480,13 @@ class MetaStore:
         The floor never exceeds an epoch that readers see, and never goes back. After this call, compaction may drop
         older rows except the rows of `pinned_epochs`. Lists pins.
 
+        Nor does it exceed the epoch to which an open barrier returns.
+
         Raises EpochNotCommittedError if `epoch` is above the published one.
         """
+        barrier = self.open_barrier()
+        if barrier is not None and barrier.mutation.undo is not None:
+            epoch = min(epoch, barrier.mutation.undo.to)
         return raise_floor(self.objects, self._versions, epoch, self._clock_ms())
 
     # --- branches
