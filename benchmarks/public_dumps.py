@@ -216,7 +216,9 @@ def check_data_set(spark: SparkSession, of: DataSet, packages: Path, work: Path)
         for version in of.versions:
             rows = list(of.rows(text_in(fetch_package(of, version, packages), of.file)))
             write_delivery(rows, work / "dumps" / version)
-            sent.append(session.flush().rows["keyed_every_row"].rows_out)
+            summary = session.flush()
+            assert not summary.held, summary.held
+            sent.append(summary.rows["keyed_every_row"].rows_out)
         frame = spark.read.schema(of.columns).json(str(work / "dumps" / of.versions[-1]))
         for name in ("keyed", "bag"):
             frame.createOrReplaceTempView(name)
@@ -235,7 +237,9 @@ def main(arguments: list[str]) -> int:
         prog="python -m benchmarks public-dumps", description=__doc__.splitlines()[0] if __doc__ else None
     )
     parser.add_argument("folder", type=Path, help="of the packages")
-    packages = parser.parse_args(arguments).folder.absolute()
+    parser.add_argument("--only", nargs="*", help="names of packages; default: all")
+    options = parser.parse_args(arguments)
+    packages = options.folder.absolute()
     packages.mkdir(parents=True, exist_ok=True)
     builder = (
         SparkSession.builder.master("local[2]").config("spark.driver.memory", "1g").config("spark.ui.enabled", "false")
@@ -243,7 +247,7 @@ def main(arguments: list[str]) -> int:
     spark = (
         builder.config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     )
-    for of in DATA_SETS:
+    for of in (d for d in DATA_SETS if options.only is None or d.package in options.only):
         with tempfile.TemporaryDirectory() as work:
             print(check_data_set(spark, of, packages, Path(work)), flush=True)
     return 0

@@ -125,4 +125,5 @@ def test_views_over_dumps_and_envelopes_equal_sparks_over_their_rows(spark: Spar
         }
         assert {check.verdict for check in session.verify().views} == {Verdict.EQUAL}
         (answer,) = session.execute("SHOW CREATE SOURCE keyed")
-        assert answer.table is not None and "/dumps/{day}" in str(answer.table.to_pylist())
+        assert answer.table is not None
+        assert "/dumps/{day}" in str(answer.table.to_pylist())
