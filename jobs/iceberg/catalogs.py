@@ -109,7 +109,12 @@ class CatalogAddress:
                 return MissingIcebergTableError(name, table, reason)
             case of.UnauthorizedError() | of.ForbiddenError() | of.OAuthError() | of.AuthorizationExpiredError():
                 return CatalogAccessError(name, action, reason)
-            case of.ServiceUnavailableError() | of.ServerError() | of.TooManyRequestsError():
+            case (
+                of.ServiceUnavailableError()
+                | of.ServerError()
+                | of.TooManyRequestsError()
+                | of.CommitStateUnknownException()
+            ):
                 return CatalogAwayError(name, action, reason)
             case of.NotInstalledError():
                 return MissingExtraError("pyiceberg", "iceberg")

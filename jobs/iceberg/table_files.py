@@ -45,7 +45,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int  # bytes
     sequence: int  # the data sequence number; a later snapshot has a larger one
     spec: int  # the id of its partition spec
-    partition: str  # the partition's values as text, for comparisons
+    partition: str  # the partition's values as JSON; empty if it has none
     content: int = _DATA
     equality_ids: tuple[int, ...] = ()  # of equality deletes: the field ids that are compared
     low: str = ""  # of position deletes: the bounds of the data files' paths; empty: unknown
@@ -203,7 +203,7 @@ class TableFiles:
             int(data.file_size_in_bytes),
             int(entry.sequence_number or 0),
             spec,
-            repr(partition) if partition else "",
+            msgspec.json.encode(partition).decode() if partition else "",
             content,
             tuple(data.equality_ids or ()) if content == _EQUALITY else (),
             referenced or low.decode(errors="replace") if content == _POSITIONS else "",

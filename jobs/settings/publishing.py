@@ -4,7 +4,6 @@ A new kind is a struct here, its line in KINDS, and its file in `jobs/sinks/` wi
 Airflow imports this module whenever it parses DAG files, so it imports neither Spark nor Arrow.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -15,6 +14,7 @@ from msgspec import Meta
 from tussock.jobs.settings.values import (
     CRON_OR_NONE,
     SPAN,
+    TABLE,
     YES,
     CronOrNone,
     PipelineError,
@@ -26,7 +26,6 @@ from tussock.jobs.settings.values import (
 )
 
 DEFAULT_KIND = "delta"
-AIRFLOW_CONNECTION = "airflow:"  # the start of `to`, before the name of an Airflow connection
 _WEEK_MS = 7 * 86_400_000
 SINK_NAME = Meta(pattern=r"^[a-z][a-z0-9_]*$", description="a lower-case letter, then lower-case letters, digits and _")
 
@@ -99,25 +98,25 @@ class ParquetSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_
     is_folder: ClassVar[bool] = True
 
 
-class PostgresSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="postgres"):
-    """Tables of a Postgres database.
+class IcebergSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="iceberg"):
+    """Iceberg tables, in one folder each, in the namespace of a catalog.
 
     Args:
-        to: an address of libpq without a password (`postgresql://user@host/db`, `service=name`), or `airflow:NAME`.
+        catalog: properties by pyiceberg's names, and `name`; empty: a SQL catalog in the folder.
+        partition_by: partitions by relation, such as `days(at), bucket(16, id)`.
     """
 
-    schema: Annotated[str, Meta(min_length=1, description="the name of a schema")] = "public"
+    is_folder: ClassVar[bool] = True
 
-
-def _password_in(to: str) -> bool:
-    """Return whether an address of libpq contains a password."""
-    return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
+    namespace: Text = "tussock"
+    catalog: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
+    partition_by: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
 
 
 KINDS: Mapping[str, type[PublishSettings]] = {
     "delta": DeltaSettings,
+    "iceberg": IcebergSettings,
     "parquet": ParquetSettings,
-    "postgres": PostgresSettings,
 }
 """The kinds of sinks, by the value of `kind`."""
 
@@ -140,10 +139,7 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         kind = entry.get("kind", DEFAULT_KIND)
         if not isinstance(kind, str) or kind not in KINDS:
             raise PipelineError(file, f"{key}.kind", describe_value(kind), expected_kinds())
-        sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
-        if isinstance(sink, PostgresSettings) and _password_in(sink.to):
-            raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
-        sinks.append(sink)
+        sinks.append(converted_value(entry, KINDS[kind], file, key))
     _require_apart(sinks, file)
     return tuple(sinks)
 

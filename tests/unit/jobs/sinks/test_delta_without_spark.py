@@ -340,9 +340,9 @@ def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, m
 
     commit = DeltaLocatedSink._commit
 
-    def overtaken(self: DeltaLocatedSink, *args: Any) -> str:
+    def overtaken(self: DeltaLocatedSink, *args: Any) -> None:
         DeltaTable(self.place).alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
-        return commit(self, *args)
+        commit(self, *args)
 
     monkeypatch.setattr(DeltaLocatedSink, "_commit", overtaken)
     with pytest.raises(SinkBusyError, match="other writers committed first 20 times in a row"):

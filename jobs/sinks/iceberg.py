@@ -1,0 +1,553 @@
+"""Iceberg tables as a kind of sink, changed at the cost of the change: old rows are marked by position deletes.
+
+    <to>/<relation>/data/…       data files and position deletes, named by their content (iceberg_writes.py)
+    <to>/<relation>/metadata/…   written by pyiceberg
+    <to>/catalog.db              the SQL catalog, unless `[publish.catalog]` names another one
+
+A publish makes one snapshot per table. A locator (jobs/locator) finds the file and position of each old row, so no file
+of the table is read, and no equality delete is written. The snapshot's summary contains the epoch, its digest, the
+store's identity, and the number of the locator's document, so rows and locator become visible together. After all
+tables, each gets the tag `tussock-epoch-N` on its snapshot of that epoch.
+
+Other programs may compact a table: a snapshot with the operation `replace`. The key columns of the new files are read,
+and the locator follows. A snapshot of another program that changes rows is an error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from tussock.jobs.delta.location import Location, folder_name, location_of
+from tussock.jobs.iceberg.catalogs import CatalogAddress
+from tussock.jobs.iceberg.iceberg_errors import MissingIcebergTableError
+from tussock.jobs.iceberg.row_delta import FileChanges, RewrittenFiles, RowDelta
+from tussock.jobs.iceberg.table_files import LakePiece, TableFiles
+from tussock.jobs.locator.document import folder_of, key_parts, read_locator, remove_unnamed
+from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
+from tussock.jobs.locator.locator import LocatedFile, Locator
+from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
+from tussock.jobs.settings.publishing import IcebergSettings, PublishSettings
+from tussock.jobs.sinks.base import (
+    BeatenError,
+    Difference,
+    ForeignTableError,
+    Outline,
+    Publisher,
+    SinkPlace,
+    SinkState,
+    WholeRows,
+)
+from tussock.jobs.sinks.iceberg_outline import (
+    BadPartitionError,
+    columns_fit,
+    evolve_table,
+    parsed_partitions,
+    partition_spec,
+    partitions_of,
+    published_schema,
+    set_identifiers,
+)
+from tussock.jobs.sinks.iceberg_writes import FileNote, NewFile, PartitionValue, TableWriter, note_of, whole_files
+from tussock.jobs.sinks.manifest import SinkSize, TableState
+from tussock.statestore.decoding import decode_json
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_EPOCH, _DIGEST, _STORE, _LOCATOR, _KEY = (
+    "tussock.epoch",
+    "tussock.digest",
+    "tussock.store",
+    "tussock.locator",
+    "tussock.key",
+)
+_TAG = "tussock-epoch-"
+_NO_RETRIES = {"commit.retry.num-retries": "0"}  # see row_delta.py
+_FORMAT = {"format-version": "2", "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+_DELETED_SHARE = 0.2  # files with more deleted rows are rewritten
+_SMALL_BYTES = 8 << 20  # smaller files are merged by upkeep
+_REWRITTEN_BYTES = 1 << 30  # of files, in one upkeep
+_SETTLED_MS = 3_600_000  # younger files may belong to a running publish
+
+
+@contextmanager
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
+    """See OpenPlace."""
+    assert isinstance(settings, IcebergSettings)
+    yield IcebergPlace(settings, location_of(settings.to), publisher)
+
+
+class IcebergPlace:
+    """The tables of a namespace. See SinkPlace."""
+
+    def __init__(self, settings: IcebergSettings, location: Location, publisher: Publisher) -> None:
+        self.settings, self.location, self.publisher = settings, location, publisher
+        self.address = _catalog_address(settings, location)
+
+    @cached_property
+    def catalog(self) -> "Catalog":
+        """The catalog, with the namespace."""
+        if self.location.address is None:
+            Path(self.location.root).mkdir(parents=True, exist_ok=True)  # SQLite creates no folder
+        catalog = self.address.open_catalog()
+        with self.address.translating_errors(f"create the namespace {self.settings.namespace}"):
+            catalog.create_namespace_if_not_exists(self.settings.namespace)
+        return catalog
+
+    def table_name(self, relation: str) -> str:
+        """Return the identifier of a relation's table."""
+        return f"{self.settings.namespace}.{relation}"
+
+    def load_table(self, relation: str) -> Table | None:
+        """Return the present state of a table; None if it does not exist."""
+        name = self.table_name(relation)
+        try:
+            with self.address.translating_errors(f"load the table {name}", name):
+                return self.catalog.load_table(name)
+        except MissingIcebergTableError:
+            return None
+
+    @contextmanager
+    def committing(self, relation: str) -> Iterator[None]:
+        """Translate the errors of a commit. Raises BeatenError if another writer committed first."""
+        name = self.table_name(relation)
+        with self.address.translating_errors(f"commit to the table {name}", name):
+            try:
+                yield
+            except (CommitFailedException, TableAlreadyExistsError) as err:
+                raise BeatenError from err
+
+    def sink_of(self, outline: Outline) -> "IcebergSink":
+        """See SinkPlace."""
+        return IcebergSink(self, outline)
+
+    def has_table(self, relation: str, state: TableState) -> bool:
+        """See SinkPlace."""
+        return self.load_table(relation) is not None
+
+    def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
+        """See SinkPlace. Tags the snapshot of each table, once all tables are at the epoch."""
+        if not complete:
+            return
+        for relation, state in tables.items():
+            table, tag = self.load_table(relation), f"{_TAG}{epoch}"
+            if table is None:
+                raise BeatenError
+            known = table.metadata.refs.get(tag)
+            if known is None or known.snapshot_id != int(state.version):
+                with self.committing(relation):
+                    table.manage_snapshots().create_tag(int(state.version), tag).commit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The newest snapshot of this program, and those of compactions after it."""
+
+    snapshot: Snapshot
+    epoch: int
+    moves: tuple[Snapshot, ...]
+
+    def property_of(self, name: str) -> str:
+        """Return a property of the snapshot's summary; empty if it has none."""
+        return "" if self.snapshot.summary is None else self.snapshot.summary.additional_properties.get(name, "")
+
+
+class IcebergSink:
+    """A relation's Iceberg table. Not thread-safe."""
+
+    locating = True
+    key: tuple[str, ...] = ()  # changes are found by the locator
+
+    def __init__(self, place: IcebergPlace, outline: Outline) -> None:
+        published_schema(outline)  # raises UnpublishableColumnError
+        assert outline.stored is not None
+        self._place, self._outline, self._folder = place, outline, folder_name(outline.name)
+        self.place = place.location.table_uri(self._folder)
+        self._root = self.place if place.location.address is not None else f"file://{self.place}"
+        self._partitions = parsed_partitions(outline, place.settings.partition_by.get(outline.name, ""))
+        self._store = place.publisher.meta.objects
+        self._locators, self._key = folder_of(f"iceberg {self.place}"), key_parts(outline.stored)
+        places = [key.column for key in outline.stored.key]
+        visible = all(place < len(outline.columns) for place in places)
+        self._key_names = tuple(outline.columns[place].name for place in places) if visible else None
+        self._table: Table | None = None
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def read_state(self) -> SinkState | None:
+        """See Sink."""
+        table = self._table = self._place.load_table(self._outline.name)
+        if table is None:
+            return None
+        if (owner := table.properties.get(_STORE)) is None:
+            raise ForeignTableError(self.place, "contains an Iceberg table that Tussock has not written")
+        if owner not in self._outline.stores:
+            finding = f"contains a table of another store (identity {owner}, expected {self._outline.store})"
+            raise ForeignTableError(self.place, finding)
+        if (current := table.current_snapshot()) is None:
+            return None
+        own = self._own_snapshot(table)
+        fits = (
+            columns_fit(table, self._outline)
+            and partitions_of(table) == self._partitions
+            and own.property_of(_KEY) == self._key_text
+        )
+        return SinkState(own.epoch, str(current.snapshot_id), fits, own.property_of(_DIGEST))
+
+    def _own_snapshot(self, table: Table) -> _Own:
+        """Return this program's newest snapshot. Raises ForeignTableError if another program changed rows after it."""
+        moves = list[Snapshot]()
+        for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+            properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if _EPOCH in properties:
+                return _Own(snapshot, int(properties[_EPOCH]), tuple(moves))
+            operation = "" if snapshot.summary is None else snapshot.summary.operation.value
+            if operation != "replace":
+                finding = (
+                    f"was changed in snapshot {snapshot.snapshot_id} ({operation or 'a commit'} by another program)"
+                )
+                raise ForeignTableError(self.place, finding)
+            moves.append(snapshot)
+        raise ForeignTableError(self.place, "has no snapshot of Tussock any more")
+
+    @property
+    def _key_text(self) -> str:
+        return msgspec.json.encode(self._key).decode()
+
+    def apply(self, difference: Difference, epoch: int) -> str | None:
+        """See Sink. Returns None: `apply_keyed` changes the table."""
+        return None
+
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """See Sink. No effect: snapshots are not named after epochs, and tags of lost epochs expire."""
+
+    # --- publish ------------------------------------------------------------------------------------------------------
+
+    def apply_keyed(self, changes: ChangesWithKeys, epoch: int) -> str | None:
+        """See LocatingSink. Requires: `read_state` was the last call, and returned a state."""
+        table = self._table
+        assert table is not None
+        try:
+            if (locator := self._read_locator(table)) is None:
+                return None
+            edit = LocatorEdit(locator)
+            deletes = edit.remove_rows(changes.removed) if changes.removed.num_rows else ()
+        except LostRowError:
+            return None
+        with self._place.committing(self._outline.name):
+            transaction = table.transaction()
+            if _has_nulls(changes.written, self._outline.key) and table.schema().identifier_field_ids:
+                set_identifiers(transaction, ())
+            writer = self._writer(transaction, table, epoch)
+            new = [file for part in whole_files([changes.written]) for file in writer.write_rows(part)]
+            deleted = list(writer.write_deletes(deletes))
+            return self._commit(transaction, edit, new, deleted, epoch)
+
+    def replace(self, rows: WholeRows, epoch: int) -> str:
+        """See Sink. Requires: `read_state` was the last call."""
+        with self._place.committing(self._outline.name):
+            table = self._table or self._create_table()
+            edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
+            transaction = table.transaction()
+            if not columns_fit(table, self._outline) or partitions_of(table) != self._partitions:
+                evolve_table(transaction, self._outline, self._partitions)
+            writer = self._writer(transaction, table, epoch)
+            new, nulls = list[NewFile](), False
+            for part in whole_files(rows.keyed()):
+                nulls |= _has_nulls(part, self._outline.key)
+                new += writer.write_rows(part)
+            set_identifiers(transaction, () if nulls else self._outline.key)
+            transaction.set_properties(self._properties())
+            return self._commit(transaction, edit, new, [], epoch, stays=lambda file: False)
+
+    def _create_table(self) -> Table:
+        schema = published_schema(self._outline)
+        try:
+            spec = partition_spec(schema, self._partitions)
+        except ValueError as err:
+            text = self._place.settings.partition_by.get(self._outline.name, "")
+            raise BadPartitionError(self._outline.name, text, f"is not possible: {err}") from err
+        name = self._place.table_name(self._outline.name)
+        properties = {**_FORMAT, **self._properties()}
+        return self._place.catalog.create_table(name, schema, self._root, spec, properties=properties)
+
+    def _properties(self) -> dict[str, str]:
+        comment = {"comment": self._outline.comment} if self._outline.comment else {}
+        return {_STORE: self._outline.store, **_NO_RETRIES, **comment}
+
+    def _writer(self, transaction: Transaction, table: Table, epoch: int) -> TableWriter:
+        snapshot = table.current_snapshot()
+        salt = f"{0 if snapshot is None else snapshot.snapshot_id} {epoch}"
+        return TableWriter(self._place.location, self._root, self._folder, transaction.table_metadata, salt)
+
+    def _commit(
+        self,
+        transaction: Transaction,
+        edit: LocatorEdit,
+        new: Sequence[NewFile],
+        deletes: Sequence[DataFile],
+        epoch: int,
+        *,
+        stays: Callable[[DataFile], bool] | None = None,
+        moves_only: bool = False,
+    ) -> str:
+        """Write the locator, and commit the snapshot that names it. Returns the snapshot's id."""
+        for file in new:
+            edit.add_file(file.file.file_path, file.keys, file.note)
+        summary = {
+            _EPOCH: str(epoch),
+            _DIGEST: self._place.publisher.digest_of(epoch),
+            _STORE: self._outline.store,
+            _LOCATOR: str(edit.write(compact=moves_only)),
+            _KEY: self._key_text,
+        }
+        changes = FileChanges([*(file.file for file in new), *deletes], summary, stays, moves_only)
+        producer = (RowDelta if stays is None else RewrittenFiles)(transaction, changes)
+        producer.commit()
+        self._table = transaction.commit_transaction()
+        return str(producer.snapshot_id)
+
+    # --- the locator --------------------------------------------------------------------------------------------------
+
+    def _read_locator(self, table: Table) -> Locator | None:
+        """Return the locator of the table's state; None if the table has to be written again.
+
+        Raises ForeignTableError.
+        """
+        own = self._own_snapshot(table)
+        number = own.property_of(_LOCATOR)
+        document = read_locator(self._store, self._locators, int(number)) if number else None
+        if document is None or document.key != self._key:
+            return self._rebuild_locator(table)
+        locator = Locator(self._store, self._locators, document)
+        return self._follow_moves(table, locator) if own.moves else locator
+
+    def _follow_moves(self, table: Table, locator: Locator) -> Locator | None:
+        """Return the locator after other programs moved rows between files. Reads the key columns of the new files."""
+        pieces = {piece.file.path: piece for piece in self._pieces(table)}
+        known = {file.path: file for file in locator.read_files()}
+        gone = [file for path, file in sorted(known.items()) if path not in pieces]
+        come = [piece for path, piece in sorted(pieces.items()) if path not in known]
+        if self._key_names is None:
+            return None
+        edit = LocatorEdit(locator)
+        edit.drop_files(gone)
+        live = sum(filter(None, (self._locate_file(edit, piece) for piece in come)))
+        if any(piece.weights[0][1] for piece in come):
+            return None  # its delete files name the positions; such a table is written again
+        if live != sum(file.live_rows for file in gone):
+            raise ForeignTableError(self.place, "was rewritten by another program with other rows")
+        return self._open_locator(edit.write(locator.document.note))
+
+    def _rebuild_locator(self, table: Table) -> Locator | None:
+        """Return a locator made from the key columns of all files; None if they do not contain the keys."""
+        pieces = self._pieces(table)
+        if self._key_names is None or any(piece.weights[0][1] for piece in pieces):
+            return None
+        edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
+        for piece in pieces:
+            self._locate_file(edit, piece)
+        return self._open_locator(edit.write())
+
+    def _pieces(self, table: Table) -> list[LakePiece]:
+        return TableFiles(table, self.place).pieces_of(table.current_snapshot())
+
+    def _locate_file(self, edit: LocatorEdit, piece: LakePiece) -> int:
+        """Add a data file to a locator. Returns its rows."""
+        rows = self._read_file(piece.file.path, list(self._key_names or ()))
+        types = [arrow_type(part.type) for part in self._key]
+        columns = [column.cast(kind) for column, kind in zip(rows.columns, types, strict=True)]
+        keys = pa.table(columns, [f"k{place}" for place in range(len(columns))]) if columns else rows
+        partition = decode_json(piece.file.partition or "[]", tuple[PartitionValue, ...])
+        note = FileNote(piece.file.spec, partition, piece.file.size)
+        edit.add_file(piece.file.path, keys, msgspec.json.encode(note).decode())
+        return int(rows.num_rows)
+
+    def _read_file(self, path: str, columns: list[str] | None) -> pa.Table:
+        """Read columns of a data file of the table; None: all."""
+        if not path.startswith(f"{self._root}/"):
+            raise ForeignTableError(self.place, f"contains the file {path!r}, which is outside of its folder")
+        location = self._place.location
+        with location.file_system.open_input_file(f"{location.root}/{self._folder}{path[len(self._root) :]}") as file:
+            return pq.ParquetFile(file).read(columns=columns)
+
+    def _open_locator(self, number: int) -> Locator:
+        document = read_locator(self._store, self._locators, number)
+        assert document is not None, "it has just been written"
+        return Locator(self._store, self._locators, document)
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
+
+    def tidy(self, keep_ms: int, now_ms: int) -> str:
+        """See Sink. Rewrites small files and files with many deleted rows, and moves the locator along."""
+        state, table = self.read_state(), self._table
+        if state is None or table is None:
+            return "no table yet"
+        merged, made = self._rewrite_files(table, state.epoch)
+        self._expire(now_ms - max(keep_ms, _SETTLED_MS))
+        removed = self._remove_unneeded(now_ms - max(keep_ms, _SETTLED_MS), now_ms)
+        return f"merged {merged} files into {made}, removed {removed}"
+
+    def _rewrite_files(self, table: Table, epoch: int) -> tuple[int, int]:
+        """Rewrite files that cost readers time, and write all deletes that remain into one file per partition."""
+        if (locator := self._read_locator(table)) is None:
+            return 0, 0
+        files = locator.read_files()
+        chosen = _files_to_rewrite(files)
+        if not chosen:
+            return 0, 0
+        with self._place.committing(self._outline.name):
+            edit, transaction = LocatorEdit(locator), table.transaction()
+            keys = locator.keys_of_files(chosen)
+            edit.drop_files(chosen)
+            writer = self._writer(transaction, table, epoch)
+            parts = (self._live_rows(file, keys[file.number]) for file in chosen)
+            written = [file for part in whole_files(parts) for file in writer.write_rows(part)]
+            new = [replace(file, keys=one_array(file.keys.column(0))) for file in written]
+            going = {file.number for file in chosen}
+            staying = [file for file in files if file.number not in going]
+            deletes = [
+                FileDeletes(file, np.array(file.deleted.to_array(), np.int64), file.deleted)
+                for file in staying
+                if file.deleted
+            ]
+            paths = {file.path for file in staying}
+            stays = lambda file: file.file_path in paths  # noqa: E731
+            self._commit(
+                transaction, edit, new, list(writer.write_deletes(deletes)), epoch, stays=stays, moves_only=True
+            )
+        return len(chosen), len(new)
+
+    def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
+        rows = self._read_file(file.path, None)
+        if file.deleted:
+            dead = pa.array(file.deleted.to_array(), pa.int64())
+            rows = rows.filter(pc.invert(pc.is_in(pa.array(np.arange(rows.num_rows)), value_set=dead)))
+        return RowsWithKeys(rows, pa.table([keys], names=["key"]))
+
+    def _expire(self, before_ms: int) -> None:
+        """Remove tags of earlier epochs, and expire snapshots before a moment (Unix ms) that no tag names."""
+        table = self._table
+        assert table is not None
+        snapshots = {s.snapshot_id: s for s in table.metadata.snapshots}
+        tags = [name for name in table.metadata.refs if name.startswith(_TAG)]
+        newest = max(tags, key=lambda name: int(name.removeprefix(_TAG)), default="")
+        with self._place.committing(self._outline.name):
+            manage = table.manage_snapshots()
+            old = [
+                name
+                for name in tags
+                if name != newest and snapshots[table.metadata.refs[name].snapshot_id].timestamp_ms < before_ms
+            ]
+            for name in old:
+                manage = manage.remove_tag(name)
+            if old:
+                manage.commit()
+            table.refresh()
+            moment = datetime.fromtimestamp(before_ms / 1000, UTC).replace(tzinfo=None)
+            table.maintenance.expire_snapshots().older_than(moment).commit()
+            self._table = table.refresh()
+
+    def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:
+        """Remove objects that no snapshot has, and states of the locator. Returns the number of objects."""
+        table, objects = self._table, self._place.location.objects
+        assert table is not None
+        needed = set(_files_of(table))
+        names = []
+        for info in objects.list(f"{self._folder}/"):
+            path = f"{self._root}{info.name.removeprefix(self._folder)}"
+            if path not in needed and 0 < info.modified_ms < before_ms:
+                names.append(info.name)
+        objects.delete(names)
+        if number := self._own_snapshot(table).property_of(_LOCATOR):
+            remove_unnamed(self._store, self._locators, int(number), now_ms - _SETTLED_MS)
+        return len(names)
+
+    def measure(self) -> SinkSize:
+        """See Sink."""
+        snapshot = None if self._table is None else self._table.current_snapshot()
+        if snapshot is None or snapshot.summary is None:
+            return SinkSize()
+        totals = snapshot.summary.additional_properties
+        deleted = int(totals.get("total-position-deletes", 0))
+        rows = int(totals.get("total-records", 0)) - deleted
+        return SinkSize(rows, int(totals.get("total-data-files", 0)), deleted)
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """See Sink."""
+        schema = pa.schema([(c.name, arrow_type(c.type)) for c in self._outline.columns])
+        table = self._place.load_table(self._outline.name)
+        pieces = [] if table is None else self._pieces(table)
+        return pa.RecordBatchReader.from_batches(schema, self._live_batches(pieces, schema))
+
+    def _live_batches(self, pieces: Sequence[LakePiece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Read the live rows of data files. pyiceberg would read a list that is NULL as an empty one."""
+        deletes = {file.path: file for piece in pieces for file in piece.weights[0][1]}
+        read = {path: self._read_file(path, None) for path in sorted(deletes)}
+        for piece in pieces:
+            rows = self._read_file(piece.file.path, schema.names).cast(schema)
+            live = np.ones(rows.num_rows, np.bool_)
+            for delete in piece.weights[0][1]:
+                table = read[delete.path]
+                live[table["pos"].filter(pc.equal(table["file_path"], piece.file.path)).to_numpy()] = False
+            yield from rows.filter(pa.array(live)).to_batches()
+
+
+def _catalog_address(settings: IcebergSettings, location: Location) -> CatalogAddress:
+    """Return the catalog of the settings; the SQL catalog in the folder of the tables if they name none."""
+    properties = dict(settings.catalog)
+    name = properties.pop("name", "tussock")
+    if not settings.catalog and location.address is None:
+        properties = {"type": "sql", "uri": f"sqlite:///{location.root}/catalog.db"}
+        properties["warehouse"] = f"file://{location.root}"
+    if (address := location.address) is not None:
+        of_bucket = {"s3.endpoint": address.endpoint, "s3.region": address.region}
+        properties = {**{k: v for k, v in of_bucket.items() if v is not None}, **properties}
+    return CatalogAddress(name, properties)
+
+
+def _has_nulls(part: RowsWithKeys, key: tuple[str, ...]) -> bool:
+    return any(part.rows[name].null_count for name in key)
+
+
+def _files_to_rewrite(files: Sequence[LocatedFile]) -> list[LocatedFile]:
+    """Return files with many deleted rows, and small files if there are several; at most _REWRITTEN_BYTES."""
+    sizes = {file.number: note_of(file.note).size for file in files}
+    worn = [file for file in files if len(file.deleted) > _DELETED_SHARE * file.rows]
+    small = [file for file in files if file not in worn and sizes[file.number] < _SMALL_BYTES]
+    chosen, total = list[LocatedFile](), 0
+    for file in (*worn, *(small if len(small) > 1 else ())):
+        if (total := total + sizes[file.number]) > _REWRITTEN_BYTES and chosen:
+            break
+        chosen.append(file)
+    return sorted(chosen, key=lambda file: file.number)
+
+
+def _files_of(table: Table) -> Iterator[str]:
+    """Yield every file that a snapshot of a table needs, and its metadata files."""
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in table.metadata.metadata_log)
+    seen = set[str]()
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield manifest.manifest_path
+                yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))

@@ -1,0 +1,239 @@
+"""A relation as an Iceberg table: its schema, its partition spec, and the types that Iceberg lacks."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg import types as of
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import Transform, parse_transform
+
+from tussock.jobs.iceberg.iceberg_types import type_text
+from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
+from tussock.statestore.errors import InputError
+from tussock.statestore.types import VARIANT, arrow_type
+
+_PART = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?)?(\w+|`[^`]+`)\s*\)?\s*")
+_TRANSFORMS = {
+    "identity": "identity",
+    **{f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")},
+    "bucket": "bucket",
+    "truncate": "truncate",
+}
+_FIRST_PARTITION_ID = 1000
+_SIMPLE: dict[pa.DataType, of.PrimitiveType] = {
+    pa.bool_(): of.BooleanType(),
+    pa.int8(): of.IntegerType(),
+    pa.int16(): of.IntegerType(),
+    pa.int32(): of.IntegerType(),
+    pa.int64(): of.LongType(),
+    pa.float32(): of.FloatType(),
+    pa.float64(): of.DoubleType(),
+    pa.string(): of.StringType(),
+    pa.binary(): of.BinaryType(),
+    pa.date32(): of.DateType(),
+    pa.timestamp("us", "UTC"): of.TimestamptzType(),
+    pa.timestamp("us"): of.TimestampType(),
+}
+
+
+class BadPartitionError(InputError):
+    """A partition of `partition_by` is not valid for the relation."""
+
+    relation: str
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"`partition_by` of {self.relation!r} in [publish]: {self.text!r} {self.reason}. Write columns of the "
+            "relation, separated by commas, each alone or in a transform: years(c), months(c), days(c), hours(c), "
+            "bucket(16, c) or truncate(4, c)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One field of a partition spec."""
+
+    transform: str  # as in Iceberg's metadata: `bucket[16]`
+    column: str
+
+
+def published_schema(outline: Outline) -> Schema:
+    """Return the columns of a relation, with ids from 1. Raises UnpublishableColumnError."""
+    ids = count(1)
+    comments = outline.comments or ("",) * len(outline.columns)
+    fields = []
+    for column, comment in zip(outline.columns, comments, strict=True):
+        number = next(ids)
+        try:
+            kind = _iceberg_type(arrow_type(column.type), ids)
+        except LookupError:
+            reason = f"has the type {column.type}, which Iceberg tables of format 2 lack"
+            raise UnpublishableColumnError(outline.name, column.name, reason) from None
+        fields.append(of.NestedField(number, column.name, kind, required=False, doc=comment or None))
+    return Schema(*fields)
+
+
+def written_schema(schema: Schema) -> pa.Schema:
+    """Return a table's columns as Arrow fields with field ids. All are nullable, so that a cast checks no value."""
+    return pa.schema([field.with_nullable(True) for field in schema_to_pyarrow(schema, include_field_ids=True)])
+
+
+def parsed_partitions(outline: Outline, text: str) -> tuple[Partition, ...]:
+    """Return the partitions of `partition_by`. Raises BadPartitionError."""
+    partitions = []
+    for part in re.split(r",(?![^(]*\))", text):
+        if not part.strip():
+            continue
+        if (match := _PART.fullmatch(part)) is None:
+            raise BadPartitionError(outline.name, part.strip(), "is neither a column nor a transform of one")
+        name, number, column = match[1] or "identity", match[2], match[3].strip("`")
+        if (transform := _TRANSFORMS.get(name.lower())) is None:
+            raise BadPartitionError(outline.name, part.strip(), f"has the unknown transform {name!r}")
+        if (number is None) == (transform in ("bucket", "truncate")):
+            raise BadPartitionError(outline.name, part.strip(), "lacks a number, or has one too many")
+        own = next((c for c in outline.columns if c.name.lower() == column.lower()), None)
+        if own is None:
+            raise BadPartitionError(outline.name, column, "is not a column of it")
+        partitions.append(Partition(f"{transform}[{number}]" if number else transform, own.name))
+    return tuple(partitions)
+
+
+def partition_spec(schema: Schema, partitions: tuple[Partition, ...]) -> PartitionSpec:
+    """Return the spec of a new table. Raises ValueError for a transform that does not fit its column."""
+    fields = []
+    for number, partition in enumerate(partitions):
+        source, transform = schema.find_field(partition.column), _transform_of(partition)
+        if not transform.can_transform(source.field_type):
+            raise ValueError(f"the transform {partition.transform} does not fit the type {source.field_type}")
+        name = _field_name(partition)
+        fields.append(PartitionField(source.field_id, _FIRST_PARTITION_ID + number, transform, name))
+    return PartitionSpec(*fields)
+
+
+def partitions_of(table: Table) -> tuple[Partition, ...]:
+    """Return the present partitions of a table."""
+    schema = table.schema()
+    return tuple(
+        Partition(str(field.transform), schema.find_column_name(field.source_id) or "") for field in table.spec().fields
+    )
+
+
+def evolve_table(transaction: Transaction, outline: Outline, partitions: tuple[Partition, ...]) -> None:
+    """Give a table the columns and partitions of a relation. A column of the same name and type keeps its id.
+
+    Requires: the transaction also replaces all rows.
+    """
+    wanted = published_schema(outline)
+    before = {field.name: field for field in transaction.table_metadata.schema().fields}
+    gone = [name for name, field in before.items() if not _remains(field, wanted)]
+    spec = transaction.table_metadata.spec()
+    now = tuple(
+        Partition(str(f.transform), transaction.table_metadata.schema().find_column_name(f.source_id) or "")
+        for f in spec.fields
+    )
+    if now != partitions or any(p.column in gone for p in now):
+        with transaction.update_spec() as update_spec:
+            for part in spec.fields:
+                update_spec.remove_field(part.name)
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        update.set_identifier_fields()
+        for name in gone:
+            update.delete_column(name)
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for field in wanted.fields:
+            there = None if field.name in gone else before.get(field.name)
+            if there is None:
+                update.add_column(field.name, field.field_type, doc=field.doc)
+            else:
+                kind = field.field_type if str(there.field_type) != str(field.field_type) else None
+                simple = kind if isinstance(kind, of.PrimitiveType) else None
+                update.update_column(field.name, field_type=simple, required=False, doc=field.doc)
+    with transaction.update_schema() as update:
+        for before_it, field in zip([None, *wanted.fields], wanted.fields, strict=False):
+            if before_it is None:
+                update.move_first(field.name)
+            else:
+                update.move_after(field.name, before_it.name)
+    if now != partitions or any(p.column in gone for p in now):
+        with transaction.update_spec() as update_spec:
+            for partition in partitions:
+                name = _field_name(partition)
+                update_spec.add_field(partition.column, _transform_of(partition), name)
+
+
+def set_identifiers(transaction: Transaction, key: tuple[str, ...]) -> None:
+    """Make the key's columns the identifier fields; an empty key removes them. Requires: no key column has a NULL."""
+    schema = transaction.table_metadata.schema()
+    fields = [schema.find_field(name) for name in key]
+    if any(
+        isinstance(field.field_type, of.FloatType | of.DoubleType) or not field.field_type.is_primitive
+        for field in fields
+    ):
+        fields = []
+    if {field.field_id for field in fields} == set(schema.identifier_field_ids):
+        return
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        update.set_identifier_fields()
+        for field_id in schema.identifier_field_ids:
+            update.update_column(schema.find_column_name(field_id) or "", required=False)
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for field in fields:
+            update.update_column(field.name, required=True)
+        update.set_identifier_fields(*(field.name for field in fields))
+
+
+def columns_fit(table: Table, outline: Outline) -> bool:
+    """Return whether a table has the columns of a relation, in their order."""
+    columns = [(f.name, type_text(f.field_type)) for f in table.schema().fields]
+    return columns == [(f.name, type_text(f.field_type)) for f in published_schema(outline).fields]
+
+
+def _field_name(partition: Partition) -> str:
+    kind, _, number = partition.transform.rstrip("]").partition("[")
+    return partition.column if kind == "identity" else f"{partition.column}_{kind}{f'_{number}' if number else ''}"
+
+
+def _transform_of(partition: Partition) -> Transform[Any, Any]:
+    return parse_transform(partition.transform)
+
+
+def _remains(field: of.NestedField, wanted: Schema) -> bool:
+    """Return whether a column has the same type in the wanted schema, or one that Iceberg can promote it to."""
+    there = next((w for w in wanted.fields if w.name == field.name), None)
+    if there is None:
+        return False
+    was, now = field.field_type, there.field_type
+    if type_text(was) == type_text(now):
+        return True
+    if isinstance(was, of.DecimalType) and isinstance(now, of.DecimalType):
+        return was.scale == now.scale and was.precision <= now.precision
+    return (type_text(was), type_text(now)) in {("int", "bigint"), ("float", "double")}
+
+
+def _iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> of.IcebergType:
+    """Return the Iceberg type of a stored type. Raises LookupError."""
+    if kind == VARIANT:
+        raise LookupError(kind)
+    if pa.types.is_decimal128(kind):
+        return of.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_list(kind):
+        return of.ListType(next(ids), _iceberg_type(kind.value_type, ids), element_required=False)
+    if pa.types.is_map(kind):
+        numbers = next(ids), next(ids)
+        key, value = _iceberg_type(kind.key_type, ids), _iceberg_type(kind.item_type, ids)
+        return of.MapType(numbers[0], key, numbers[1], value, value_required=False)
+    if pa.types.is_struct(kind):
+        fields = [(next(ids), field) for field in kind]
+        return of.StructType(
+            *(of.NestedField(number, f.name, _iceberg_type(f.type, ids), required=False) for number, f in fields)
+        )
+    return _SIMPLE[kind]

@@ -1,0 +1,297 @@
+"""Iceberg tables of published relations: equal to the relations at every epoch, for pyiceberg and for DuckDB."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import msgspec
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import FileScanTask, Table
+
+from tests.support.jobs.iceberg.tables import replace_files
+from tests.support.jobs.sinks.publishing import publish
+from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateView, Drop
+from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.objectstore.local import LocalObjectStore
+
+DAY_MS = 86_400_000
+
+
+class Died(BaseException):
+    """A process that ends at a step."""
+
+
+class Steps:
+    """Dies before or after a write to the folder, the store or the catalog that others could see."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _maybe_die(self) -> None:
+        if self.left == 0:
+            raise Died
+        self.left -= 1
+
+    def _stepped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            self._maybe_die()
+            answer = function(*args, **named)
+            self._maybe_die()
+            return answer
+
+        return call
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Count the steps in this context."""
+        places = ((LocalObjectStore, "put"), (LocalObjectStore, "put_if_absent"), (SqlCatalog, "commit_table"))
+        with ExitStack() as stack:
+            for holder, name in places:
+                stack.enter_context(patch.object(holder, name, self._stepped(getattr(holder, name))))
+            yield
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path, kind="iceberg")
+
+
+def table_of(shop: Shop, relation: str) -> Table:
+    folder = shop.folder / "tables"
+    properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+    return load_catalog("tussock", type="sql", **properties).load_table(f"tussock.{relation}")
+
+
+def rows_of(table: Table, **scan: Any) -> Rows:
+    """The rows, read by pyiceberg and by DuckDB, which must agree.
+
+    pyiceberg 0.12 reads a list that is NULL as an empty one. So lists are compared by DuckDB alone.
+    """
+    tasks = list(table.scan(**scan).plan_files())
+    by_duck = read_by_duckdb(table, tasks)
+    flat = [i for i, field in enumerate(table.schema().fields) if field.field_type.is_primitive]
+    names = tuple(table.schema().fields[i].name for i in flat)
+    by_package = table.scan(selected_fields=names, **scan).to_arrow()
+    package_rows = list(zip(*(column.to_pylist() for column in by_package.columns), strict=True))
+    assert in_order(package_rows) == in_order([tuple(row[i] for i in flat) for row in by_duck])
+    return by_duck
+
+
+def read_by_duckdb(table: Table, tasks: list[FileScanTask]) -> Rows:
+    """Read data files without the rows that position deletes name."""
+    names = ", ".join(f'"{field.name}"' for field in table.schema().fields)
+    rows = list[dict[str, Any]]()
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for task in tasks:
+            path, deletes = task.file.file_path, [d.file_path.removeprefix("file://") for d in task.delete_files]
+            dead = f"SELECT pos FROM read_parquet({deletes}) WHERE file_path = '{path}'" if deletes else "SELECT -1"
+            query = f"SELECT {names} FROM read_parquet('{path}', file_row_number = true)"
+            rows += connection.sql(f"{query} WHERE file_row_number NOT IN ({dead})").to_arrow_table().to_pylist()
+    return [tuple(row.values()) for row in rows]
+
+
+def check(shop: Shop) -> None:
+    for relation, rows in shop.model().items():
+        assert in_order(rows_of(table_of(shop, relation))) == in_order(rows), relation
+
+
+def test_tables_equal_their_relations_at_every_epoch_and_by_its_tag(shop: Shop) -> None:
+    kept = {}
+    for number in range(6):
+        shop.empty() if number == 4 else shop.change()
+        epoch = shop.commit()
+        shop.publish()
+        check(shop)
+        kept[epoch] = {name: in_order(rows) for name, rows in shop.model().items()}
+    for epoch, relations in kept.items():
+        for name, rows in relations.items():
+            table = table_of(shop, name)
+            snapshot = table.snapshot_by_name(f"tussock-epoch-{epoch}")
+            assert snapshot is not None
+            assert in_order(rows_of(table, snapshot_id=snapshot.snapshot_id)) == rows, (epoch, name)
+    kinds = Counter(f["content"] for f in table_of(shop, "orders").inspect.delete_files().to_pylist())
+    assert kinds[1], "rows are marked by position deletes"
+    assert not kinds[2], "equality deletes are never written"
+
+
+def publish_change(shop: Shop) -> int:
+    shop.change()
+    epoch = shop.commit()
+    shop.publish()
+    return epoch
+
+
+def summary_of(table: Table) -> dict[str, str]:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return snapshot.summary.additional_properties
+
+
+def test_a_snapshot_has_the_epoch_the_store_and_right_totals_and_a_table_its_comments_and_key(shop: Shop) -> None:
+    for _ in range(3):
+        epoch = publish_change(shop)
+    table = table_of(shop, "orders")
+    summary = summary_of(table)
+    assert summary["tussock.epoch"] == str(epoch)
+    assert summary["tussock.digest"] == shop.meta.epoch_digest(epoch)
+    assert table.properties["tussock.store"] == summary["tussock.store"]
+    dead = sum(f["record_count"] for f in table.inspect.delete_files().to_pylist())
+    assert int(summary["total-position-deletes"]) == dead > 0
+    assert int(summary["total-records"]) - dead == len(shop.orders)
+    assert table.properties["comment"] == "what was bought"
+    assert table.schema().find_field("amount").doc == "in euros"
+    assert table.schema().identifier_field_names() == {"id"}
+    assert table_of(shop, "ratios").schema().identifier_field_names() == set(), "a double identifies no row"
+
+
+def test_a_key_that_becomes_null_is_no_identifier_any_more_and_nothing_is_rewritten(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, kind="iceberg")
+    shop._insert("orders", ORDERS, [(1, "Kiel", Decimal("1.50"), None, None, None)])
+    shop.commit()
+    shop.publish()
+    assert table_of(shop, "by_shop").schema().identifier_field_names() == {"shop"}
+    shop._insert("orders", ORDERS, [(2, None, Decimal("2.50"), None, None, None)])
+    shop.commit()
+    shop.publish()
+    table = table_of(shop, "by_shop")
+    assert table.schema().identifier_field_names() == set()
+    assert len(table.inspect.data_files()) == 2
+    check(shop)
+
+
+def test_a_new_definition_of_a_view_keeps_the_ids_of_its_columns(shop: Shop) -> None:
+    publish_change(shop)
+    before = {f.name: f.field_id for f in table_of(shop, "by_shop").schema().fields}
+    other = Aggregate(
+        Scan("orders", (1, 0), (ORDERS[1], ORDERS[0])),
+        (Column(0, "string"),),
+        (AggCall(AggFunction.MAX, "bigint", (Column(1, "bigint"),)), AggCall(AggFunction.COUNT, "bigint", ())),
+        (Field("shop", "string"), Field("latest", "bigint"), Field("n", "bigint")),
+    )
+    shop.append(Drop(RelationKind.VIEW, "by_shop"), CreateView("by_shop", "SELECT …", other))
+    publish_change(shop)
+    table = table_of(shop, "by_shop")
+    after = {f.name: f.field_id for f in table.schema().fields}
+    assert list(after) == ["shop", "latest", "n"]
+    assert (after["shop"], after["n"]) == (before["shop"], before["n"])
+    assert after["latest"] not in before.values()
+    assert sum(row[2] for row in rows_of(table)) == len(shop.orders)
+
+
+def test_a_partitioned_table_has_files_and_deletes_of_one_partition_each(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, kind="iceberg")
+    partitions = {"orders": "days(at), bucket(4, id)", "by_shop": "shop"}
+    shop.settings = msgspec.structs.replace(shop.settings, partition_by=partitions)
+    for _ in range(4):
+        publish_change(shop)
+        check(shop)
+    table = table_of(shop, "orders")
+    assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[4]"]
+    assert len(table.inspect.data_files()) > 4
+    assert table.inspect.delete_files().num_rows
+    shop.settings = msgspec.structs.replace(shop.settings, partition_by={"orders": "truncate(2, shop)"})
+    publish_change(shop)
+    check(shop)
+    assert [str(field.transform) for field in table_of(shop, "orders").spec().fields] == ["truncate[2]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dayz(at)", "'dayz(at)' has the unknown transform 'dayz'"),
+        ("bucket(id)", "lacks a number"),
+        ("nothing", "'nothing' is not a column of it"),
+        ("days(shop)", "does not fit the type string"),
+        ("(", "is neither a column nor a transform"),
+    ],
+)
+def test_a_wrong_partition_is_named_and_the_other_relations_are_published(shop: Shop, text: str, says: str) -> None:
+    shop.settings = msgspec.structs.replace(shop.settings, partition_by={"orders": text})
+    shop.change()
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match=r"1 of 5 tables") as caught:
+        shop.publish()
+    assert says in str(caught.value)
+
+
+def test_upkeep_rewrites_worn_files_and_removes_old_ones_and_publishing_continues(shop: Shop) -> None:
+    for _ in range(5):
+        publish_change(shop)
+    far_future = (shop.meta.read_latest().published >> 16) + 30 * DAY_MS
+    tidy_tables(shop.meta, shop.settings, far_future)
+    check(shop)
+    table = table_of(shop, "orders")
+    current = table.current_snapshot()
+    assert current is not None
+    assert current.summary is not None
+    assert current.summary.operation.value == "replace"
+    assert len(table.inspect.data_files()) == 1
+    assert not table.inspect.delete_files().num_rows
+    assert len(table.snapshots()) <= 2
+    data = {Path(f["file_path"]).name for f in table.inspect.all_data_files().to_pylist()}
+    there = {file.name for file in (shop.folder / "tables" / "orders" / "data").iterdir()}
+    assert {name for name in there if "deletes" not in name} == data
+    for _ in range(2):
+        publish_change(shop)
+        check(shop)
+
+
+def test_files_that_another_program_compacted_are_followed_and_changed_rows_are_refused(shop: Shop) -> None:
+    for _ in range(2):
+        publish_change(shop)
+    shop.publish()
+    table = table_of(shop, "orders")
+    rewritten = table_of(shop, "ratios")
+    replace_files(rewritten)
+    publish_change(shop)
+    check(shop)
+    assert summary_of(table_of(shop, "ratios"))["tussock.epoch"]
+    table_of(shop, "orders").append(table.scan(limit=1).to_arrow().cast(schema_to_pyarrow(table.schema())))
+    shop.change()
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match=r"1 of 5 tables.*\n.*was changed in snapshot \d+ .append by"):
+        shop.publish()
+
+
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("step", range(28))
+def test_killed_at_any_step_a_publish_continues_with_the_same_files(tmp_path: Path, step: int) -> None:
+    shop = Shop(tmp_path, kind="iceberg")
+    shop.settings = msgspec.structs.replace(shop.settings, relations=("orders", "by_shop"))
+    publish_change(shop)
+    shop.change()
+    shop.commit()
+    with Steps(step).patched(), suppress(Died):
+        shop.publish()
+    shop.publish()
+    for name in ("orders", "by_shop"):
+        table = table_of(shop, name)
+        assert in_order(rows_of(table)) == in_order(shop.model()[name])
+        epochs = [s.summary.additional_properties["tussock.epoch"] for s in table.snapshots() if s.summary is not None]
+        assert len(epochs) == len(set(epochs)) == 2
+        known = {Path(f["file_path"]).name for f in table.inspect.all_files().to_pylist()}
+        assert {file.name for file in (shop.folder / "tables" / name / "data").iterdir()} == known
+
+
+def test_publishers_at_once_end_as_one(shop: Shop) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(2):
+            shop.change()
+            epoch = shop.commit()
+            for done in [pool.submit(publish, shop.address, shop.settings, epoch) for _ in range(3)]:
+                done.result()
+            check(shop)
