@@ -26,7 +26,7 @@ WITHOUT_IMPORT = {
 
 ROOMS = {
     "statestore": (),
-    "statestore/objectstore": ("s3",),
+    "statestore/objectstore": ("clouds", "s3"),
     "jobs": ("spark",),
     "jobs/quality": ("quality", "spark"),
     "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
@@ -42,7 +42,7 @@ ROOMS = {
     "jobs/facts": (),
     "jobs/chunks": (),
     "jobs/wire": (),
-    "jobs/sinks": ("delta", "delta-spark", "iceberg", "spark"),
+    "jobs/sinks": ("delta", "delta-spark", "iceberg", "postgres", "spark"),
     "jobs/sources": ("delta", "iceberg", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),
