@@ -18,6 +18,10 @@ These benchmarks have their own options and are not in `all`:
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few
                                                  minutes
     python -m benchmarks kept-objects            objects in a store of one epoch and statement a minute; minutes
+    python -m benchmarks keyed-sources           a dump of 10 M rows in which 1,000 changed, and 1,000 changes into 1 M
+                                                 and 10 M keys; minutes
+    python -m benchmarks public-dumps FOLDER     ten public data sets in three versions each, compared with Spark;
+                                                 minutes
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a
                                                  minute
     python -m benchmarks operators               every operator: first load and small epochs on 1 M and 10 M rows; an
@@ -32,6 +36,8 @@ These benchmarks have their own options and are not in `all`:
                                                  commit per second; three minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, against a plain MERGE; half a
                                                  minute
+    python -m benchmarks lake-changes            1,000 changes to Delta tables of 1 M and 10 M rows, against MERGE and a
+                                                 rewrite; three minutes
     python -m benchmarks replace                 replacing a view under two views, against rebuilding all three; a
                                                  minute
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows with 1,000 changes, against a scan;
@@ -68,9 +74,11 @@ ALONE = {
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",
     "kept-objects": "benchmarks.kept_objects",
+    "keyed-sources": "benchmarks.keyed_sources",
     "memory": "benchmarks.memory",
     "growth": "benchmarks.growth",
     "history": "benchmarks.history",
+    "lake-changes": "benchmarks.lake_changes",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",
@@ -79,6 +87,7 @@ ALONE = {
     "pages": "benchmarks.pages",
     "plain-corpus": "benchmarks.plain_corpus",
     "plain-files": "benchmarks.plain_files",
+    "public-dumps": "benchmarks.public_dumps",
     "publish": "benchmarks.publish",
     "replace": "benchmarks.replace",
     "quality": "benchmarks.quality",

@@ -18,6 +18,7 @@ from tussock.jobs.shell import (
     quality_commands,
     query_commands,
     status_commands,
+    undo_command,
     verify_command,
     view_tests_command,
 )
@@ -36,6 +37,7 @@ COMMANDS = (
     *branch_commands.COMMANDS,
     *verify_command.COMMANDS,
     *diff_command.COMMANDS,
+    *undo_command.COMMANDS,
     *view_tests_command.COMMANDS,
 )
 

@@ -370,7 +370,9 @@ class Session:
         warn_of_held(version.catalog, interval)
         return summary
 
-    def branch(self, name: str, *, epoch: int | None = None, keep: timedelta = timedelta(days=7)) -> "Session":
+    def branch(
+        self, name: str, *, epoch: int | None = None, keep: timedelta = timedelta(days=7), follow: bool = True
+    ) -> "Session":
         """Return a session on a branch of this store, which begins now unless it is open.
 
         A branch copies no row. It runs epochs and changes views without any effect on this store; docs/branches.md.
@@ -379,6 +381,8 @@ class Session:
         Args:
             epoch: a readable epoch that a new branch begins with; None: the newest one.
             keep: the age after which retention of this store ends a new branch.
+            follow: a new branch takes the epochs of this store, and its statements can only change views and functions.
+                False: it takes input itself.
 
         Raises: EpochNotCommittedError, EpochExpiredError, EpochMergedError; BranchedBranchError; SettingError.
         """
@@ -386,7 +390,7 @@ class Session:
             try:
                 meta = self.meta.branch(name)
             except BranchGoneError:
-                meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch)
+                meta = self.meta.open_branch(name, keep // timedelta(milliseconds=1), epoch, follows=follow)
         session = Session(meta.objects.uri, lambda: self.spark, create=False, runner=self._runner)
         session._on_error = self._on_error
         return session

@@ -47,7 +47,7 @@ from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
-from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark
+from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PublishSettings, writes_with_spark
 from tussock.jobs.settings.row_values import printed_error, prints_rows
 from tussock.jobs.settings.tables import NoticeEvent, Runner, is_local_master
 from tussock.jobs.spark.class_archive import submit_options
@@ -675,8 +675,19 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
         from tussock.jobs.operations.tables import publish_tables
 
         with no_retry(self.pipeline_name):
+            set_connection(self.sink)
             publish_tables(self.opened(), _committed_epoch(context), self.log.info, self.sink.title)
         return self.emit(context)
+
+
+def set_connection(sink: PublishSettings) -> None:
+    """Set the variable AIRFLOW_CONN_… of the Airflow connection that a sink names, for the code below Airflow."""
+    if sink.to.startswith(AIRFLOW_CONNECTION):
+        name = sink.to.removeprefix(AIRFLOW_CONNECTION)
+        try:
+            os.environ[f"AIRFLOW_CONN_{name.upper()}"] = BaseHook.get_connection(name).get_uri()
+        except AirflowException:  # it is reported by the sink
+            return
 
 
 class PublishTables(_WritesTables, SubmitJob):

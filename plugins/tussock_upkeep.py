@@ -13,7 +13,7 @@ from typing import Any
 
 import tussock_metrics as metrics
 from airflow.sdk import Param, task
-from tussock_operators import SubmitJob, for_each_sink, no_retry
+from tussock_operators import SubmitJob, for_each_sink, no_retry, set_connection
 from tussock_steps import open_pipeline_store
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -85,6 +85,7 @@ def _tidy_task(pipeline: Pipeline, sink: PublishSettings, task_id: str) -> Any:
         from tussock.jobs.operations import tables
 
         with no_retry(name):
+            set_connection(sink)
             tables.tidy_tables(open_pipeline_store(name), log.info, sink_name)
 
     return tidy(pipeline.name, sink.title)

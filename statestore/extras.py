@@ -30,7 +30,6 @@ EXTRAS = {
     "pyspark": "spark",
     "pytest": "test",
     "sqlalchemy": "airflow",
-    "sqlglot": "import",
     "starlette": "airflow",
     "yaml": "test",
 }

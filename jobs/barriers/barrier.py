@@ -262,7 +262,7 @@ class Pinning:
 
     def _pin_source(self, source: Relation, max_bytes: int | None) -> "Pinned":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
-        if source.name in self.resting:
+        if source.name in self.resting or self.meta.follows:  # the input of a following branch is its parent's
             return Pinned(Pins(), source.holds)
         if moves_in(relation_in(self.version.catalog, source.id), source):
             return Pinned(Pins(), source.holds)  # the table of taken files still has the earlier names

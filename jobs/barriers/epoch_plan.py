@@ -16,9 +16,10 @@ from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 from tussock.statestore.hummock.shared_buffer import SharedBuffer
 from tussock.statestore.meta.barrier import Barrier, MutationKind
 from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.manifest import RowCounts
 from tussock.statestore.meta.pages import bytes_of
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 _ROW_BYTES = 64  # of a row change of the log, whose payload is not read before the epoch runs
 
@@ -51,6 +52,8 @@ class EpochPlan:
         catalog: the relations from this epoch on.
         schedule: their fragments by level.
         changes: row changes of the log by the table's relation id, in log order.
+        shared: SSTs of the parent that a branch commits with the epoch that it takes.
+        counts: rows of relations that a branch takes with them; None: not counted.
     """
 
     barrier: Barrier
@@ -58,6 +61,8 @@ class EpochPlan:
     catalog: Catalog
     schedule: Schedule
     changes: Mapping[int, Sequence[Entry]]
+    shared: tuple[SstInfo, ...] = ()
+    counts: Mapping[str, RowCounts] | None = field(default_factory=dict)
 
     @property
     def units(self) -> tuple[int, ...]:

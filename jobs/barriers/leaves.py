@@ -68,7 +68,8 @@ class LeafCells:
     _inputs: dict[int, tuple[Divided, Divided]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.taken = tuple(taken_batches(self.meta, self.plan))
+        # The parent's SSTs of a followed epoch contain its taken files.
+        self.taken = () if self.plan.barrier.follows else tuple(taken_batches(self.meta, self.plan))
 
     def yield_cells(self) -> Iterator[pa.RecordBatch]:
         """Yield the cells that the driver sends."""

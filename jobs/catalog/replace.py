@@ -9,6 +9,8 @@ the old one ends with that epoch. A view that reads the old one is bound again, 
 
 A statement with `rebuilt` always replaces its view, because its rows or its state are wrong (jobs/verify/repair.py).
 
+In a branch, a view of the parent is always replaced, because its state tables are also the parent's.
+
 A view that is fed a difference sees deleted rows. So a view whose plan assumes that no rows are deleted (over sources,
 which only grow) is replaced.
 """
@@ -34,7 +36,14 @@ from tussock.jobs.plan.fragments import Input
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.branch import is_of_branch
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+
+
+def _belongs_to_parent(catalog: Catalog, relation: Relation) -> bool:
+    """Whether a branch has a relation from its parent."""
+    return is_of_branch(catalog.next_table_id) and not is_of_branch(relation.id)
+
 
 Replacement = CreateView | CreatePlainView | CreateFunction
 
@@ -118,7 +127,8 @@ class Replacing:
 
     def _catalog_after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         if isinstance(statement, CreateView):
-            if not statement.rebuilt and (fed := self._view_with_kept_state(catalog, relation, statement)) is not None:
+            keeps = not statement.rebuilt and not _belongs_to_parent(catalog, relation)
+            if keeps and (fed := self._view_with_kept_state(catalog, relation, statement)) is not None:
                 if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
                     self._disturbed.add(relation.id)
                 return _swap_relation(catalog, fed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tussock.jobs.barriers.barrier import UNBOUNDED
+from tussock.jobs.barriers.follow import next_of_branch
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.catalog.builds import is_being_built
 from tussock.jobs.chunks.failure import SourceAwayError, SourceFileError, ViewFailedError
@@ -75,6 +76,9 @@ def epochs_of_call(
     So all statements that were in the log at the call are committed at the end. An open barrier alone may end the log
     before the caller's own statements. Arguments and errors: as `advance_store`.
     """
+    if meta.follows:
+        yield from epochs_of_branch(runner, meta, progress)
+        return
     summary, left_open = _run_next(runner, meta, wish, settings, progress)
     if summary is not None:
         yield summary
@@ -101,6 +105,17 @@ def _run_next(
             return summary, left_open
 
 
+def epochs_of_branch(runner: LevelRunner, meta: MetaStore, progress: Progress = no_progress) -> Iterator[EpochSummary]:
+    """Run the waiting statements of a following branch, then take the epochs of its parent, one by one.
+
+    Raises: BranchConflictError; InputError branches if a row of the epoch cannot be computed. Nothing of that epoch is
+        committed then.
+    """
+    while (barrier := next_of_branch(meta)) is not None:
+        progress(barrier_text(barrier, meta.read_latest().catalog))
+        yield run_epoch(runner, meta, barrier, progress)
+
+
 def advance_store(
     runner: LevelRunner,
     meta: MetaStore,
@@ -122,6 +137,8 @@ def advance_store(
 
     Raises: as Train.run and Train.next_barrier; epochs before the failing one are committed.
     """
+    if meta.follows:
+        return list(epochs_of_branch(runner, meta, progress))
     if wish.clock is None:  # the same for all: otherwise each epoch would follow the clock, and the loop would not end
         wish = replace(wish, clock=meta.moment_now())
     done: list[EpochSummary] = []

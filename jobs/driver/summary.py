@@ -108,17 +108,24 @@ def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
     return {r.name: r.holds for r in catalog.live_relations() if r.holds}
 
 
-def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
-    """Sum the rows of each relation with reports."""
+def row_counts(
+    reports: Iterable[FragmentReport], plan: Schedule, others: Mapping[str, RowCounts] | None
+) -> dict[str, RowCounts] | None:
+    """Sum the rows of each relation with reports.
+
+    `others`: counts of relations that did not run; None: they were not counted, so no counts are complete.
+    """
+    if others is None:
+        return None
     rows: dict[str, RowCounts] = {}
-    names = {s.id: s.shown_name for s in plan.all_fragments()}
-    for report in reports:
+    names = {s.id: s.shown_name for s in plan.all_fragments() if s.replayed is None}
+    for report in (report for report in reports if report.fragment in names):
         before = rows.get(names[report.fragment], RowCounts(0, 0, 0))
         put_out = report.rows_out if report.last else 0
         net = (before.net or 0) + report.net
         sums = before.rows_in + report.rows_in, before.rows_out + put_out, net, before.matched + report.matched
         rows[names[report.fragment]] = RowCounts(*sums)
-    return dict(sorted(rows.items()))
+    return dict(sorted({**others, **rows}.items()))
 
 
 def unit_work(
@@ -185,6 +192,10 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     about = ", ".join(shown_name(names.get(r, f"relation {r}")) for r in barrier.mutation.relations)
     changes: tuple[str, ...]
     match barrier.mutation.kind:
+        case MutationKind.UNDO:
+            undo = barrier.mutation.undo
+            assert undo is not None, "a barrier of this kind has it"
+            changes = (f"goes back to epoch {undo.to}",)
         case MutationKind.ADD:
             known, added = (
                 {r.name for r in before.live_relations()},

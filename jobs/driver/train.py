@@ -25,6 +25,7 @@ from typing import Self
 
 from tussock.jobs.barriers.barrier import UNBOUNDED, TakenIn, draft_barrier, take_in
 from tussock.jobs.barriers.epoch_plan import Base, plan_epoch
+from tussock.jobs.barriers.follow import plan_followed
 from tussock.jobs.barriers.moment import ALL, Wish
 from tussock.jobs.chunks.failure import SourceAwayError
 from tussock.jobs.driver.levels import in_order, run_levels, with_names
@@ -41,6 +42,7 @@ from tussock.jobs.driver.summary import (
     undeclared_columns,
     unit_work,
 )
+from tussock.jobs.driver.undo import write_undone_rows
 from tussock.jobs.settings.logs import working_on
 from tussock.jobs.settings.tables import EpochSettings
 from tussock.jobs.wire.measured import MeasurementSum
@@ -228,6 +230,12 @@ class Train:
             self._queue_checkpoint(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed))
             return
         seconds: dict[str, float] = {}
+        if barrier.mutation.undo is not None:
+            with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
+                undone = write_undone_rows(self.meta, base_version.version, barrier)
+            wait_until_durable()
+            self._queue_checkpoint(_ToCommit(barrier, drafted, None, undone.ssts, seconds, undone.rows))
+            return
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base_of_next(base_version)
             if base.version.epoch != barrier.prev_epoch:
@@ -235,7 +243,10 @@ class Train:
                     f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place"
                 )
             taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
-            plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
+            if barrier.follows:
+                plan = plan_followed(self.meta, base, barrier)
+            else:
+                plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
         levels = plan.schedule.levels
         self.progress(
@@ -254,10 +265,10 @@ class Train:
         undeclared = undeclared_columns(ran.reports, plan.schedule)
         for source, columns in undeclared.items():
             log.warning("new files of %s contain columns that it does not declare: %s", source, ", ".join(columns))
-        rows = row_counts(ran.reports, plan.schedule)
+        rows = row_counts(ran.reports, plan.schedule, plan.counts)
         counted = plan.unit_count if ran.measured.undivided else 1
         units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0], counted)
-        parts = ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured, ran.taken
+        parts = ran.held, (*ran.uploaded, *plan.shared), seconds, rows, undeclared, units, ran.measured, ran.taken
         wait_until_durable()  # the barrier is durable before its epoch is sealed
         self._queue_checkpoint(_ToCommit(barrier, drafted, *parts))
 
@@ -421,7 +432,8 @@ class Train:
             barrier = one.barrier
             ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
             taken = one.uploaded, barrier.log_end, barrier.catalog
-            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals)
+            undoes = barrier.mutation.undo is not None
+            change = EpochCommitted(*ids, *taken, barrier.moment, by_intervals=barrier.by_intervals, undoes=undoes)
             version = apply_delta(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 kept = runs.setdefault(batch.table_id, [])

@@ -16,6 +16,7 @@ class BranchFacts(msgspec.Struct, frozen=True):
     ends: datetime
     began: int  # the parent's epoch that it began with
     epoch: int  # its committed epoch
+    follows: bool
     behind: int  # readable epochs of the parent after the last one that the branch has
     own_objects: int  # below its prefix
     own_bytes: int
@@ -30,7 +31,7 @@ def list_branches(meta: MetaStore) -> tuple[BranchFacts, ...]:
 def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> BranchFacts:
     """Return the facts of a branch. `parent`: the newest version of its parent. Cost: opens and lists the branch."""
     version = meta.read_latest()
-    shared = max((epoch for epoch in version.epochs if epoch in parent.epochs), default=branch.epoch)
+    shared = max((epoch for epoch in version.epochs if epoch in parent.epochs and branch.follows), default=branch.epoch)
     sizes = [info.size for info in meta.objects.list("")]
     return BranchFacts(
         branch.name,
@@ -38,6 +39,7 @@ def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> 
         datetime.fromtimestamp(branch.expires_ms / 1000, UTC),
         branch.epoch,
         version.epoch,
+        branch.follows,
         sum(epoch > shared for epoch in parent.epochs),
         len(sizes),
         sum(sizes),

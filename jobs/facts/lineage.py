@@ -21,6 +21,7 @@ from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import split_bucket
 from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import REMOTE, split_address
 
 MOST_FILES = 1_000  # listed per source
 
@@ -110,10 +111,10 @@ def asset_namespace(pipeline: str) -> str:
 
 
 def data_set_at(place: str) -> DataSet:
-    """Return OpenLineage's name of a file or folder, from its literal path or `s3://bucket/key`."""
-    if place.startswith("s3://"):
-        bucket, _, name = place.removeprefix("s3://").partition("/")
-        return DataSet(f"s3://{bucket}", name.strip("/") or "/")
+    """Return OpenLineage's name of a file or folder, from its literal path or an address such as `s3://bucket/key`."""
+    if place.startswith(REMOTE):
+        bucket, name = split_address(place)
+        return DataSet(bucket, name.strip("/") or "/")
     return DataSet("file", str(PurePosixPath(place)))
 
 
@@ -121,7 +122,7 @@ def data_set_of_path(path: str) -> DataSet:
     """Return the data set of a source's path, up to its first variable part (`{start:…}`, `*`)."""
     bucket, name = split_bucket(path)
     fixed = "/".join(takewhile(lambda part: not any(mark in part for mark in "{*?["), name.split("/")))
-    return data_set_at(f"s3://{bucket}/{fixed}" if bucket else f"/{fixed}")
+    return data_set_at(f"{bucket}/{fixed}")
 
 
 def _data_set(pipeline: str, relation: Relation) -> DataSet:
@@ -180,7 +181,7 @@ def _file_data_set(source: DataSet, name: str) -> DataSet:
 
     For topics and Delta tables, the item is not a path, and is named inside the source.
     """
-    if name.startswith(("s3://", "/")):
+    if name.startswith((*REMOTE, "/")):
         return data_set_at(name)
     return DataSet(source.namespace, f"{source.name}/{name}")
 

@@ -1,6 +1,7 @@
 """The document of a locator: one state of it, written once.
 
     publish/locators/<table>/<number, 16 hex digits>.json    the document; its number is a hash of its bytes
+    publish/locators/<table>/newest.json                     a hint: the number of the newest state
     publish/locators/<table>/data/<hash>.sst                 rows of the three tables of locator.py
 
 A document names the SSTs of its state. It is written before the commit of the table that it describes, and that commit
@@ -18,6 +19,7 @@ from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
 FOLDER = "publish/locators"
+_NEWEST = "newest.json"
 _NUMBER_BITS = 63  # numbers fit into the version of a Delta transaction, which is signed
 
 
@@ -79,6 +81,21 @@ def read_locator(objects: ObjectStore, folder: str, number: int) -> LocatorDocum
     return read_document(objects, document_name(folder, number), LocatorDocument)
 
 
+class _Newest(msgspec.Struct, frozen=True):
+    number: int
+
+
+def write_newest(objects: ObjectStore, folder: str, number: int) -> None:
+    """Record the number of the newest state. A hint: only the table decides. One PUT."""
+    objects.put(f"{folder}/{_NEWEST}", encode_document(_Newest(number)))
+
+
+def read_newest(objects: ObjectStore, folder: str) -> int | None:
+    """Return the number that `write_newest` recorded; None if there is none. One GET."""
+    newest = read_document(objects, f"{folder}/{_NEWEST}", _Newest)
+    return None if newest is None else newest.number
+
+
 def document_name(folder: str, number: int) -> str:
     """Return the name of a document's object."""
     return f"{folder}/{number:016x}.json"
@@ -96,7 +113,7 @@ def remove_unnamed(objects: ObjectStore, folder: str, number: int, before_ms: in
     document = read_locator(objects, folder, number)
     if document is None:
         return 0
-    needed = {document_name(folder, number), *(sst.name for sst in document.ssts)}
+    needed = {f"{folder}/{_NEWEST}", document_name(folder, number), *(sst.name for sst in document.ssts)}
     names = [i.name for i in objects.list(f"{folder}/") if i.name not in needed and 0 < i.modified_ms < before_ms]
     objects.delete(names)
     return len(names)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tussock.jobs.locator.document import write_locator
+from tussock.jobs.locator.document import LocatorDocument, write_locator
 from tussock.jobs.locator.locator import (
     FILE,
     FILES,
@@ -90,6 +90,7 @@ class LocatorEdit:
     _before: dict[int, LocatedFile] = field(default_factory=dict)  # those of `_files` that the table had
     _ssts: list[SstInfo] = field(default_factory=list)  # newest first
     _next_file: int = NOWHERE
+    written: LocatorDocument | None = None  # by `write`
 
     def __post_init__(self) -> None:
         self._next_file = self.locator.document.next_file
@@ -194,6 +195,7 @@ class LocatorEdit:
             deleted=document.deleted + sum(len(f.deleted) for f in now) - sum(len(f.deleted) for f in before),
             note=note,
         )
+        self.written = state
         return write_locator(self.locator.objects, self.locator.folder, state)
 
     @property

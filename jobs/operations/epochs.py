@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tussock.jobs.barriers import barrier as barriers
 from tussock.jobs.barriers.detour import Detour
+from tussock.jobs.barriers.follow import next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
 from tussock.jobs.catalog.store_zone import store_zone
@@ -148,9 +149,12 @@ def _asked_moment(at: PipelineStore, text: str) -> int | Clock:
 def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
-    An open barrier always comes first: `run_pipeline_epochs` finishes it, and then takes in this run's interval.
+    An open barrier always comes first: `run_pipeline_epochs` finishes it, and then takes in this run's interval. In a
+    following branch, it is the next epoch of the parent.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
+        if at.meta.follows:
+            return next_of_branch(at.meta)
         return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
 
 

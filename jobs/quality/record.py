@@ -20,6 +20,7 @@ from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.open import REMOTE
 
 SAMPLE_KEYS = 10
 """Maximum number of failing rows in a report."""
@@ -323,7 +324,7 @@ def _source_remedy(result: ViewQuality) -> str:
     source = result.view.removeprefix(SUBJECT)
     rule = f"[arrival.{source}] in pipeline.toml, and run again."
     item = next((key["file"] for one in result.failures for key in one.keys if "file" in key), "")
-    if item and not item.startswith(("/", "s3://")):  # a topic or a Delta table: its changes are further input
+    if item and not item.startswith(("/", *REMOTE)):  # a topic or a Delta table: its changes are further input
         return f"Correct the rows with another epoch, or change {rule}"
     return (
         f"Correct the file, and run `tussock restate {source} --file {shlex.quote(item or 'FILE')}`. Or change {rule}"

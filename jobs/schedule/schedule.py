@@ -14,6 +14,9 @@ An existing relation whose input is replaced in this epoch reads the *difference
 netted with the rows of the new input.
 
 A paused view has no fragments here, and nothing that runs reads one.
+
+An epoch that a branch takes from its parent runs only the branch's own relations. A relation of the parent that they
+read is a leaf, whose output is *replayed*: the changes of its rows in the parent's SSTs of that epoch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,6 +31,7 @@ from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
 from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source
+from tussock.statestore.meta.branch import is_of_branch
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
 
 
@@ -129,6 +133,7 @@ class Scheduled:
     parts: tuple[SnapshotPart, ...]  # that readers need in addition to the changes
     snapshot_table: TableSchema | None  # the stored rows, if a reader needs them
     must_run: bool  # even without input: new global aggregates, snapshots, deletes, rows that follow the moment
+    replayed: TableSchema | None = None  # a leaf whose output is the changes of this table in the epoch
 
     @property
     def shown_name(self) -> str:
@@ -159,6 +164,7 @@ class _Entry:
     fragment: Fragment | None
     inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, its previous input if replaced)
     level: int = 0
+    replays: bool = False  # the changes of its stored rows
 
 
 def make_schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Schedule:
@@ -172,6 +178,29 @@ def make_schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -
     if before is catalog and not any(r.created >= epoch or (r.paused or 0) > epoch for r in catalog.stored_relations()):
         return _standing_schedule(_Standing(catalog))
     return _make_schedule(catalog, epoch, before)
+
+
+def make_followed_schedule(catalog: Catalog, epoch: int) -> Schedule:
+    """The schedule of an epoch that a branch takes from its parent: the branch's relations, and what they read.
+
+    Cost: proportional to the fragments of these relations.
+    """
+    own = [r for r in catalog.live_relations() if is_of_branch(r.id) and not r.paused_at(epoch) and r.state_tables]
+    columns = _source_columns(own)
+    read = {i.relation_id for relation in own for f in fragments_of(relation) for i in f.inputs}
+    entries: list[_Entry] = []
+    output: dict[int, int] = {}
+    for relation in catalog.live_relations():
+        if relation.id in read and not is_of_branch(relation.id):
+            definition = definition_of(relation)
+            stores_rows = not isinstance(definition, SourceDefinition) or bool(definition.fragments)
+            source = None if stores_rows else _leaf_of(relation, definition, columns)  # type: ignore[arg-type]
+            output[relation.id] = len(entries)
+            entries.append(_Entry(relation, False, source, None, (), replays=stores_rows))
+    for relation in own:
+        _add_fragments(entries, relation, output, output, {}, build=False)
+    _set_levels(entries)
+    return _assemble_schedule(entries, _Reading(catalog, epoch, catalog))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,22 +244,35 @@ def _make_schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Sche
             entries.append(_Entry(relation, build, _leaf_of(relation, definition, source_columns), None, ()))
             if not definition.fragments:
                 continue
-        first, earlier = len(entries), _inputs_before(relation, known)
-        for number, fragment in enumerate(fragments_of(relation)):
-            producers = tuple(
-                (
-                    first + i.fragment
-                    if i.fragment is not None
-                    else (output if i.port is Port.ROWS else leaves)[i.relation_id],  # type: ignore[index]
-                    i,
-                    earlier.get((number, place)),
-                )
-                for place, i in enumerate(fragment.inputs)
-            )
-            entries.append(_Entry(relation, build, None, fragment, producers))
-        output[relation.id] = len(entries) - 1
+        _add_fragments(entries, relation, output, leaves, _inputs_before(relation, known), build=build)
     _set_levels(entries)
     return _assemble_schedule(entries, _Reading(catalog, epoch, before))
+
+
+def _add_fragments(
+    entries: list[_Entry],
+    relation: Relation,
+    output: dict[int, int],
+    leaves: Mapping[int, int],
+    earlier: Mapping[tuple[int, int], Replaced],
+    *,
+    build: bool,
+) -> None:
+    """Add the fragments of a relation after those of its inputs. `earlier`: of `_inputs_before`."""
+    first = len(entries)
+    for number, fragment in enumerate(fragments_of(relation)):
+        producers = tuple(
+            (
+                first + i.fragment
+                if i.fragment is not None
+                else (output if i.port is Port.ROWS else leaves)[i.relation_id],  # type: ignore[index]
+                i,
+                earlier.get((number, place)),
+            )
+            for place, i in enumerate(fragment.inputs)
+        )
+        entries.append(_Entry(relation, build, None, fragment, producers))
+    output[relation.id] = len(entries) - 1
 
 
 def _leaf_of(relation: Relation, definition: SourceDefinition, columns: Mapping[int, tuple[int, ...]]) -> Source:
@@ -373,7 +415,9 @@ def _assemble_schedule(entries: list[_Entry], reading: _Reading) -> Schedule:
                 stored,
                 any(p.first < p.end for p in parts.get(index, ()) if stored is not None)
                 or index in take_back
+                or entry.replays
                 or _runs_without_input(entry.fragment, new),
+                _stored_table(relation) if entry.replays else None,
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))

@@ -6,7 +6,7 @@
     schedule.cron = "@hourly"              # [schedule] keeps its other keys
 
 A table of an environment merges with the table of the same name, key by key. An entry of `[[publish]]` has the name in
-its `name` or `kind`: `publish.lake.to` changes the entry `lake`, or adds it. All other values replace earlier ones.
+its `name` or `kind`: a table of this name changes the entry, or adds it. All other values replace earlier ones.
 Every environment is checked when the file is read, so an error in `[env.prod]` is visible during development.
 """
 

@@ -31,9 +31,10 @@ VALID_S = 24 * 60 * 60
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """One object in S3: what `open_s3` needs, and its name.
+    """One object in a bucket: the arguments of `open_bucket`, and its name.
 
     Args:
+        bucket: with its scheme, `s3://bucket`.
         size, etag: of the content that may be read; -1 and empty if they are unknown.
         until: when it expires, Unix seconds.
     """
@@ -69,7 +70,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     @property
     def address(self) -> str:
         """The object as users name it: `s3://bucket/key`."""
-        return "/".join(part for part in (f"s3://{self.bucket}", self.prefix, self.name) if part)
+        return "/".join(part for part in (self.bucket, self.prefix, self.name) if part)
 
 
 _ticket = decoder_of(Ticket)

@@ -93,14 +93,15 @@ and reads one small file per pipeline.
     scope = "pipeline"                                 # a failed suite holds back all views; "view": its view, readers
 
     [publish]                                          # optional; copies of views elsewhere; [[publish]] for several
-    kind = "delta"                                     # "iceberg": tables of a catalog; "parquet": a file per epoch
+    kind = "delta"                                     # of the sink; publishing.md describes each kind
     name = "lake"                                      # unique in the pipeline; default: the kind
-    to = ".tussock/flights/tables"                     # a folder, or s3://bucket/prefix?…, for this pipeline only
+    to = ".tussock/flights/tables"                     # a folder, or an address, for this pipeline only
     relations = ["carrier_delays"]                     # views and tables; default: all materialized views
     upkeep = "@daily"                                  # schedule of the upkeep of this sink; default: the pipeline's
     keep = "7d"                                        # files: time span in which all states of a table stay readable
     engine = "deltalake"                               # permanent writer of Delta tables; or "spark", which needs a JVM
     deletion_vectors = true                            # of new Delta tables: mark old rows instead of rewriting files
+    schema = "public"                                  # of a Postgres database; it is created if it is missing
     namespace = "tussock"                              # Iceberg: the namespace of the tables in the catalog
     catalog = { name = "lake", uri = "https://c/api" } # Iceberg: pyiceberg's properties; default: catalog.db in `to`
     partition_by = { sales = "days(at)" }              # Iceberg: partitions by relation

@@ -4,6 +4,7 @@ A new kind is a struct here, its line in KINDS, and its file in `jobs/sinks/` wi
 Airflow imports this module whenever it parses DAG files, so it imports neither Spark nor Arrow.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -26,6 +27,7 @@ from tussock.jobs.settings.values import (
 )
 
 DEFAULT_KIND = "delta"
+AIRFLOW_CONNECTION = "airflow:"  # the start of `to`, before the name of an Airflow connection
 _WEEK_MS = 7 * 86_400_000
 SINK_NAME = Meta(pattern=r"^[a-z][a-z0-9_]*$", description="a lower-case letter, then lower-case letters, digits and _")
 
@@ -113,10 +115,26 @@ class IcebergSettings(_WithStates, frozen=True, forbid_unknown_fields=True, tag_
     partition_by: Annotated[dict[str, str], TABLE] = msgspec.field(default_factory=dict)
 
 
+class PostgresSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="postgres"):
+    """Tables of a Postgres database.
+
+    Args:
+        to: an address of libpq without a password (`postgresql://user@host/db`, `service=name`), or `airflow:NAME`.
+    """
+
+    schema: Annotated[str, Meta(min_length=1, description="the name of a schema")] = "public"
+
+
+def _password_in(to: str) -> bool:
+    """Return whether an address of libpq contains a password."""
+    return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
+
+
 KINDS: Mapping[str, type[PublishSettings]] = {
     "delta": DeltaSettings,
     "iceberg": IcebergSettings,
     "parquet": ParquetSettings,
+    "postgres": PostgresSettings,
 }
 """The kinds of sinks, by the value of `kind`."""
 
@@ -139,7 +157,10 @@ def read_publish(value: Any, file: str) -> tuple[PublishSettings, ...]:
         kind = entry.get("kind", DEFAULT_KIND)
         if not isinstance(kind, str) or kind not in KINDS:
             raise PipelineError(file, f"{key}.kind", describe_value(kind), expected_kinds())
-        sinks.append(converted_value(entry, KINDS[kind], file, key))
+        sink: PublishSettings = converted_value(entry, KINDS[kind], file, key)
+        if isinstance(sink, PostgresSettings) and _password_in(sink.to):
+            raise PipelineError(file, f"{key}.to", "a password", "an address without one. Set PGPASSWORD or PGPASSFILE")
+        sinks.append(sink)
     _require_apart(sinks, file)
     return tuple(sinks)
 

@@ -22,7 +22,7 @@ def _run_create(chosen: argparse.Namespace) -> None:
     from tussock.jobs.texts.branches import created_text
 
     parent, name = _open_parent(chosen)
-    print(created_text(create_branch(parent, name, chosen.at, duration_ms(chosen.keep))))
+    print(created_text(create_branch(parent, name, chosen.at, duration_ms(chosen.keep), follows=not chosen.own)))
 
 
 def _run_list(chosen: argparse.Namespace) -> None:
@@ -62,6 +62,11 @@ def _name_arguments(parser: argparse.ArgumentParser) -> None:
 def _create_arguments(parser: argparse.ArgumentParser) -> None:
     _name_arguments(parser)
     parser.add_argument("--at", type=int, metavar="EPOCH", help="begin at this epoch (default: the newest one)")
+    input_ = parser.add_mutually_exclusive_group()
+    follow = "take the epochs of the parent, one by one, and no other input (the default)"
+    input_.add_argument("--follow", dest="own", action="store_false", help=follow)
+    input_.add_argument("--own", action="store_true", help="take input itself, and no later epoch of the parent")
+    parser.set_defaults(own=False)
     keep = "end the branch after this time span, such as 36h or 7d (default 7d)"
     parser.add_argument("--keep", default="7d", metavar="SPAN", help=keep)
 

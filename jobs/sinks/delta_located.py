@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -49,16 +50,26 @@ from tussock.jobs.delta.delta_commits import (
     with_vector,
 )
 from tussock.jobs.delta.location import Location, folder_name
-from tussock.jobs.locator.document import LocatorDocument, folder_of, key_parts, read_locator, remove_unnamed
+from tussock.jobs.locator.document import (
+    LocatorDocument,
+    folder_of,
+    key_parts,
+    read_locator,
+    read_newest,
+    remove_unnamed,
+    write_newest,
+)
 from tussock.jobs.locator.edit import FileDeletes, LocatorEdit, LostRowError
 from tussock.jobs.locator.locator import LocatedFile, Locator
 from tussock.jobs.reading.keyed_rows import ChangesWithKeys, RowsWithKeys
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.sinks.base import BeatenError, ForeignTableError, Outline, SinkState, WholeRows
+from tussock.jobs.sinks.delta_head import KnownHead
 from tussock.jobs.sinks.delta_outline import app_of, delta_schema, properties_of
 from tussock.jobs.sinks.delta_rs import DeltaRsSink
-from tussock.jobs.sinks.delta_state import next_app, open_table, replacements_of, translating_errors
+from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translating_errors
 from tussock.jobs.sinks.manifest import SinkSize
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
 from tussock.statestore.vnode import one_array
@@ -91,6 +102,8 @@ class DeltaLocatedSink(DeltaRsSink):
         super().__init__(location, outline)
         assert outline.stored is not None
         self.locating = True
+        self._head: KnownHead | None = None  # the state that `read_state` read
+        self._document: LocatorDocument | None = None  # of that state, once it was read
         self._objects, self._store = location.objects, store
         self._location, self._folder = location, folder_name(outline.name)
         self._locators = folder_of(self.place)
@@ -100,93 +113,115 @@ class DeltaLocatedSink(DeltaRsSink):
         self._key_names = tuple(outline.columns[place].name for place in places) if visible else None
 
     def read_state(self) -> SinkState | None:
-        """See Sink. Afterwards `locating` is True if the table has deletion vectors, or does not exist yet."""
+        """See Sink. Afterwards `locating` is True if the table has deletion vectors, or does not exist yet.
+
+        Cost: four GETs; more after commits of others, or if the hint is lost.
+        """
+        self._document = None
+        if (head := self._read_known_head()) is not None:
+            self._head, self.locating = head, True
+            return held_by(head, self._outline, self.engine, self.place)
         state = super().read_state()
-        table = self._table
-        self.locating = table is None or VECTORS in (table.protocol().reader_features or ())
+        self._head = None if self._table is None else KnownHead.of_table(self._table, (LOCATOR,))
+        self.locating = self._head is None or VECTORS in self._head.readers
         return state
+
+    def _read_known_head(self) -> KnownHead | None:
+        """Return the table's state if the newest document of the locator describes it."""
+        if (number := read_newest(self._store, self._locators)) is None:
+            return None
+        document = read_locator(self._store, self._locators, number)
+        if document is None or document.key != self._key:
+            return None
+        head = decode_json(document.note, KnownHead)
+        actions = read_commit(self._objects, self._folder, head.number) or []
+        if {"appId": LOCATOR, "version": number} not in [action.get("txn") for action in actions]:
+            return None
+        if read_commit(self._objects, self._folder, head.number + 1) is not None:
+            return None
+        self._document = document
+        return head.after(head.number, **{LOCATOR: number})
 
     def apply_keyed(self, changes: ChangesWithKeys, epoch: int) -> str | None:
         """See LocatingSink. Requires: `read_state` was the last call, and returned a state."""
-        table = self._table
-        assert table is not None
+        head = self._head
+        assert head is not None
         try:
-            if (locator := self._read_locator()) is None:
+            if (locator := self._read_locator(head)) is None:
                 return None
             edit = LocatorEdit(locator)
             deletes = edit.remove_rows(changes.removed) if changes.removed.num_rows else ()
         except LostRowError:
             return None
-        now, version, app = clock_ms(), table.version() + 1, app_of(replacements_of(table))
+        now, app = clock_ms(), app_of(replacements_of(head))
         new = self._write_files([changes.written], now, f"{app} {epoch}")
         actions = [{"txn": {"appId": app, "version": epoch}}, *({"add": file.add} for file in new)]
         actions += self._delete_rows(edit, deletes, now)
         for file in new:
             edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
-        self._commit(version, actions, edit.write(_note_of(version, epoch)), "MERGE", epoch, now)
-        return str(version)
+        return self._commit(head.after(head.number + 1, **{app: epoch}), actions, edit, "MERGE", now)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Requires: `read_state` was the last call."""
         if not self.locating:
             return super().replace(rows, epoch)
-        table, now = self._table, clock_ms()
-        version, app = 0 if table is None else table.version() + 1, next_app(table, epoch)
+        before, now = self._head, clock_ms()
+        app = next_app(before, epoch)
         edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
-        actions: list[Action] = [*self._table_actions(now), {"txn": {"appId": app, "version": epoch}}]
-        if table is not None:
-            actions += [removal_of(add, now) for add in self._read_adds(table.version()).values()]
+        head = self._whole_head(now).after(0 if before is None else before.number + 1, **{app: epoch})
+        actions: list[Action] = [*self._table_actions(head, now), {"txn": {"appId": app, "version": epoch}}]
+        if before is not None:
+            actions += [removal_of(add, now) for add in self._read_adds(before.number).values()]
         for part in _whole_files(rows.keyed()):
             for file in self._write_files([part], now, f"{app} {epoch}"):
                 edit.add_file(file.add["path"], file.keys, json.dumps(file.add))
                 actions.append({"add": file.add})
-        self._commit(version, actions, edit.write(_note_of(version, epoch)), "WRITE", epoch, now)
-        return str(version)
+        return self._commit(head, actions, edit, "WRITE", now)
 
     def measure(self) -> SinkSize:
-        """See Sink. Cost: one GET."""
-        number = None if self._table is None or not self.locating else self._table.transaction_version(LOCATOR)
-        document = None if number is None else read_locator(self._store, self._locators, number)
-        if document is None:
-            return super().measure()
-        return SinkSize(document.rows - document.deleted, document.files, document.deleted)
+        """See Sink. Cost: at most one GET."""
+        number = None if self._head is None or not self.locating else self._head.transaction_version(LOCATOR)
+        if self._document is None and number is not None:
+            self._document = read_locator(self._store, self._locators, number)
+        if (document := self._document) is not None:
+            return SinkSize(document.rows - document.deleted, document.files, document.deleted)
+        self._table = self._table or open_table(self._url, self.place, self._options)
+        return super().measure()
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink. Rewrites small files and files with many deleted rows, and moves the locator along."""
-        state = self.read_state()
-        table = self._table
-        if state is None or table is None or not self.locating:
+        if self.read_state() is None or not self.locating:
             return super().tidy(keep_ms, now_ms)
-        merged, made = self._rewrite_files(state.epoch, now_ms)
+        merged, made = self._rewrite_files(now_ms)
         removed = self._remove_unneeded(now_ms - max(keep_ms, _SETTLED_MS), now_ms)
-        with translating_errors(self.place, "tidy up"):
-            table.cleanup_metadata()
+        if (table := open_table(self._url, self.place, self._options)) is not None:
+            with translating_errors(self.place, "tidy up"):
+                table.cleanup_metadata()
         return f"merged {merged} files into {made}, removed {removed}"
 
     # -- the locator --------------------------------------------------------------------------------------------------
 
-    def _read_locator(self) -> Locator | None:
+    def _read_locator(self, head: KnownHead) -> Locator | None:
         """Return the locator of the table's state; None if the table has to be written again.
 
         Raises ForeignTableError.
         """
-        table = self._table
-        assert table is not None
-        number, epoch = table.transaction_version(LOCATOR), table.transaction_version(app_of(replacements_of(table)))
-        document = None if number is None else read_locator(self._store, self._locators, number)
+        number, app = head.transaction_version(LOCATOR), app_of(replacements_of(head))
+        document = self._document
+        if document is None and number is not None:
+            document = read_locator(self._store, self._locators, number)
         if document is not None and document.key == self._key:
-            note = json.loads(document.note)
-            if note["epoch"] == epoch:
+            known = decode_json(document.note, KnownHead)
+            if known.transactions.get(app) == head.transactions.get(app):
                 locator = Locator(self._store, self._locators, document)
-                if (followed := self._follow_commits(locator, note["version"])) is not None:
+                if (followed := self._follow_commits(locator, known.number, head.number)) is not None:
                     return followed
-        return self._rebuild_locator(epoch or 0)
+        return self._rebuild_locator(head)
 
-    def _follow_commits(self, locator: Locator, version: int) -> Locator | None:
-        """Return the locator after the commits that other programs made since `version`; None if that is unknown."""
-        assert self._table is not None
+    def _follow_commits(self, locator: Locator, since: int, until: int) -> Locator | None:
+        """Return the locator after the commits that other programs made since a version; None if that is unknown."""
         removed, added = set[str](), dict[str, Action]()
-        for number in range(version + 1, self._table.version() + 1):
+        for number in range(since + 1, until + 1):
             if (actions := read_commit(self._objects, self._folder, number)) is None:
                 return None
             self._require_same_rows(number, actions)
@@ -220,15 +255,14 @@ class DeltaLocatedSink(DeltaRsSink):
             raise ForeignTableError(self.place, "was rewritten by another program with other rows")
         return self._open_locator(edit.write(locator.document.note))
 
-    def _rebuild_locator(self, epoch: int) -> Locator | None:
+    def _rebuild_locator(self, head: KnownHead) -> Locator | None:
         """Return a locator that is made from the key columns of all files; None if they do not contain the keys."""
-        if self._key_names is None or self._table is None:
+        if self._key_names is None:
             return None
-        version = self._table.version()
         edit = LocatorEdit(Locator.empty(self._store, self._locators, self._key))
-        for add in self._read_adds(version).values():
+        for add in self._read_adds(head.number).values():
             self._locate_file(edit, add)
-        return self._open_locator(edit.write(_note_of(version, epoch)))
+        return self._open_locator(edit.write(_note_of(head)))
 
     def _locate_file(self, edit: LocatorEdit, add: Action) -> int:
         """Add a file of the table to a locator. Returns its live rows."""
@@ -290,59 +324,77 @@ class DeltaLocatedSink(DeltaRsSink):
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
-    def _commit(self, version: int, actions: list[Action], locator: int, operation: str, epoch: int, now: int) -> None:
-        """Create the log entry of a version. Raises BeatenError."""
+    def _commit(self, head: KnownHead, actions: list[Action], edit: LocatorEdit, operation: str, now: int) -> str:
+        """Write the next state of the locator, and the log entry after which the table is in the state `head`.
+
+        Returns the version. Raises BeatenError.
+        """
+        number = edit.write(_note_of(head), compact=operation == "OPTIMIZE")
+        epoch = head.transactions[app_of(replacements_of(head))]
         info = {"timestamp": now, "operation": operation, "operationParameters": {}, "engineInfo": _OURS}
         whole = [
             {"commitInfo": info | {"tussock.epoch": str(epoch)}},
-            {"txn": {"appId": LOCATOR, "version": locator}},
+            {"txn": {"appId": LOCATOR, "version": number}},
             *actions,
         ]
-        if not self._objects.put_if_absent(f"{self._folder}/{commit_name(version)}", encode_commit(whole)):
+        if not self._objects.put_if_absent(f"{self._folder}/{commit_name(head.number)}", encode_commit(whole)):
             raise BeatenError
-        self._table = open_table(self._url, self.place, self._options)
-        if version and version % CHECKPOINT_EVERY == 0 and self._table is not None:
+        write_newest(self._store, self._locators, number)
+        self._head, self._document = head.after(head.number, **{LOCATOR: number}), edit.written
+        if head.number and head.number % CHECKPOINT_EVERY == 0:
+            table = open_table(self._url, self.place, self._options)
             with translating_errors(self.place, "write a checkpoint"):
-                self._table.create_checkpoint()
+                if table is not None:
+                    table.create_checkpoint()
+        return str(head.number)
 
-    def _table_actions(self, now: int) -> list[Action]:
-        """Return the protocol and the columns of a table that is written as a whole."""
-        schema = Schema.from_arrow(delta_schema(self._outline)).to_json()
-        features = [VECTORS, *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
-        before = None if self._table is None else self._table.metadata()
+    def _whole_head(self, now: int) -> KnownHead:
+        """Return the state of a table that is written as a whole. Its version and transactions are those before."""
+        fields = Schema.from_arrow(delta_schema(self._outline)).to_json()
+        features = {VECTORS, *(["timestampNtz"] if '"timestamp_ntz"' in fields else [])}
         wanted = {"delta.enableDeletionVectors": "true", **properties_of(self._outline, self.engine)}
-        identity = hashlib.sha256(f"{self._outline.store} {self.place} {now}".encode()).digest()[:16]
+        before = self._head
+        if before is None:
+            identity = hashlib.sha256(f"{self._outline.store} {self.place} {now}".encode()).digest()[:16]
+            every = tuple(sorted(features))
+            return KnownHead(0, {}, str(uuid.UUID(bytes=identity)), wanted, fields, every, every)
+        return msgspec.structs.replace(
+            before,
+            configuration=before.configuration | wanted,
+            fields=fields,
+            readers=tuple(sorted({*before.readers, *features})),
+            writers=tuple(sorted({*before.writers, *features})),
+        )
+
+    def _table_actions(self, head: KnownHead, now: int) -> list[Action]:
+        """Return the protocol and the columns of a table that is written as a whole."""
         metadata: Action = {
-            "id": str(uuid.UUID(bytes=identity)) if before is None else str(before.id),
+            "id": head.id,
             "name": self._outline.name,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": schema,
+            "schemaString": head.fields,
             "partitionColumns": [],
-            "configuration": {**({} if before is None else before.configuration), **wanted},
+            "configuration": head.configuration,
             "createdTime": now,
         }
         if self._outline.comment:
             metadata["description"] = self._outline.comment
-        actions: list[Action] = [{"metaData": metadata}]
-        known = set() if self._table is None else set(self._table.protocol().reader_features or ())
-        if not set(features) <= known:
-            every = sorted(known | set(features))
-            writers = set() if self._table is None else set(self._table.protocol().writer_features or ())
-            protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": every}
-            actions.insert(0, {"protocol": protocol | {"writerFeatures": sorted(writers | set(every))}})
-        return actions
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+        features = {"readerFeatures": list(head.readers), "writerFeatures": list(head.writers)}
+        known = self._head is not None and set(head.readers) == set(self._head.readers)
+        return [*([] if known else [{"protocol": protocol | features}]), {"metaData": metadata}]
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
-    def _rewrite_files(self, epoch: int, now: int) -> tuple[int, int]:
+    def _rewrite_files(self, now: int) -> tuple[int, int]:
         """Rewrite files that cost readers time. Returns the number of files before and after."""
-        table, locator = self._table, self._read_locator()
-        if table is None or locator is None:
+        head = self._head
+        if head is None or (locator := self._read_locator(head)) is None:
             return 0, 0
         chosen = _files_to_rewrite(locator.read_files())
         if not chosen and len(locator.document.ssts) <= _MANY_SSTS:
             return 0, 0
-        version, edit = table.version() + 1, LocatorEdit(locator)
+        edit, version = LocatorEdit(locator), head.number + 1
         edit.drop_files(chosen)
         keys = locator.keys_of_files(chosen)
         parts = (self._live_rows(file, keys[file.number]) for file in chosen)
@@ -351,7 +403,7 @@ class DeltaLocatedSink(DeltaRsSink):
         for file in new:
             edit.add_file(file.add["path"], one_array(file.keys.column(0)), json.dumps(file.add))
             actions.append({"add": file.add})
-        self._commit(version, actions, edit.write(_note_of(version, epoch), compact=True), "OPTIMIZE", epoch, now)
+        self._commit(head.after(version), actions, edit, "OPTIMIZE", now)
         return len(chosen), len(new)
 
     def _live_rows(self, file: LocatedFile, keys: pa.BinaryArray) -> RowsWithKeys:
@@ -364,9 +416,9 @@ class DeltaLocatedSink(DeltaRsSink):
 
     def _remove_unneeded(self, before_ms: int, now_ms: int) -> int:
         """Remove files that no state since `before_ms` has, and states of the locator. Returns the number of files."""
-        assert self._table is not None
-        version = self._table.version()
-        needed = set(_files_of(self._read_adds(version).values()))
+        head = self._head
+        assert head is not None
+        needed = set(_files_of(self._read_adds(head.number).values()))
         log = f"{self._folder}/{LOG}/"
         recent = [
             int(info.name.removeprefix(log).removesuffix(".json"))
@@ -384,14 +436,15 @@ class DeltaLocatedSink(DeltaRsSink):
             and info.modified_ms < before_ms
         ]
         self._objects.delete(names)
-        if (number := self._table.transaction_version(LOCATOR)) is not None:
+        if (number := head.transaction_version(LOCATOR)) is not None:
             remove_unnamed(self._store, self._locators, number, now_ms - _SETTLED_MS)
         return len(names)
 
 
-def _note_of(version: int, epoch: int) -> str:
-    """Return the note of a locator's state: the table's version and epoch."""
-    return json.dumps({"version": version, "epoch": epoch})
+def _note_of(head: KnownHead) -> str:
+    """Return the note of a locator's state: the state of the table, without the number of the locator's state."""
+    others = {app: version for app, version in head.transactions.items() if app != LOCATOR}
+    return msgspec.json.encode(msgspec.structs.replace(head, transactions=others)).decode()
 
 
 def _whole_files(parts: Iterable[RowsWithKeys]) -> Iterator[RowsWithKeys]:

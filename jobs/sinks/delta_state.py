@@ -11,6 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from tussock.jobs.delta.delta_calls import first_line, one_call
 from tussock.jobs.settings.publishing import TableEngine
 from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Outline, SinkState
+from tussock.jobs.sinks.delta_head import TableHead
 from tussock.jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
 from tussock.jobs.sinks.manifest import SinkSize
 from tussock.statestore.types import type_name
@@ -38,7 +39,7 @@ def read_table(url: str, place: str, options: Mapping[str, str] | None, schema: 
         return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:
+def held_by(table: TableHead, outline: Outline, engine: TableEngine, place: str) -> SinkState | None:
     """Return the state of a Delta table, for both engines.
 
     Raises: ForeignTableError if Tussock did not write the table, or another store or engine did.
@@ -71,7 +72,7 @@ def size_of(table: DeltaTable) -> SinkSize:
     return SinkSize(rows, files.num_rows, 0)
 
 
-def replacements_of(table: DeltaTable) -> int:
+def replacements_of(table: TableHead) -> int:
     """Return how often the table was replaced without advancing to a later epoch; see `app_of`. Does no I/O."""
     replaced = 0
     while table.transaction_version(app_of(replaced + 1)) is not None:
@@ -79,7 +80,7 @@ def replacements_of(table: DeltaTable) -> int:
     return replaced
 
 
-def next_app(table: DeltaTable | None, epoch: int) -> str:
+def next_app(table: TableHead | None, epoch: int) -> str:
     """Return the appId with which the rows of `epoch` replace a table."""
     replaced = 0 if table is None else replacements_of(table)
     held = None if table is None else table.transaction_version(app_of(replaced))

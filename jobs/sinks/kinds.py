@@ -12,6 +12,7 @@ _MODULES: Mapping[str, str] = {
     "delta": "tussock.jobs.sinks.delta",
     "iceberg": "tussock.jobs.sinks.iceberg",
     "parquet": "tussock.jobs.sinks.parquet",
+    "postgres": "tussock.jobs.sinks.postgres",
 }
 """The module of each kind. Its `open_place` is an OpenPlace. It is imported when a sink of the kind is opened, since it
 may need an extra."""

@@ -23,7 +23,7 @@ def ways_on(path: str) -> str:
 
 def without_path(reason: str, path: str) -> str:
     """Return a library's reason without the path of the file, which the message already contains."""
-    place = re.escape(path.removeprefix("s3://"))
+    place = re.escape(path.partition("://")[2] or path)
     return re.sub(rf" *(?:\b(?:file|s3a?):)?/{{0,2}}{place}(?![\w/])", "", reason)
 
 
@@ -36,8 +36,8 @@ class BadPathError(InputError):
     def __str__(self) -> str:
         return (
             f"source path {self.path!r}: {self.reason}. A path is a file, a directory, a glob (*, ?, [], **) or a "
-            "template with {start:%Y-%m-%d} and {end:…}. It is on the local file system, file:// or s3://bucket/. A "
-            "backslash escapes a character: \\[."
+            "template with {start:%Y-%m-%d} and {end:…}. It is on this machine, file://, s3://, gs:// or az://. "
+            "A backslash escapes a character: \\[."
         )
 
 

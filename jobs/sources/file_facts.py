@@ -18,6 +18,7 @@ from tussock.jobs.logical.hidden_columns import OF_FILES, HiddenColumn, metadata
 from tussock.jobs.sources.pins import PinnedFile, listed_etag
 from tussock.jobs.sources.row_ids import position_of
 from tussock.statestore.decoding import decoder_of
+from tussock.statestore.objectstore.open import REMOTE
 from tussock.statestore.types import arrow_type
 
 #: ASCII characters of a path that Java's URI class leaves as they are.
@@ -45,7 +46,10 @@ def spark_uri(path: str) -> str:
     Args:
         path: a PinnedFile's.
     """
-    scheme, literal = ("s3a://", path.removeprefix("s3://")) if path.startswith("s3://") else ("file:", path)
+    scheme, literal = "file:", path
+    if path.startswith(REMOTE):
+        scheme, _, literal = path.partition("//")
+        scheme = f"{scheme.replace('s3', 's3a')}//"
     return scheme + "".join(c if c in _LITERAL or _is_other(c) else _percent_encode(c) for c in literal)
 
 

@@ -20,7 +20,7 @@ from tussock.statestore.meta.names import source_copy_name
 from tussock.statestore.objectstore.base import BadStoreError, ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.copy import copy_object
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import as_s3, open_object_store
+from tussock.statestore.objectstore.open import address_of, as_s3, open_object_store
 
 _VERSION = "version:"
 _PARALLEL = 16
@@ -120,11 +120,9 @@ def place_of_bytes(file: PinnedFile) -> str:
         return file.path
     if local := file.local_path:
         return local
-    objects = open_object_store(file.store)
-    if (bucket := as_s3(objects)) is not None:
-        prefix = f"{bucket.address.prefix}/" if bucket.address.prefix else ""
-        return f"s3://{bucket.address.bucket}/{prefix}{file.kept}"
-    raise BadStoreError(objects.uri, "Spark reads copies of files from a folder or from s3://bucket/prefix")
+    if (address := address_of(open_object_store(file.store))) is not None:
+        return f"{address.folder}/{file.kept}"
+    raise BadStoreError(file.store, "Spark reads copies of files from a folder or from a bucket")
 
 
 def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:

@@ -33,10 +33,10 @@ import msgspec
 from tussock.jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
-from tussock.statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
+from tussock.statestore.objectstore.open import REMOTE, S3_OPTIONS, open_bucket, read_options, split_address
 
-STORE_OPTIONS = S3_OPTIONS
-_QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")
+STORE_OPTIONS = (*S3_OPTIONS, "account")
+_QUERY = re.compile(r"\?((?:endpoint|path_style|region|account)=[^?]*)$")
 _SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is literal
 _ESCAPED = r"\\[*?\[\]{}\\]"
 _PLACEHOLDER = re.compile(rf"{_ESCAPED}|\{{(start|end):([^{{}}]*%[^{{}}]*)\}}")
@@ -77,7 +77,10 @@ class ListedFile(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path split into a bucket (empty: this machine), the server's options, and the name inside (maybe a glob)."""
+    """A path split into a bucket (empty: this machine), the server's options, and the name inside (maybe a glob).
+
+    The bucket has its scheme: `s3://bucket`.
+    """
 
     bucket: str
     options: Mapping[str, str]
@@ -86,11 +89,13 @@ class _Place:
     @property
     def root(self) -> str:
         """The prefix of the paths of its files: `/` or `s3://bucket/`."""
-        return f"s3://{self.bucket}/" if self.bucket else "/"
+        return f"{self.bucket}/"
 
     def open_store(self, directory: str) -> ObjectStore:
         """Open the objects below a directory. Its name is taken literally."""
-        return open_s3(self.bucket, directory, self.options) if self.bucket else LocalObjectStore(Path("/", directory))
+        return (
+            open_bucket(self.bucket, directory, self.options) if self.bucket else LocalObjectStore(Path("/", directory))
+        )
 
 
 def absolute_path(path: str, base: Path) -> str:
@@ -98,7 +103,7 @@ def absolute_path(path: str, base: Path) -> str:
 
     Called once, when the source is created.
     """
-    if path.startswith(("/", "file:", "s3:")):
+    if path.startswith(("/", "file:", *REMOTE)):
         return path
     return f"{base.absolute()}/{path}"
 
@@ -284,25 +289,25 @@ def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
 
     Raises BadPathError.
     """
-    if path.startswith("s3://"):
-        bucket, _, name = path.removeprefix("s3://").partition("/")
+    if path.startswith(REMOTE):
+        bucket, name = split_address(path)
         directory, _, leaf = name.rpartition("/")
-        return open_s3(bucket, directory, server_options(options.get("path", ""), options)), leaf
+        return open_bucket(bucket, directory, server_options(options.get("path", ""), options)), leaf
     if not path.startswith("/") or "\0" in path:
-        raise BadPathError(path, "a file is named by an absolute path or by s3://bucket/key")
+        raise BadPathError(path, "a file is named by an absolute path or by an address such as s3://bucket/key")
     directory, _, leaf = path.rpartition("/")
     return LocalObjectStore(Path(directory or "/")), leaf
 
 
 def without_query(path: str) -> str:
-    """Return an `s3://` path without its server options; other paths unchanged."""
-    return path[: given.start()] if path.startswith("s3://") and (given := _QUERY.search(path)) else path
+    """Return a path in a bucket without its server options; other paths unchanged."""
+    return path[: given.start()] if path.startswith(REMOTE) and (given := _QUERY.search(path)) else path
 
 
 def server_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the server options of an `s3://` path: those in its query, else the source's. Raises BadStoreError."""
-    if path.startswith("s3://") and (given := _QUERY.search(path)):
-        return s3_options(given[1], without_query(path))
+    """Return the server options of a path in a bucket: those in its query, else the source's. Raises BadStoreError."""
+    if path.startswith(REMOTE) and (given := _QUERY.search(path)):
+        return read_options(without_query(path), given[1])
     return {k: options[k] for k in STORE_OPTIONS if k in options}
 
 
@@ -314,18 +319,21 @@ def _place_of(path: str, options: Mapping[str, str], interval: Interval | None) 
 
 
 def split_bucket(path: str) -> tuple[str, str]:
-    """Split a source's path into a bucket (empty: this machine) and the name inside. Raises BadPathError."""
+    """Split a source's path into a bucket with its scheme (empty: this machine) and the name inside.
+
+    Raises BadPathError.
+    """
     if "\0" in path or not path:
         raise BadPathError(path, "it is empty or contains a NUL")
-    if path.startswith("s3://"):
-        bucket, _, name = without_query(path).removeprefix("s3://").partition("/")
-        if not bucket or _SPECIAL.search(bucket):
+    if path.startswith(REMOTE):
+        bucket, name = split_address(without_query(path))
+        if bucket in REMOTE or _SPECIAL.search(bucket):
             raise BadPathError(path, "the bucket must be a literal name")
         return bucket, name.strip("/")
     if path.startswith("file:"):
         path = unquote(re.sub(r"^file:(//)?(?=/)", "", path))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise BadPathError(path, "its scheme is neither file:// nor s3://")
+        raise BadPathError(path, "its scheme is none of file://, s3://, gs:// and az://")
     if not path.startswith("/"):
         raise BadPathError(path, "a relative path has no meaning in a stored source; use an absolute path")
     return "", str(PurePosixPath(path)).strip("/")

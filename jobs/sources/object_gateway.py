@@ -1,4 +1,4 @@
-"""Let Spark read objects in S3 without Hadoop's module for S3: the driver serves them over HTTP.
+"""Let Spark read objects without Hadoop's module for their server: the driver serves them over HTTP.
 
 Spark's readers open files through Hadoop's file systems. The one for S3 (hadoop-aws, with Amazon's SDK) is not among
 Spark's jars. The one for WebHDFS is, and needs only HTTP. So the driver answers the requests of its client:
@@ -35,7 +35,7 @@ from tussock.jobs.spark.session import driver_address
 from tussock.statestore.errors import TussockError
 from tussock.statestore.forks import new_lock, renew_in_child
 from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ObjectStore
-from tussock.statestore.objectstore.open import as_s3, open_s3
+from tussock.statestore.objectstore.open import address_of, open_bucket
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -50,25 +50,30 @@ _STRANGERS = 256  # connections without a valid ticket; for one more, the one th
 _STALLED_S = 60 * 60  # one whose reader takes nothing ends; a task may compute between two reads
 
 _lock = new_lock()
-_decided: "WeakKeyDictionary[SparkContext, ObjectGateway | None]" = WeakKeyDictionary()
+_decided: "WeakKeyDictionary[SparkContext, dict[bool, ObjectGateway | None]]" = WeakKeyDictionary()
 renew_in_child(_decided.clear)  # the threads of its servers are the parent's
 
 
-def gateway_of(spark: "SparkSession") -> "ObjectGateway | None":
+def gateway_of(spark: "SparkSession", scheme: str) -> "ObjectGateway | None":
     """Return the gateway of a Spark application; None if it has Hadoop's module for S3 and reads the objects itself.
+
+    Args:
+        scheme: of the objects. Those of Google's and Azure's storage are always served, since Hadoop's modules would
+            need credentials in Spark's settings.
 
     Raises NeedsHadoopAwsError. Cost: a few calls of the JVM, once per application.
     """
     context = spark.sparkContext
     with _lock:
-        if context not in _decided:
-            _decided[context] = _gateway_for(spark)
-        return _decided[context]
+        decided = _decided.setdefault(context, {})
+        if (in_s3 := scheme == "s3") not in decided:
+            decided[in_s3] = _gateway_for(spark, in_s3)
+        return decided[in_s3]
 
 
-def _gateway_for(spark: "SparkSession") -> "ObjectGateway | None":
+def _gateway_for(spark: "SparkSession", in_s3: bool) -> "ObjectGateway | None":
     jvm: Any = spark._jvm
-    if jvm.org.apache.spark.util.Utils.classIsLoadable(_S3A):
+    if in_s3 and jvm.org.apache.spark.util.Utils.classIsLoadable(_S3A):
         return None
     context = spark.sparkContext
     bind, host = driver_address(context)
@@ -126,7 +131,7 @@ class _Heads(io.RawIOBase):
 
 
 class ObjectGateway:
-    """A server of objects in S3 for Spark. It ends with its process. Thread-safe.
+    """A server of objects in buckets for Spark. It ends with its process. Thread-safe.
 
     Args:
         bind: the address to listen on.
@@ -140,17 +145,14 @@ class ObjectGateway:
         threading.Thread(target=self._server.serve_forever, name="object gateway", daemon=True).start()
 
     def url(self, store: ObjectStore, name: str, size: int = -1, etag: str = "") -> str:
-        """Return the address under which Spark reads an object in S3. It keeps the suffix, which Hadoop interprets.
+        """Return the address under which Spark reads an object. It keeps the suffix, which Hadoop interprets.
 
         Args:
             size, etag: of the content to read; other content is refused. -1 and empty: unknown.
         """
-        s3 = as_s3(store)
-        assert s3 is not None, "only objects in S3 are served"
-        at = s3.address
-        given = {"endpoint": at.endpoint, "path_style": str(at.path_style).lower(), "region": at.region}
-        options = {option: value for option, value in given.items() if value}
-        ticket = Ticket(at.bucket, at.prefix, options, name, size, etag, int(time.time()) + VALID_S)
+        at = address_of(store)
+        assert at is not None, "only objects in buckets are served"
+        ticket = Ticket(at.root, at.prefix, at.options, name, size, etag, int(time.time()) + VALID_S)
         return f"{SCHEME}://{self._address}/{ticket.sign(self._secret)}/data{suffix_of(name)}"
 
 
@@ -188,7 +190,7 @@ class _Answering(BaseHTTPRequestHandler):
         try:
             ticket = self._ticket(asked.path)
             cast("_Listener", self.server).know(self.connection)
-            store = open_s3(ticket.bucket, ticket.prefix, ticket.options)
+            store = open_bucket(ticket.bucket, ticket.prefix, ticket.options)
             now = store.head(ticket.name)
         except PermissionError as err:
             self._refuse(403, "AccessControlException", str(err))

@@ -9,6 +9,7 @@ existing views.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -246,7 +247,7 @@ class SparkFiles(FileSource):
         text = with_object_names(unquote(str(error)))
         # Longest first: one path may be a prefix of another.
         for file in sorted(files_of(document), key=lambda f: -len(place_of_bytes(f))):
-            if place_of_bytes(file).removeprefix("s3://") in text:
+            if re.sub(r"^\w+://", "", place_of_bytes(file)) in text:
                 try:
                     verify_pin(file, source.options)
                 except TussockError as changed:

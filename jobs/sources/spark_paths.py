@@ -8,6 +8,7 @@ from tussock.jobs.settings.object_ticket import SCHEME
 from tussock.jobs.sources.kept import place_of_bytes
 from tussock.jobs.sources.pins import PinnedFile, open_pinned
 from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.open import REMOTE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,11 +52,11 @@ def spark_path(
 
     Raises NeedsHadoopAwsError.
     """
-    if not place.startswith("s3://"):
+    if not place.startswith(REMOTE):
         return literal_path(place)
     from tussock.jobs.sources.object_gateway import gateway_of  # only drivers with such files serve HTTP
 
-    gateway = gateway_of(session)
+    gateway = gateway_of(session, place.partition(":")[0])
     return literal_path(place) if gateway is None else gateway.url(store, name, size, etag)
 
 

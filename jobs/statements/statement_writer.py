@@ -8,11 +8,24 @@ import msgspec
 import pyarrow as pa
 
 from tussock.jobs.catalog.statement_log import WaitingLog, skip_arguments, statement_text, statements_of
-from tussock.jobs.logical.statements import Change, Delete, Insert, Statement, Update, computed_after
+from tussock.jobs.logical.statements import (
+    Change,
+    CreateFunction,
+    CreatePlainView,
+    CreateView,
+    Delete,
+    Drop,
+    Insert,
+    RecordZone,
+    Statement,
+    Transaction,
+    Update,
+    computed_after,
+)
 from tussock.jobs.sources.text import require_insert_text
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
-from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.catalog import Catalog, RelationKind
 from tussock.statestore.meta.statement_log import LogMovedError
 from tussock.statestore.meta.store import MetaStore
 
@@ -42,6 +55,36 @@ class SkippedInputError(InputError):
             "and a barrier began to skip these at the same moment. The entry is in the log. Before the next epoch, run "
             f"`tussock barrier abandon {skip_arguments([self.entry], self.take_log)}`, then give the statement again."
         )
+
+
+class FollowingBranchError(InputError):
+    """A statement on a table or source of a branch that follows its parent."""
+
+    branch: str
+    statement: str
+
+    def __str__(self) -> str:
+        return (
+            f"branch {self.branch!r} follows its parent, so its tables and sources are the parent's, and it refuses "
+            f"this statement: {self.statement}. Only views and functions can change here. For a branch that takes its "
+            "own input, create another one with `--own`."
+        )
+
+
+def require_own_input(meta: MetaStore, what: str) -> None:
+    """Raise FollowingBranchError if a branch follows its parent, so that its input cannot change as in `what`."""
+    if meta.follows and meta.settings.origin is not None:
+        raise FollowingBranchError(meta.settings.origin.name, what)
+
+
+def _require_on_views(meta: MetaStore, statement: Statement) -> None:
+    """Raise FollowingBranchError if a statement changes anything but views and functions."""
+    catalog = meta.read_latest().catalog
+    views = {r.name for r in catalog.live_relations() if r.kind not in (RelationKind.TABLE, RelationKind.SOURCE)}
+    for part in statement.statements if isinstance(statement, Transaction) else (statement,):
+        is_of_views = isinstance(part, CreateView | CreatePlainView | CreateFunction | RecordZone)
+        if not (is_of_views or (isinstance(part, Drop) and part.name in views)):
+            require_own_input(meta, statement_text(part))
 
 
 class StatementWriter:
@@ -136,11 +179,14 @@ class StatementWriter:
             client_id: of `new_client_id`, if the call may be repeated.
             since: the `expected` of the first call with this client id.
 
-        Raises: LogMovedError: the position is taken, or a barrier skips an entry from which it was computed. Nothing
-            was appended. SkippedInputError: a barrier began to skip one meanwhile, and the statement is in the log.
+        Raises: FollowingBranchError; LogMovedError: the position is taken, or a barrier skips an entry from which it
+            was computed. Nothing was appended. SkippedInputError: a barrier began to skip one meanwhile, and the
+            statement is in the log.
         Cost: an append; for a statement that was computed from waiting ones, two probes per barrier since the
             committed epoch.
         """
+        if self._meta.follows:
+            _require_on_views(self._meta, statement)
         if waiting is not None and _is_outdated(self._meta, waiting, statement):
             raise LogMovedError(waiting.end, self._meta.log_end())
         body = msgspec.json.encode(statement)

@@ -165,6 +165,8 @@ class Unit:
         tables: dict[int, StateTable] = {}
         if scheduled.source is not None:
             output, taken = self._read_source(scheduled)
+        elif scheduled.replayed is not None:
+            output, taken = self._replay_changes(scheduled.replayed)
         elif (coming := self._coming_input(scheduled)) is not None:
             tables = {t.table_id: self._state_table(t) for t in _used_tables(scheduled)}
             output, taken = self._run_operators(scheduled, coming, tables)
@@ -410,6 +412,19 @@ class Unit:
         stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
         for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
             yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
+
+    def _replay_changes(self, schema: TableSchema) -> tuple[_Output, _InputSize]:
+        """The changes of a table in this epoch, which the parent of this branch has written."""
+        version = decoded_version(self.task.version)
+        with_epoch = msgspec.structs.replace(version, epoch=self.task.epoch)
+        store = HummockStore(opened_objects(self.task.store_uri), with_epoch, process_cache())
+        table = StorageTable(schema, store, self.task.epoch, len(self.task.units))
+        changes = [
+            make_chunk(part.rows.columns, part.weights)
+            for part in table.read_changes(version.epoch, vnodes=self.vnodes)
+        ]
+        delta = pa.concat_tables(changes) if changes else empty_chunk(tuple(c.type for c in schema.columns))
+        return _Output(FragmentOutput.of(delta)), _InputSize(0, 0)
 
     def _read_payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(opened_objects(self.task.store_uri), name)).read_all()

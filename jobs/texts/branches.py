@@ -25,7 +25,7 @@ def branches_text(branches: Sequence[BranchFacts]) -> str:
         (
             branch.name,
             str(branch.epoch),
-            str(branch.behind),
+            str(branch.behind) if branch.follows else f"{branch.behind} (own input)",
             bytes_text(branch.own_bytes),
             f"{branch.created:%Y-%m-%d %H:%M}",
             f"{branch.ends:%Y-%m-%d %H:%M}",

@@ -33,6 +33,7 @@ from tussock.jobs.sources.base import Asked, Item, Pins, Restated
 from tussock.jobs.sources.errors import CannotRestateError, OnlySparkReadsError
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import split_rejects
+from tussock.jobs.statements.statement_writer import require_own_input
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -156,8 +157,9 @@ class Restating:
     def begin_restating(self) -> Barrier | None:
         """Put its barrier in force, for an ordinary run of its epoch. None if no file has changed.
 
-        Raises: LostRaceError if another barrier came first.
+        Raises: LostRaceError if another barrier came first; FollowingBranchError.
         """
+        require_own_input(self._pinning.meta, f"restate {self._pinning.source.name}")
         return (
             self._pinning.meta.inject_barrier(self._pinning.version.epoch, self._pinning.plan_barrier)
             if self.restatement

@@ -153,6 +153,7 @@ def tables_read_by(fragments: Sequence[Scheduled]) -> frozenset[int]:
     """Ids of the state tables that actors of these fragments may read."""
     table_ids = {t for s in fragments if s.fragment is not None for o in s.fragment.operators for t in o.tables}
     snapshots = {s.snapshot_table.table_id for s in fragments if s.snapshot_table is not None}
+    snapshots |= {s.replayed.table_id for s in fragments if s.replayed is not None}
     exchanged = [e.want.replaced for s in fragments for e in s.exchanges]
     forwarded = [f.want.replaced for s in fragments for f in s.feeds if f.exchange is None]
     return frozenset(table_ids | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})

@@ -386,7 +386,7 @@ def _read_definition(name: str) -> FolderEntry:
 def name_in(dag_id: str) -> tuple[str, str] | None:
     """The kind of a DAG and the name of its pipeline; None if it is not a Tussock DAG."""
     kind, _, name = dag_id.partition("_")
-    name = name.partition(".")[0]  # `upkeep_shop.lake` is the upkeep of a sink
+    name = name.partition(".")[0]  # the DAG of a sink's upkeep is named after both
     return (kind, name) if kind in KINDS and name else None
 
 

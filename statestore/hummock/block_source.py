@@ -25,7 +25,7 @@ from tussock.statestore.hummock.packed_blocks import PackedBlock
 from tussock.statestore.hummock.range_reader import Range, RangeReader
 from tussock.statestore.hummock.sorted_keys import Positions
 from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, require_crc
-from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader
+from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader, StoredBlock
 from tussock.statestore.meta.version import SstInfo
 from tussock.statestore.objectstore.base import ObjectStore
 
@@ -45,14 +45,15 @@ class ReadMode(Enum):
     """How a call reads blocks."""
 
     DENSE = auto()  # whole partitions, if they are largely needed
-    SINGLE = auto()  # few rows of each of many blocks: no partition whole, if its blocks can be packed
+    SINGLE = auto()  # few rows of each of many blocks: no partition whole
     PASSING = auto()  # the same, and so many that they would evict all others: single blocks are not cached
 
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
-Unit = Rows | PackedBlock  # blocks that are decoded and cached as one, or a single block
-_UNIT: Any = Unit
+Unit = Rows | PackedBlock  # decoded blocks, or a single block
+_Cached = Unit | StoredBlock
+_CACHED: Any = _Cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,21 @@ class _Span(NamedTuple):
     length: int
 
 
+class _FilterLoad(NamedTuple):
+    """Filter partitions first … end - 1 of a section, which are read as one."""
+
+    section: OpenSection
+    arena: FilterArena
+    first: int
+    end: int
+
+    @property
+    def range(self) -> Range:
+        """Their range in the object."""
+        reader = self.section.reader
+        return int(reader.filter_offsets[self.first]), int(reader.filter_lengths[self.first : self.end].sum())
+
+
 class _Run(NamedTuple):
     """Spans of one section that are adjacent in its object."""
 
@@ -113,11 +129,13 @@ class BlockSource:
         return [reader for sst in ssts if (reader := reader_by_name[sst.name]) is not None]
 
     def load_filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
-        """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError."""
+        """Filters of the sections, with the requested partitions (ascending numbers) loaded. Raises DamagedSstError.
+
+        Cost: an array of all partitions, instead of a copy of each, if a section needs most of its filters.
+        """
         arenas: list[FilterArena] = []
-        wanted: list[tuple[SstReader, Range]] = []
-        loads: list[tuple[int, int]] = []  # request, partition
-        for number, (section, partitions) in enumerate(requests):
+        loads: list[_FilterLoad] = []
+        for section, partitions in requests:
             reader = section.reader
             arena = self.cache.get_or_load(
                 (*self._section_key(section), -1, -1),
@@ -125,17 +143,15 @@ class BlockSource:
                 lambda reader=reader: _empty_arena(reader),  # type: ignore[misc]
             )
             arenas.append(arena)
-            for partition in partitions[~arena.loaded[partitions]].tolist():
-                wanted.append(
-                    (section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition])))
-                )
-                loads.append((number, partition))
-        for (number, partition), (sst, part), data in zip(loads, wanted, self._fetch_ranges(wanted), strict=True):
-            reader, arena = requests[number][0].reader, arenas[number]
-            bits = self._read_with_retry(sst.info, part, data, partial(_filter_bits, reader, partition))
-            start = int(reader.filter_starts[partition])
-            arena.data[start : start + len(bits)] = bits
-            arena.loaded[partition] = True
+            missing = partitions[~arena.loaded[partitions]].tolist()
+            if 2 * len(missing) > len(arena.loaded) and not arena.loaded.any():
+                loads.append(_FilterLoad(section, arena, 0, len(arena.loaded)))
+            else:
+                loads += [_FilterLoad(section, arena, partition, partition + 1) for partition in missing]
+        wanted = [(load.section.sst, load.range) for load in loads]
+        for load, (sst, part), data in zip(loads, wanted, self._fetch_ranges(wanted), strict=True):
+            bits = self._read_with_retry(sst.info, part, data, partial(_filter_bits, load))
+            load.arena.keep_bits(load.section.reader, load.first, load.end, bits)
         return arenas
 
     def read_blocks(self, requests: Sequence[BlockRequest]) -> list[list[Rows]]:
@@ -153,15 +169,17 @@ class BlockSource:
     ) -> list[list[Unit]]:
         """Like `read_blocks`, but single blocks without a row after the epoch `until` may be packed.
 
+        Single blocks with texts or nested columns are cached as they are stored, and decoded together.
+
         Cost: a fifth of `read_blocks` for each block that is read and packed.
         """
-        answers: list[dict[int, Unit]] = [{} for _ in requests]
+        answers: list[dict[int, _Cached]] = [{} for _ in requests]
         missing: list[_Span] = []
         keys = [self._section_key(request.section) for request in requests]
         for number, (request, answer, section) in enumerate(zip(requests, answers, keys, strict=True)):
-            each = mode is not ReadMode.DENSE and request.section.reader.can_pack
-            spans = list(_spans_of(number, request, partial(self._is_span_cached, section), each))
-            units = self.cache.get_each([(*section, first, end) for _, first, end, _, _ in spans], _UNIT)
+            alone = mode is not ReadMode.DENSE
+            spans = list(_spans_of(number, request, partial(self._is_span_cached, section), alone))
+            units = self.cache.get_each([(*section, first, end) for _, first, end, _, _ in spans], _CACHED)
             latest = request.section.reader.max_epochs
             for span, unit in zip(spans, units, strict=True):
                 if unit is None:
@@ -176,12 +194,15 @@ class BlockSource:
                 [
                     ((*keys[number], first, end), unit)
                     for (number, first, end, _, _), unit in part
-                    if mode is not ReadMode.PASSING or not isinstance(unit, PackedBlock)
+                    if mode is not ReadMode.PASSING or isinstance(unit, Rows)
                 ]
             )
             for span, unit in part:
                 answers[span.request][span.first] = unit
-        return [[answer[first] for first in sorted(answer)] for answer in answers]
+        return [
+            list(_with_decoded(request.section, [answer[first] for first in sorted(answer)]))
+            for request, answer in zip(requests, answers, strict=True)
+        ]
 
     def decode_block(self, section: OpenSection, block: PackedBlock) -> Rows:
         """Decode a block of a section, which replaces the packed one in the cache. Raises DamagedSstError."""
@@ -206,7 +227,7 @@ class BlockSource:
 
     def _read_spans(
         self, requests: Sequence[BlockRequest], spans: Sequence[_Span], until: int
-    ) -> Iterator[list[tuple[_Span, Unit]]]:
+    ) -> Iterator[list[tuple[_Span, _Cached]]]:
         """Decode spans, or pack them if they are single blocks without a row after the epoch `until`.
 
         Large reads proceed in waves, two at a time. One wave is fetched while another is decoded, and memory holds the
@@ -222,23 +243,27 @@ class BlockSource:
 
     def _read_wave(
         self, requests: Sequence[BlockRequest], until: int, runs: Sequence[_Run]
-    ) -> list[tuple[_Span, Unit]]:
+    ) -> list[tuple[_Span, _Cached]]:
         """Decode the spans of some runs. A run is fetched as one range and not copied: spans are views of it."""
-        decoded: list[tuple[_Span, Unit]] = []
+        decoded: list[tuple[_Span, _Cached]] = []
         single: list[tuple[_Span, memoryview]] = []
         fetched = self._fetch_ranges([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
         for (spans, (start, _)), data in zip(runs, fetched, strict=True):
             view = memoryview(data)
             for span in spans:
                 part = view[span.offset - start : span.offset - start + span.length]
-                if span.end == span.first + 1:
+                section = requests[span.request].section
+                if span.end == span.first + 1 and (len(section.reader) > 1 or section.reader.can_pack):
                     single.append((span, part))
                 else:
-                    decoded.append((span, self._decode_span(requests[span.request].section, span, part)))
+                    decoded.append((span, self._decode_span(section, span, part)))
         for request, same in groupby(single, lambda one: one[0].request):
             blocks = list(same)
             section = requests[request].section
-            if until and section.reader.can_pack:
+            if not section.reader.can_pack:
+                decoded += self._stored_each(section, blocks)
+                continue
+            if until:
                 late = section.reader.max_epochs[[span.first for span, _ in blocks]] > until
                 if late.any():
                     early, blocks = list(compress(blocks, ~late)), list(compress(blocks, late))
@@ -272,6 +297,22 @@ class BlockSource:
         except DamagedSstError:
             blocks = [self._pack_span(section, span, part) for span, part in single]
         return zip((span for span, _ in single), blocks, strict=True)
+
+    def _stored_each(
+        self, section: OpenSection, single: Sequence[tuple[_Span, memoryview]]
+    ) -> Iterator[tuple[_Span, StoredBlock]]:
+        """Verify single blocks of a section."""
+        try:
+            blocks = section.reader.store_each([span.first for span, _ in single], [part for _, part in single])
+        except DamagedSstError:
+            blocks = [self._store_span(section, span, part) for span, part in single]
+        return zip((span for span, _ in single), blocks, strict=True)
+
+    def _store_span(self, section: OpenSection, span: _Span, part: memoryview) -> StoredBlock:
+        def store_bytes(data: Bytes) -> StoredBlock:
+            return section.reader.store_each([span.first], [memoryview(data)])[0]
+
+        return self._read_with_retry(section.sst.info, (span.offset, span.length), part, store_bytes)
 
     def _pack_span(self, section: OpenSection, span: _Span, part: memoryview) -> PackedBlock:
         def pack_bytes(data: Bytes) -> PackedBlock:
@@ -311,6 +352,17 @@ class BlockSource:
         """The common part of this section's cache keys, for the shape in which it is read."""
         shape = section.reader.shape
         return self.objects.uri, section.reader.name, section.reader.table_id, "" if shape is None else shape.digest
+
+
+def _with_decoded(section: OpenSection, units: Sequence[_Cached]) -> Iterator[Unit]:
+    """Decode stored blocks, neighbours in `units` together."""
+    for is_stored, same in groupby(units, lambda unit: isinstance(unit, StoredBlock)):
+        if not is_stored:
+            yield from same  # type: ignore[misc]
+            continue
+        stored = [unit for unit in same if isinstance(unit, StoredBlock)]
+        for low in range(0, len(stored), BLOCKS_PER_PARTITION):
+            yield section.reader.decode_stored(stored[low : low + BLOCKS_PER_PARTITION])
 
 
 def _spans_of(
@@ -409,8 +461,13 @@ def _bytes_of(section: OpenSection, first: int, end: int) -> Range:
     return offset, int(reader.offsets[end - 1] + reader.lengths[end - 1]) - offset
 
 
-def _filter_bits(reader: SectionReader, partition: int, data: Bytes) -> npt.NDArray[np.uint8]:
-    require_crc(reader.name, f"filter {partition} of table {reader.table_id}", data, int(reader.filter_crcs[partition]))
+def _filter_bits(load: _FilterLoad, data: Bytes) -> npt.NDArray[np.uint8]:
+    """The verified bytes of some filters. Raises DamagedSstError."""
+    reader, view = load.section.reader, memoryview(data)
+    starts = reader.filter_starts[load.first : load.end] - reader.filter_starts[load.first]
+    for number, start in enumerate(starts.tolist(), load.first):
+        part = view[start : start + int(reader.filter_lengths[number])]
+        require_crc(reader.name, f"filter {number} of table {reader.table_id}", part, int(reader.filter_crcs[number]))
     return np.frombuffer(data, np.uint8)
 
 

@@ -11,17 +11,13 @@ from typing import TypeVar
 
 from tussock.statestore.hummock.errors import MissingSstError
 from tussock.statestore.meta.names import BARRIERS, DATA, MANIFESTS, PINS, epoch_of_barrier, number_in
+from tussock.statestore.meta.pages import names_in
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def names_in(version: HummockVersion) -> set[str]:
-    """The SSTs of a version."""
-    return {sst.name for level in version.levels for sst in level}
 
 
 def is_needed(meta: MetaStore, name: str) -> bool:

@@ -28,16 +28,16 @@ from tussock.statestore.hummock.sorted_keys import (
     sort_order,
     take_keys,
 )
-from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
 from tussock.statestore.vnode import one_array
 
-WINDOW_BLOCKS = BLOCKS_PER_PARTITION
+WINDOW_BLOCKS = 512
 MERGE_BYTES = 128 << 20  # of decoded windows that all runs of a merge hold in memory
 STEP_BYTES = 64 << 20  # a step has about as many at most, unless one key has more
 _WINDOWS = 2  # that a run holds: the current one, and the next one if it is read ahead
 _FEW_ROWS = 16  # a block with fewer rows may have more than _BLOCK_BYTES
-_BLOCK_BYTES = 256 << 10
+_BLOCK_BYTES = 32 << 10
 _WIDE_BLOCK_BYTES = 1 << 20  # of a decoded block
 _LEAST_SHARE = 8 << 20  # of a run among many: smaller windows would cost more steps
 _PADDED_KEY = 64  # bytes; padding costs more than searching if keys of very different lengths are longer

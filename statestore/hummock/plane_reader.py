@@ -69,6 +69,10 @@ class PlaneReader:
         for length in lengths:
             parts.append(data[offset : offset + length])
             offset += length
+        return self.decode_parts(parts, rows)
+
+    def decode_parts(self, parts: Sequence[memoryview], rows: Sequence[int]) -> list[pa.Array]:
+        """`decode_blocks` of blocks that are apart: `parts` has the bytes of each."""
         blocks = self._unpack_blocks(parts, rows)
         nested = blocks.read_nested() if self._nested else {}
         count = sum(rows)
@@ -101,6 +105,11 @@ class PlaneReader:
                 self._stored.clear()
             stored_parts = self._stored[flags] = _Stored(self, flags)
         return stored_parts
+
+
+def divide_bytes(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    """Parts of these lengths, one after another."""
+    return [data[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]
 
 
 def pack_block(layout: PlaneLayout, data: memoryview, number: int, rows: int) -> PackedBlock:

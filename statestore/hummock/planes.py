@@ -51,7 +51,7 @@ from tussock.statestore.stacked import FEW_ROWS, group_stacks, stack_columns
 _LENGTH_BYTES = 4
 _SMALL = 64  # bytes; packing fewer saves nothing
 _WORTH = 8  # packing must save one byte in so many
-_WORTH_ZSTD = 1024  # bytes that zstd must save over LZ4
+_LEAST_FOR_ZSTD, _WORTH_ZSTD = 2048, 768  # bytes that LZ4 leaves, and that zstd must save over it
 PLAIN, LZ4, ZSTD = 0, 1, 2  # codecs
 WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -344,7 +344,7 @@ def packed_by_lz4(data: bytes | memoryview) -> tuple[int, bytes | memoryview]:
 def _pack_extent(data: memoryview) -> tuple[int, bytes | memoryview]:
     """The codec, and the packed extent."""
     codec, best = packed_by_lz4(data)
-    if len(best) >= _WORTH_ZSTD:
+    if len(best) >= _LEAST_FOR_ZSTD:
         packed: bytes = pa.Codec("zstd", compression_level=1).compress(data, asbytes=True)
         if len(packed) <= len(best) - _WORTH_ZSTD:
             return ZSTD, packed

@@ -42,11 +42,12 @@ from tussock.statestore.nested import as_list, is_nested, zero_under_nulls
 from tussock.statestore.stacked import FEW_ROWS, canonical_columns
 from tussock.statestore.vnode import one_array
 
-_BLOCK_BYTES = 256 << 10  # limits blocks of wide rows, so that reading one row does not cost megabytes
+_BLOCK_BYTES = 24 << 10  # before packing; reading one row decodes a block
+_BLOCKS_AT_ONCE = 256  # that are encoded together
 _WHOLE = 128 << 10  # an object up to this size is read completely when it is opened
 _FILTERS_WITH_FOOTER = 256 << 10  # filters up to this size are read together with the footer
 
-_BYTES_AT_ONCE = BLOCKS_PER_PARTITION * _BLOCK_BYTES  # of rows that are encoded together
+_BYTES_AT_ONCE = 16 << 20  # of rows that are encoded together
 
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
 
@@ -166,7 +167,7 @@ def _encode_payloads(
         bounds = list(zip((starts[part] - begin).tolist(), (ends[part] - begin).tolist(), strict=True))
         yield from (memoryview(block) for block in encode_planes(layout, batch, bounds))
         del batch
-        if blocks_at_once < BLOCKS_PER_PARTITION:
+        if blocks_at_once < _BLOCKS_AT_ONCE:
             give_back_freed_memory()  # Buffers of wide rows leave gaps that no other buffer fills.
 
 
@@ -181,7 +182,7 @@ def _batch_of(layout: PlaneLayout, rows: pa.Table, schema: pa.Schema) -> pa.Reco
 
 def _blocks_at_once(block_bytes: float) -> int:
     """The blocks of about `block_bytes` that are encoded together. They depend on the values only, as the bytes do."""
-    return min(BLOCKS_PER_PARTITION, max(1, int(_BYTES_AT_ONCE // max(block_bytes, 1))))
+    return min(_BLOCKS_AT_ONCE, max(1, int(_BYTES_AT_ONCE // max(block_bytes, 1))))
 
 
 def _epoch_extremes(
@@ -305,7 +306,7 @@ def _width_of(layout: PlaneLayout, rows: pa.Table) -> float:
 
 
 def _rows_per_block(width: float) -> int:
-    """Rows per block that keep a block of rows of `width` bytes near 256 KB, or one row."""
+    """Rows per block that keep a block of rows of `width` bytes near _BLOCK_BYTES, or one row."""
     return max(1, min(ROWS_PER_BLOCK, int(_BLOCK_BYTES // max(width, 1))))
 
 

@@ -12,14 +12,14 @@ Readers may still fetch objects that the newest version does not name:
         committed;
     SSTs that compactions removed since the committed epoch, while a barrier is on that epoch: its run may read an older
         version;
-    the SSTs and pages of the first versions of open branches (meta/branch.py).
+    the SSTs and pages of the first versions of open branches (meta/branch.py), and the SSTs of all later epochs while a
+        branch follows them.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.meta.document import read_document
 from tussock.statestore.meta.errors import DamagedDocumentError
 from tussock.statestore.meta.names import (
@@ -36,6 +36,7 @@ from tussock.statestore.meta.names import (
     root_name,
 )
 from tussock.statestore.meta.packing import pack_logs, packed_epoch
+from tussock.statestore.meta.pages import names_in
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, SPARSE_SNAPSHOTS, VersionRoot
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
@@ -151,7 +152,8 @@ def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
     # objects.
     if version.retired and meta.barrier_after(version.epoch) is not None:
         ssts.append(set(version.retired))
-    return _InUse(ssts, pinned, min((pin.epoch for pin in pins if pin.onward), default=None))
+    onward = [*(pin.epoch for pin in pins if pin.onward), *(b.epoch for b in version.branches if b.follows)]
+    return _InUse(ssts, pinned, min(onward, default=None))
 
 
 def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | None:

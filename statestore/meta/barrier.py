@@ -15,6 +15,7 @@ from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 class MutationKind(StrEnum):
     """The change that a barrier makes to the graph of views. If it makes several, the first in this order."""
 
+    UNDO = "undo"  # all relations and rows become those of an earlier epoch
     ADD = "add"  # relations start; the epoch may read other relations in full
     STOP = "stop"  # relations end
     BUILD = "build"  # continues building relations that start in a later epoch
@@ -23,11 +24,22 @@ class MutationKind(StrEnum):
     NOTHING = "nothing"
 
 
-class Mutation(msgspec.Struct, frozen=True):
+class Undo(msgspec.Struct, frozen=True):
+    """The return to an earlier epoch.
+
+    `keeps_input`: input that was taken since then counts as taken, and its rows are not read. Else it is taken again.
+    """
+
+    to: int
+    keeps_input: bool
+
+
+class Mutation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The change that a barrier makes to the graph of views."""
 
     kind: MutationKind = MutationKind.NOTHING
     relations: tuple[int, ...] = ()  # ids of the affected relations, in order
+    undo: Undo | None = None  # of kind UNDO
 
 
 class TimeSpan(msgspec.Struct, frozen=True):
@@ -55,6 +67,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     moment: int = 0
     by_intervals: bool = False  # epochs without an interval keep the moment; ignored if `moment` is 0
     passed_over: TimeSpan | None = None  # the time before the moment whose intervals have not run
+    follows: int = 0  # of a branch: the parent's version that committed the epoch which this one takes; 0: none
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):
@@ -68,9 +81,13 @@ class Barrier(BarrierPlan, frozen=True, kw_only=True):
 
 
 def barrier_of(plan: BarrierPlan, version: HummockVersion, *, epoch: int, attempt: int, writer: str) -> Barrier:
-    """Complete `plan` to the barrier of one attempt at the epoch after `version`. Its moment never goes back."""
+    """Complete `plan` to the barrier of one attempt at the epoch after `version`.
+
+    Its moment goes back only to that of an earlier epoch whose rows it restores.
+    """
     decided = {name: getattr(plan, name) for name in BarrierPlan.__struct_fields__}
-    decided["moment"] = max(plan.moment, version.moment)
+    if plan.mutation.undo is None:
+        decided["moment"] = max(plan.moment, version.moment)
     if not plan.moment:
         decided["by_intervals"] = version.by_intervals
     prev_epoch, log_start = version.epoch, version.log_end

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tussock.statestore.forks import OwnName
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
 from tussock.statestore.meta.document import encode_document, read_document, require_document
-from tussock.statestore.meta.epoch import allot_epoch
+from tussock.statestore.meta.epoch import allot_between, allot_epoch
 from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.meta.manifest import SealedManifest
 from tussock.statestore.meta.names import barrier_name, manifest_name
@@ -23,8 +23,16 @@ PlanOfEpoch = Callable[[int], BarrierPlan]
 class BarrierLog:
     """One process's view of the barriers, for the methods of the same names in MetaStore. Not thread-safe."""
 
-    def __init__(self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int]) -> None:
-        self._objects, self._versions, self._clock_ms = objects, versions, clock_ms
+    def __init__(
+        self,
+        objects: ObjectStore,
+        versions: VersionLog,
+        writer: str,
+        clock_ms: Callable[[], int],
+        follows: Callable[[], bool],
+    ) -> None:
+        """`follows`: whether the store is a branch that takes its parent's epochs."""
+        self._objects, self._versions, self._clock_ms, self._follows = objects, versions, clock_ms, follows
         self._writer = OwnName(writer)
         self._last_draft = 0
 
@@ -39,12 +47,12 @@ class BarrierLog:
             barrier = following
         return barrier
 
-    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None) -> Barrier:
         """See MetaStore.inject_barrier."""
         version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
         if (barrier := self.in_force(prev_epoch)) is not None:
             return barrier
-        return self._put_first_attempt(self._make_barrier(version, plan, above=prev_epoch, attempt=0))
+        return self._put_first_attempt(self._make_barrier(version, plan, above=prev_epoch, attempt=0, epoch=epoch))
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.draft_barrier."""
@@ -67,6 +75,8 @@ class BarrierLog:
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """See MetaStore.supersede_barrier."""
         what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
+        if barrier.follows:
+            raise SettingError("the input of this epoch", "the parent's", "the branch's own, which can be changed")
         version = self._base_of(barrier.prev_epoch, what)
         attempt = barrier.attempt + 1
         following = self._make_barrier(version, plan, above=barrier.epoch, attempt=attempt)
@@ -93,9 +103,16 @@ class BarrierLog:
         return version
 
     def _make_barrier(
-        self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int
+        self,
+        version: HummockVersion,
+        plan: BarrierPlan | PlanOfEpoch,
+        above: int,
+        attempt: int,
+        epoch: int | None = None,
     ) -> Barrier:
-        epoch = allot_epoch(above, self._clock_ms(), attempt)
+        if epoch is None:
+            clock_ms = None if self._follows() else self._clock_ms()
+            epoch = allot_between(above, attempt) if clock_ms is None else allot_epoch(above, clock_ms, attempt)
         plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:
             raise SettingError(

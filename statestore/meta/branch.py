@@ -18,7 +18,7 @@ import re
 
 import msgspec
 
-from tussock.statestore.meta.delta import BranchEnded, BranchOpened, VersionChange
+from tussock.statestore.meta.delta import BranchEnded, BranchOpened, EpochCommitted, VersionChange
 from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import (
     BranchExistsError,
@@ -28,7 +28,7 @@ from tussock.statestore.meta.errors import (
     SettingError,
 )
 from tussock.statestore.meta.names import STORE
-from tussock.statestore.meta.pages import names_gone
+from tussock.statestore.meta.pages import names_gone, names_in
 from tussock.statestore.meta.readable import check_readable
 from tussock.statestore.meta.settings import BranchOrigin, StoreSettings, initial_version, read_settings
 from tussock.statestore.meta.version import Branch, HummockVersion
@@ -52,18 +52,25 @@ def require_branch_name(name: str) -> str:
     return name
 
 
+def is_of_branch(id: int) -> bool:
+    """Whether a table or relation id was assigned by a branch."""
+    return id >= _FIRST_ID
+
+
 def first_id_of(number: int) -> int:
     """The first table and relation id of a branch."""
     return _FIRST_ID + number % _RANGES * _IDS
 
 
 def open_branch(
-    log: VersionLog, id: str, name: str, now_ms: int, keep_ms: int = KEEP_MS, epoch: int | None = None
+    log: VersionLog, id: str, name: str, times_ms: tuple[int, int], epoch: int | None = None, *, follows: bool
 ) -> Branch:
     """Begin a branch in its parent's log. A repeated call with the same `id` returns the same branch.
 
     Args:
+        times_ms: the clock and the age.
         epoch: a readable epoch; None: the committed one.
+        follows: see MetaStore.open_branch.
 
     Raises: BranchExistsError; EpochNotCommittedError, EpochExpiredError; EpochMergedError; SettingError.
     Cost: one delta. For an older epoch also a search for its version in the log.
@@ -77,8 +84,10 @@ def open_branch(
             if other.name == name:
                 raise BranchExistsError(name, other.epoch)
         first = version if epoch in (None, version.epoch) else _version_of_epoch(log, version, epoch or 0)
-        ends = now_ms + keep_ms
-        return BranchOpened(Branch(version.next_branch, name, id, first.id, first.epoch, first.log_end, now_ms, ends))
+        if follows and first is not version and not _epochs_after(log, first, version) <= names_in(version):
+            raise EpochMergedError(first.epoch, version.epoch)
+        ids, (now_ms, keep_ms) = (version.next_branch, name, id), times_ms
+        return BranchOpened(Branch(*ids, first.id, first.epoch, first.log_end, now_ms, now_ms + keep_ms, follows))
 
     version = log.append_change(decide).version
     return next(branch for branch in version.branches if branch.id == id)
@@ -119,7 +128,7 @@ def objects_of_branch(parent: ObjectStore, branch: Branch) -> BranchObjects:
     Cost: a GET of the parent's settings, and one PUT; a GET of the branch's settings if it exists.
     """
     objects = BranchObjects(parent, BranchMark(branch.name, branch.number, branch.epoch, branch.log_start))
-    origin = BranchOrigin(branch.number, branch.name, branch.version, branch.epoch)
+    origin = BranchOrigin(branch.number, branch.name, branch.version, branch.epoch, branch.follows)
     settings = msgspec.structs.replace(read_settings(parent), origin=origin)
     objects.put_if_absent(STORE, encode_document(settings))
     return objects
@@ -148,14 +157,30 @@ def first_version(objects: ObjectStore, settings: StoreSettings) -> HummockVersi
         retired=(),
         branches=(),
         next_branch=1,
+        followed=origin.version,
     )
 
 
+def _epochs_after(log: VersionLog, first: HummockVersion, newest: HummockVersion) -> set[str]:
+    """The SSTs that epochs have committed since a version. Vacuum keeps those of epochs after the branch's delta."""
+    deltas = log.read_deltas(first.id + 1, newest.id)
+    commits = (delta.change for delta in deltas if isinstance(delta.change, EpochCommitted))
+    return {sst.name for change in commits for sst in change.ssts}
+
+
 def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
-    """The newest version whose committed epoch is `epoch`, if the newest version names all of its SSTs.
+    """The version of `version_of_epoch`, if the newest version names all of its SSTs.
 
     A newer version has rows of later epochs too, and compaction may have put them into the same SSTs.
     """
+    version = version_of_epoch(log, newest, epoch)
+    if names_gone(version, newest):
+        raise EpochMergedError(epoch, newest.epoch)
+    return version
+
+
+def version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> HummockVersion:
+    """The newest version whose committed epoch is `epoch`. Raises EpochNotCommittedError, EpochExpiredError."""
     check_readable(newest, epoch)
     low, high = 0, newest.id  # version `high` has a later epoch
     while high - low > 1:
@@ -167,6 +192,4 @@ def _version_of_epoch(log: VersionLog, newest: HummockVersion, epoch: int) -> Hu
     version = log.read_version(low)
     if version.epoch != epoch:
         raise EpochExpiredError(epoch, newest.min_readable_epoch)
-    if names_gone(version, newest):
-        raise EpochMergedError(epoch, newest.epoch)
     return version

@@ -45,6 +45,8 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     moment: int = 0  # the barrier's; 0: written by a release without moments
     net: dict[int, int] | None = None  # by relation id: rows gained or lost, if any; None: not counted
     by_intervals: bool = False  # the barrier's
+    follows: int = 0  # the barrier's
+    undoes: bool = False  # it has the rows of an earlier epoch again, and with them the moment
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
@@ -255,8 +257,9 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         log_end=change.log_end,
         levels=((*change.ssts, *version.levels[0]), *version.levels[1:]),
         catalog=catalog,
-        moment=max(version.moment, change.moment),
+        moment=change.moment if change.undoes else max(version.moment, change.moment),
         by_intervals=change.by_intervals,
+        followed=max(version.followed, change.follows),
         retired=(),
         rows=_rows_after(version, catalog, change),
     )

@@ -22,6 +22,21 @@ def allot_epoch(above: int, clock_ms: int, attempt: int = 0) -> int:
     return max(clock_ms, (above >> COUNTER_BITS) + 1) << COUNTER_BITS | attempt
 
 
+_BETWEEN_BITS = 6
+
+
+def allot_between(above: int, attempt: int = 0) -> int:
+    """Assign an epoch above `above` within its millisecond: of a branch, before the next epoch of its parent.
+
+    A thousand such epochs fit between two of the parent. Like `allot_epoch`, no epoch is assigned twice.
+    """
+    epoch = (above >> _BETWEEN_BITS) + 1 << _BETWEEN_BITS | attempt
+    if attempt >= 1 << _BETWEEN_BITS or epoch_ms(epoch) != epoch_ms(above):
+        expected = f"an attempt below {1 << _BETWEEN_BITS}, and fewer than a thousand epochs after the parent's last"
+        raise SettingError("the epoch of a branch", f"attempt {attempt} after epoch {above}", expected)
+    return epoch
+
+
 def epoch_ms(epoch: int) -> int:
     """The Unix milliseconds of an epoch."""
     return epoch >> COUNTER_BITS

@@ -70,6 +70,7 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
     by_intervals: bool = False  # the barrier's
+    follows: int = 0  # the barrier's
     passed_over: TimeSpan | None = None  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: inputs that `tussock barrier abandon` skipped, as text for people
     units: tuple[UnitWork, ...] = ()  # units that had work, in order
@@ -103,6 +104,7 @@ def manifest_of(
         mutation=barrier.mutation,
         moment=barrier.moment,
         by_intervals=barrier.by_intervals,
+        follows=barrier.follows,
         passed_over=barrier.passed_over,
         skipped=barrier.skipped,
         units=units,

@@ -234,6 +234,11 @@ def bytes_of(level: Sequence[SstInfo]) -> int:
     return level.nbytes if isinstance(level, PagedLevel) else sum(sst.size for sst in level)
 
 
+def names_in(version: HummockVersion) -> set[str]:
+    """The SSTs of a version. Reads all its pages."""
+    return {sst.name for level in version.levels for sst in level}
+
+
 def names_gone(before: HummockVersion, after: HummockVersion) -> set[str]:
     """The SSTs of one version that another lacks. Reads no page that both versions share."""
     if before is after:

@@ -27,6 +27,7 @@ class BranchOrigin(msgspec.Struct, frozen=True):
     name: str
     version: int  # of the parent
     epoch: int  # committed in that version
+    follows: bool = False  # takes the parent's epochs, and no input of its own but statements on views
 
 
 class StoreSettings(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,7 +20,7 @@ from tussock.statestore.meta.compaction import (
     open_task,
     renew_tasks,
 )
-from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange
+from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionChange, VersionDelta
 from tussock.statestore.meta.document import encode_document, read_document, require_document
 from tussock.statestore.meta.errors import (
     BranchedBranchError,
@@ -41,6 +41,7 @@ from tussock.statestore.meta.statement_log import LogEntry, StatementLog
 from tussock.statestore.meta.version import Branch, CompactionTask, HummockVersion, SstInfo, VnodeMapping
 from tussock.statestore.meta.version_log import Appended, Glances, VersionLog
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.branch import BranchObjects
 
 
 class MetaStore:
@@ -81,7 +82,7 @@ class MetaStore:
         self._pin_numbers = pin_numbers or count()
         self._log = StatementLog(objects, writer)
         self._readers = Readers(objects, self._versions, writer, clock_ms, self._pin_numbers)
-        self._barriers = BarrierLog(objects, self._versions, writer, clock_ms)
+        self._barriers = BarrierLog(objects, self._versions, writer, clock_ms, lambda: self.follows)
 
     @staticmethod
     def init(objects: ObjectStore, *, vnode_count: int = 256, units: int = 2, time_zone: str = "UTC") -> StoreSettings:
@@ -151,12 +152,14 @@ class MetaStore:
         """The barrier in force on this epoch, committed or not; None if none was injected."""
         return self._barriers.in_force(prev_epoch)
 
-    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch, epoch: int | None = None) -> Barrier:
         """Pin the inputs of the epoch after `prev_epoch`. If a barrier is already in force there, return it: resume it.
+
+        `epoch`: its number, which a branch takes from its parent; None: a new one.
 
         Raises LostRaceError if another epoch was committed after `prev_epoch` was read.
         """
-        return self._barriers.inject_barrier(prev_epoch, plan)
+        return self._barriers.inject_barrier(prev_epoch, plan, epoch)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Build the barrier that would follow `version`, without writing it.
@@ -263,7 +266,10 @@ class MetaStore:
             ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
             net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
             taken = manifest.ssts, manifest.log_end, manifest.catalog
-            return EpochCommitted(*ids, *taken, manifest.moment, net, manifest.by_intervals)
+            undoes = manifest.mutation is not None and manifest.mutation.undo is not None
+            return EpochCommitted(
+                *ids, *taken, manifest.moment, net, manifest.by_intervals, manifest.follows, undoes=undoes
+            )
 
         return self._versions.append_change(decide)
 
@@ -396,6 +402,13 @@ class MetaStore:
         """
         return self._readers.pin_epoch(epoch, lease_ms, onward)
 
+    def version_when(self, epoch: int) -> HummockVersion:
+        """The newest version whose committed epoch was `epoch`: its catalog, moment and row counts.
+
+        Raises EpochNotCommittedError; EpochExpiredError if it is not readable. Cost: a binary search of the log.
+        """
+        return branches.version_of_epoch(self._versions, self.read_latest(), epoch)
+
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version for reading `pin.epoch`: its SSTs stay as long as the pin."""
         return self._versions.read_version(pin.version)
@@ -467,18 +480,48 @@ class MetaStore:
         The floor never exceeds an epoch that readers see, and never goes back. After this call, compaction may drop
         older rows except the rows of `pinned_epochs`. Lists pins.
 
+        Nor does it exceed the epoch to which an open barrier returns.
+
         Raises EpochNotCommittedError if `epoch` is above the published one.
         """
+        barrier = self.open_barrier()
+        if barrier is not None and barrier.mutation.undo is not None:
+            epoch = min(epoch, barrier.mutation.undo.to)
         return raise_floor(self.objects, self._versions, epoch, self._clock_ms())
 
     # --- branches
 
+    @property
+    def follows(self) -> bool:
+        """Whether this is a branch that takes its parent's epochs."""
+        return self.settings.origin is not None and self.settings.origin.follows
+
+    @property
+    def parent(self) -> "MetaStore":
+        """The parent of a branch, to read. Requires: this is a branch."""
+        assert isinstance(self.objects, BranchObjects)
+        return MetaStore(self.objects.parent, self.writer, self._clock_ms)
+
+    def read_deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
+        """The deltas of the versions `first` to `last`, which exists. Raises DamagedDocumentError."""
+        return self._versions.read_deltas(first, last)
+
     def open_branch(
-        self, name: str, keep_ms: int = KEEP_MS, epoch: int | None = None, id: str | None = None
+        self,
+        name: str,
+        keep_ms: int = KEEP_MS,
+        epoch: int | None = None,
+        id: str | None = None,
+        *,
+        follows: bool = True,
     ) -> "MetaStore":
         """Begin a branch at a readable epoch, the committed one by default, and open it.
 
-        Copies nothing; see meta/branch.py. `id`: the same in a repeated call, which then finds its branch.
+        Copies nothing; see meta/branch.py.
+
+        Args:
+            id: the same in a repeated call, which then finds its branch.
+            follows: it takes the epochs of this store, and no other input than statements on views.
 
         Raises: BranchExistsError, BranchedBranchError, EpochMergedError, SettingError; EpochNotCommittedError,
             EpochExpiredError.
@@ -486,8 +529,9 @@ class MetaStore:
         """
         if self.settings.origin is not None:
             raise BranchedBranchError(self.settings.origin.name)
+        times = self._clock_ms(), keep_ms
         number = id or f"{self.writer}/{next(self._pin_numbers)}"
-        return self._at_branch(branches.open_branch(self._versions, number, name, self._clock_ms(), keep_ms, epoch))
+        return self._at_branch(branches.open_branch(self._versions, number, name, times, epoch, follows=follows))
 
     def branch(self, name: str) -> "MetaStore":
         """Open an existing branch. Raises BranchGoneError."""

@@ -103,6 +103,7 @@ class Branch(msgspec.Struct, frozen=True):
     log_start: int  # the log end of that version
     created_ms: int
     expires_ms: int  # Unix ms after which retention ends it
+    follows: bool = False  # takes the epochs of this store, whose SSTs stay: all of epochs after `epoch`
 
 
 class HummockVersion(msgspec.Struct, frozen=True):
@@ -130,6 +131,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     rows: dict[int, int] = {}
     branches: tuple[Branch, ...] = ()  # that have not ended, in order of number
     next_branch: int = 1  # lower numbers that are not in `branches` have ended
+    followed: int = 0  # of a branch: the parent's version up to which it has taken the parent's epochs
 
 
 class VersionPart(HummockVersion, frozen=True):

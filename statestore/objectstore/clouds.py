@@ -70,6 +70,22 @@ class CloudAddress:
     endpoint: str | None = None  # None: the cloud's own
 
     @property
+    def root(self) -> str:
+        """Scheme and bucket."""
+        return f"{self.scheme}://{self.bucket}"
+
+    @property
+    def folder(self) -> str:
+        """The literal beginning of the addresses of its objects, without a slash at the end."""
+        return f"{self.root}/{self.prefix}" if self.prefix else self.root
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that `open_bucket` needs to reach the server."""
+        given = {"account": self.account, "endpoint": self.endpoint}
+        return {option: value for option, value in given.items() if value}
+
+    @property
     def uri(self) -> str:
         """The canonical URI of this address; `open_object_store` accepts it."""
         options = {k: v for k, v in (("account", self.account), ("endpoint", self.endpoint)) if v is not None}

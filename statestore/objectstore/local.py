@@ -35,6 +35,7 @@ from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCoun
 from tussock.statestore.objectstore.syncs import note_seen, sync_soon, sync_together
 
 _TEMPORARY = ".tmp"
+_GAP_BYTES = 12 << 10  # copying them takes as long as another call. Random blocks would else read most of an object.
 _COPIED_BYTES = 4 << 20  # per step when copying a file
 _MOST_DURABLE = 4096  # folders to remember; forgetting one costs an fsync
 _serial = itertools.count()
@@ -86,7 +87,7 @@ class LocalObjectStore:
         parts = [b""] * len(ranges)
         with self._translate_errors("get_ranges", name), path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            reads = plan_reads(ranges)
+            reads = plan_reads(ranges, _GAP_BYTES)
             if len(reads) > 1:  # lets the disk work on all reads at once, without one thread each
                 for read in reads:
                     os.posix_fadvise(file.fileno(), _start_offset(read, size), read.length, os.POSIX_FADV_WILLNEED)

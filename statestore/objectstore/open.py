@@ -34,13 +34,16 @@ from tussock.statestore.objectstore.branch import SCHEME, BranchObjects, split_b
 from tussock.statestore.objectstore.local import LocalObjectStore
 
 if TYPE_CHECKING:
-    from tussock.statestore.objectstore.s3 import S3ObjectStore
+    from tussock.statestore.objectstore.clouds import CloudAddress
+    from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, password or query
 _ACCOUNT_ENDPOINT = re.compile(_ENDPOINT.pattern + r"[a-z0-9]*")  # Azurite has the account in the path
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
 SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
 S3_OPTIONS = ("endpoint", "path_style", "region")
+REMOTE = ("s3://", "gs://", "az://")
+"""The beginnings of an address in a bucket."""
 CLOUD_OPTIONS = {"gs": ("endpoint",), "az": ("account", "endpoint")}
 """Options of a URI, by the scheme of the cloud."""
 
@@ -106,6 +109,39 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
     return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", given.get("region") or None))
 
 
+def open_bucket(root: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open a bucket as a store, or the objects below `prefix`. Sends no request.
+
+    Args:
+        root: scheme and bucket, as returned by `split_address`.
+        prefix: a literal name; slashes at its ends are ignored.
+        options: as returned by `read_options` for the scheme.
+
+    Raises: as `open_s3` and `open_cloud`.
+    """
+    scheme, _, bucket = root.partition("://")
+    return open_s3(bucket, prefix, options) if scheme == "s3" else open_cloud(scheme, bucket, prefix, options)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Split an address in a bucket: `gs://bucket/a/b` into `gs://bucket` and `a/b`.
+
+    Requires: the address begins with one of REMOTE.
+    """
+    scheme, _, rest = address.partition("://")
+    bucket, _, name = rest.partition("/")
+    return f"{scheme}://{bucket}", name
+
+
+def address_of(store: ObjectStore) -> "S3Address | CloudAddress | None":
+    """Return the address of a store in a bucket; None for other stores."""
+    cloud = sys.modules.get("tussock.statestore.objectstore.clouds")
+    if cloud is not None and isinstance(store, cloud.CloudObjectStore):
+        address: CloudAddress = store.address
+        return address
+    return None if (bucket := as_s3(store)) is None else bucket.address
+
+
 def as_s3(store: ObjectStore) -> "S3ObjectStore | None":
     """Return the store if it is an S3 bucket, else None. Never imports boto3: opening a bucket has done so already."""
     module = sys.modules.get("tussock.statestore.objectstore.s3")
@@ -136,6 +172,11 @@ def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str,
 def s3_options(query: str, shown: str) -> dict[str, str]:
     """Parse the query of an `s3://` URI. Raises BadStoreError about the URI `shown` if an option is unknown."""
     return _parse_options(query, S3_OPTIONS, shown)
+
+
+def read_options(address: str, query: str) -> dict[str, str]:
+    """Parse the query of an address in a bucket. Raises BadStoreError about `address` if an option is unknown."""
+    return _parse_options(query, CLOUD_OPTIONS.get(address.partition(":")[0], S3_OPTIONS), address)
 
 
 def _parse_options(query: str, known: Sequence[str], shown: str) -> dict[str, str]:

@@ -26,8 +26,10 @@ class Read:
     parts: tuple[int, ...]
 
 
-def plan_reads(ranges: Sequence[tuple[int, int]]) -> list[Read]:
+def plan_reads(ranges: Sequence[tuple[int, int]], gap: int = COALESCE_GAP_BYTES) -> list[Read]:
     """Cover all ranges (offset, length) with few requests; empty ranges need none.
+
+    `gap`: the bytes between neighbours that cost less than another request.
 
     Ranges with negative offsets share one request for the object's tail: they are footers, close to each other and to
     the end.
@@ -38,7 +40,7 @@ def plan_reads(ranges: Sequence[tuple[int, int]]) -> list[Read]:
     start, end, parts = 0, 0, list[int]()
     for offset, length, i in by_offset[len(tail) :]:
         stop = max(end, offset + length)
-        if parts and offset <= end + COALESCE_GAP_BYTES and (stop - start <= MAX_READ_BYTES or stop == end):
+        if parts and offset <= end + gap and (stop - start <= MAX_READ_BYTES or stop == end):
             end = stop
         else:
             if parts:

@@ -100,6 +100,22 @@ class S3Address:
     region: str | None = None  # None: from boto3's chain
 
     @property
+    def root(self) -> str:
+        """Scheme and bucket."""
+        return f"s3://{self.bucket}"
+
+    @property
+    def folder(self) -> str:
+        """The literal beginning of the addresses of its objects, without a slash at the end."""
+        return f"{self.root}/{self.prefix}" if self.prefix else self.root
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that `open_bucket` needs to reach the server."""
+        given = {"endpoint": self.endpoint, "path_style": str(self.path_style).lower(), "region": self.region}
+        return {option: value for option, value in given.items() if value}
+
+    @property
     def uri(self) -> str:
         """The canonical URI of this address; `open_object_store` accepts it."""
         plain_aws = self.endpoint is None and not self.path_style  # the style is the default

@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+GOOGLE_KEY = json.dumps({"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""})
+
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
@@ -53,8 +55,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 @contextmanager
 def google_credentials() -> Iterator[None]:
     """A service account that needs no token, where Google's chain looks for one."""
-    key = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-    with _environment("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(key)):
+    with _environment("GOOGLE_SERVICE_ACCOUNT_KEY", GOOGLE_KEY):
         yield
 
 

@@ -14,6 +14,7 @@ from tussock.jobs.executors.first_rows import FirstRows
 from tussock.jobs.executors.hash_agg import HashAgg
 from tussock.jobs.executors.hash_join import HashJoin
 from tussock.jobs.executors.keyed_changes import KeyedChanges
+from tussock.jobs.executors.keyed_deliveries import KeyedDeliveries
 from tussock.jobs.executors.number_copies import NumberCopies
 from tussock.jobs.executors.over_window import OverWindow
 from tussock.jobs.executors.registry import Node
@@ -22,7 +23,7 @@ from tussock.jobs.executors.table_replay import TableReplay
 from tussock.jobs.logical.nodes import AggFunction, JoinKind, WindowFunction
 
 pytestmark = pytest.mark.spark
-OF_OTHER_INPUTS = {NumberCopies, RowDigest, KeyedChanges, TableReplay, FirstRows}
+OF_OTHER_INPUTS = {NumberCopies, RowDigest, KeyedChanges, KeyedDeliveries, TableReplay, FirstRows}
 """Operators over Delta sources without a key, sources with a key, tables, and sources whose rows stay."""
 IN_NEAR_FRAMES = {f for f in WindowFunction if f.value in set(AggFunction)}  # test_bounded_reads.py has them all
 

@@ -80,7 +80,7 @@ from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Out
 from tussock.jobs.sources.files import document_of
 from tussock.jobs.sources.pins import PinnedFile
 from tussock.jobs.sources.ports import Port
-from tussock.statestore.meta.barrier import Barrier, Mutation
+from tussock.statestore.meta.barrier import Barrier, Mutation, MutationKind, Undo
 from tussock.statestore.meta.catalog import (
     ALL_READ,
     Build,
@@ -532,6 +532,7 @@ CHANGES: dict[str, VersionChange] = {
     "branch_open": BranchOpened(_BRANCH),
     "branch_end": BranchEnded(3, "ended by its user"),
     "move_between_pages": SstsMoved(_INPUTS, 7, (KeyRange(b"\x00", b"\x01"), KeyRange(b"\x00", b"\xff"))),
+    "epoch_that_undoes": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT, undoes=True),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
@@ -560,6 +561,17 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     ),
     "barrier_of_nothing": Barrier(
         mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0
+    ),
+    "barrier_that_undoes": Barrier(
+        mapping=_MAPPING,
+        log_end=0,
+        mutation=Mutation(MutationKind.UNDO, undo=Undo(1, True)),
+        moment=_MOMENT,
+        prev_epoch=8,
+        epoch=LAST,
+        attempt=0,
+        writer="w",
+        log_start=0,
     ),
     "manifest": SealedManifest(
         prev_epoch=1,

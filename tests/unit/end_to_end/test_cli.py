@@ -141,7 +141,7 @@ def test_a_pipeline_that_was_never_applied(tussock: Tussock, tmp_path: Path) -> 
 
 def test_an_invalid_address(tussock: Tussock) -> None:
     failed(tussock("show", "--store", "s3://"), "s3://")
-    failed(tussock("show", "--store", "gs://bucket/x"), "gs://bucket/x")
+    failed(tussock("show", "--store", "ftp://bucket/x"), "ftp://bucket/x")
 
 
 def test_init_of_an_existing_store(tussock: Tussock) -> None:

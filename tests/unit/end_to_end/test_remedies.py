@@ -469,6 +469,17 @@ def an_ended_branch(shop: Shop) -> str:
     return shop.fails("epoch", "--pipeline", "shop", "--branch", "pr-1")
 
 
+def a_view_that_both_changed(shop: Shop) -> str:
+    a_taken_file(shop, copy_of(FIELDS))
+    assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
+    for meta, width in ((shop.meta.branch("pr-1"), 2), (shop.meta, 1)):
+        changed = Scan("s", tuple(range(width)), FIELDS[:width])
+        append(meta, replacing(msgspec.structs.replace(view("v", changed), sql=f"of {width}")))
+    assert shop.run("epoch", "--pipeline", "shop", "--branch", "pr-1")[0] == 0
+    shop.epoch()
+    return shop.fails("epoch", "--pipeline", "shop", "--branch", "pr-1")
+
+
 def goes_on_with_its_branch(shop: Shop) -> None:
     goes_on(shop)
     code, said = shop.run("epoch", "--pipeline", "shop", "--branch", "pr-1")
@@ -477,6 +488,7 @@ def goes_on_with_its_branch(shop: Shop) -> None:
 
 SITUATIONS = (
     Situation(("BranchExistsError",), a_branch_twice, ("branch end",)),
+    Situation(("BranchConflictError",), a_view_that_both_changed, ("branch end",)),
     Situation(("BranchGoneError",), an_ended_branch, ("branch create",), after=goes_on_with_its_branch),
     Situation(
         ("UnreadableFileError", "HeldSourcesError"),
@@ -698,7 +710,7 @@ NOT_RUN = {
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
-        BranchWritesOutsideError BranchedBranchError EpochMergedError
+        BranchWritesOutsideError BranchedBranchError EpochMergedError FollowingBranchError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError

@@ -1,5 +1,6 @@
 """CREATE SOURCE with a PRIMARY KEY in SQL: its text, its rows, and views over it, compared with Spark."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,3 +90,40 @@ def test_a_statement_that_could_not_be_kept_is_refused(
     text = SOURCE.format(path=tmp_path).replace(written, instead)
     with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session, pytest.raises(error, match=reason):
         session.execute(text)
+
+
+def test_views_over_dumps_and_envelopes_equal_sparks_over_their_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Dumps with and without a key, in folders with a marker, and Debezium's envelopes in files."""
+    dump = f"USING json OPTIONS (path '{tmp_path}/dumps/{{day}}', changes 'snapshot', snapshot_done '_SUCCESS'"
+    with Session(str(tmp_path / "store"), spark, runner=here(spark)) as session:
+        for n, text in enumerate(DAYS):
+            for folder in (f"dumps/{n + 9}", "feed"):
+                (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            rows = [json.loads(line) for line in text.splitlines()]
+            (tmp_path / f"dumps/{n + 9}/a.json").write_text(json.dumps(rows[0]) + "\n")
+            (tmp_path / f"dumps/{n + 9}/b.json").write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+            (tmp_path / f"dumps/{n + 9}/_SUCCESS").touch()
+            changes = [{"before": None, "after": row, "op": "c"} for row in rows]
+            (tmp_path / f"feed/{n}.json").write_text("".join(json.dumps(change) + "\n" for change in changes))
+            if n == 0:
+                fields = "id bigint, at int, city string"
+                session.execute(f"CREATE SOURCE keyed ({fields}, PRIMARY KEY (id)) {dump}, delete_limit '90%')")
+                session.execute(f"CREATE SOURCE bag ({fields}) {dump})")
+                session.execute(
+                    f"CREATE SOURCE feed ({fields}, PRIMARY KEY (id)) USING json "
+                    f"OPTIONS (path '{tmp_path}/feed', changes 'debezium')"
+                )
+                for name in ("keyed", "bag", "feed"):
+                    session.execute(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT id, at, city FROM {name}")
+            session.flush()
+        newest = spark.read.schema("id bigint, at int, city string").json(str(tmp_path / "dumps/11"))
+        expected = texts(newest.toArrow())
+        assert texts(session.read("of_keyed")) == texts(session.read("of_bag")) == expected
+        last = {row["id"]: row for n in range(3) for row in map(json.loads, DAYS[n].splitlines())}
+        assert {row["id"]: row["city"] for row in session.read("of_feed").to_pylist()} == {
+            key: row.get("city") for key, row in last.items()
+        }
+        assert {check.verdict for check in session.verify().views} == {Verdict.EQUAL}
+        (answer,) = session.execute("SHOW CREATE SOURCE keyed")
+        assert answer.table is not None
+        assert "/dumps/{day}" in str(answer.table.to_pylist())

@@ -15,10 +15,13 @@ from unittest.mock import patch
 
 from tussock.jobs.settings.process import open_meta
 from tussock.jobs.settings.publishing import KINDS, PublishSettings
-from tussock.jobs.sinks import delta_rs, lineage, parquet, publication
+from tussock.jobs.sinks import delta_located, delta_rs, lineage, parquet, publication
 from tussock.jobs.sinks.publication import publish_tables
 
 VISIBLE = (
+    (delta_located.DeltaLocatedSink, "_write_files"),
+    (delta_located.DeltaLocatedSink, "_commit"),
+    (delta_located, "write_newest"),
     (delta_rs, "write_deltalake"),
     (delta_rs.DeltaRsSink, "_merge_difference"),
     (delta_rs.DeltaRsSink, "_set_properties"),

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
+import msgspec
+
 from tests.support.memory_store import Killed, MortalObjectStore
 from tests.support.statestore.hummock.catalogs import catalog_of
 from tests.support.statestore.hummock.compactor_model import Compactor
@@ -26,24 +28,27 @@ from tests.support.statestore.hummock.store_model import (
 from tests.support.statestore.meta.make import Clock
 from tussock.statestore.hummock.cache import BlockCache
 from tussock.statestore.hummock.compaction_picker import CompactionOptions
-from tussock.statestore.hummock.in_use import names_in
 from tussock.statestore.hummock.ingest import batch_ingest
 from tussock.statestore.hummock.store import HummockStore
 from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.branch import find_branch
 from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.errors import BranchGoneError, EpochExpiredError, EpochMergedError, LostRaceError
 from tussock.statestore.meta.manifest import manifest_of
-from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.names import data_prefix, origin_of
+from tussock.statestore.meta.pages import names_in
 from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import Branch
 
 VNODES = 8
 TABLES = (3, 5)
 MOST_BRANCHES = 3
 AGE_MS = 40_000
 _TREE = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=3_000, level_ratio=2, small_bytes=500, target_bytes=2_000)
-STEPS = {"epoch": 6, "compact": 6, "vacuum": 4, "retain": 2, "read": 3, "branch": 2, "end": 1, "age": 1, "reopen": 1}
+STEPS = {"epoch": 6, "follow": 4, "compact": 6, "vacuum": 4, "retain": 2, "read": 3, "branch": 2, "end": 1, "age": 1,
+         "reopen": 1}  # fmt: skip
 
 
 @dataclass
@@ -88,7 +93,9 @@ class BranchMachine:
         store = self.rng.choice(self._family())
         match what:
             case "epoch":
-                self._run_epoch(store)
+                self._run_epoch(self.parent if store.driver.follows else store)
+            case "follow" if followers := [branch for branch in self.branches if branch.driver.follows]:
+                self._follow(self.rng.choice(followers))
             case "compact":
                 self._compact(store)
             case "vacuum":
@@ -116,7 +123,7 @@ class BranchMachine:
         epoch = self.rng.choice([None, None, *latest.epochs])
         try:
             with self._mortal("branching killed", requests=2):
-                self.parent.driver.open_branch(name, AGE_MS, epoch)
+                self.parent.driver.open_branch(name, AGE_MS, epoch, follows=self.rng.random() < 0.5)
         except (EpochMergedError, EpochExpiredError):
             self.counts["epoch merged"] += 1
             return
@@ -128,6 +135,25 @@ class BranchMachine:
             self.counts["branched from an older epoch"] += branch.epoch != version.epoch
             states = {at: state for at, state in self.parent.states.items() if at <= branch.epoch}
             self.branches.append(self._store(name, self._open_parent().branch(name), states))
+
+    def _follow(self, store: Store) -> None:
+        """Take the next epoch of the parent, with its SSTs."""
+        driver, version = store.driver, store.driver.read_latest()
+        for delta in driver.parent.read_deltas(version.followed + 1, self.parent.driver.read_latest().id):
+            if isinstance(change := delta.change, EpochCommitted):
+                break
+        else:
+            return
+        catalog = change.catalog and msgspec.structs.replace(version.catalog, relations=change.catalog.relations)
+        ids = version.mapping, version.log_end
+        plan = BarrierPlan(mapping=ids[0], log_end=ids[1], catalog=catalog, follows=delta.id)
+        with self._mortal("following killed", requests=3):
+            barrier = driver.inject_barrier(version.epoch, plan, change.epoch)
+            driver.commit_epoch(driver.seal_epoch(manifest_of(barrier, driver.writer, change.ssts)))
+        if change.epoch in self._reopen(store).read_latest().epochs:
+            self.counts["followed"] += 1
+            store.states[change.epoch] = self.parent.states[change.epoch]
+            store.driver.publish(change.epoch)
 
     def _end_branch(self, store: Store) -> None:
         with self._mortal("ending killed", requests=1):
@@ -197,20 +223,26 @@ class BranchMachine:
             version = store.driver.read_latest()
             needed |= {name for name in names_in(version) if store is self.parent or not self._is_own(store, name)}
             if store is not self.parent:
-                branch = find_branch(self.parent.driver.read_latest(), store.name)
-                needed |= names_in(self.parent.driver.read_version(branch.version))
+                needed |= names_in(self.parent.driver.read_version(self._branch_of(store).version))
                 own = {info.name for info in store.driver.objects.list("data/")}
                 assert own == {name for name in names_in(version) if self._is_own(store, name)}
             for epoch in version.epochs:
                 for _ in range(3):
                     self._check(store, epoch)
         vacuum_store(self.parent.driver)
-        assert {info.name for info in self.objects.list("data/")} == needed
+        left = {info.name for info in self.objects.list("data/")}
+        assert needed <= left
+        followed = min((self._branch_of(s).epoch for s in self.branches if s.driver.follows), default=None)
+        origins = {name: origin_of(name) for name in left - needed}
+        assert all(followed is not None and o is not None and o.number > followed for o in origins.values())
         for store in list(self.branches):
             self.parent.driver.end_branch(store.name)
         vacuum_store(self.parent.driver)
         assert not list(self.objects.list("branches/"))
         assert {info.name for info in self.objects.list("data/")} == names_in(self.parent.driver.read_latest())
+
+    def _branch_of(self, store: Store) -> Branch:
+        return find_branch(self.parent.driver.read_latest(), store.name)
 
     def _is_own(self, store: Store, name: str) -> bool:
         return next(iter(store.driver.objects.list(name)), None) is not None
@@ -219,7 +251,10 @@ class BranchMachine:
         """End what may still commit objects: open compactions, and the epoch of a dead driver."""
         for task in store.driver.read_latest().tasks:
             store.driver.close_compaction(task.id, "the end")
-        self._run_epoch(store)
+        if store.driver.follows:
+            self._follow(store)
+        else:
+            self._run_epoch(store)
 
     # --- processes
 

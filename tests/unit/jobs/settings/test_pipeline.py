@@ -140,6 +140,10 @@ MISTAKES = {
         MINIMAL + '[[publish]]\nto = "t"\nkind = "oracle"',
         "publish.oracle.kind: found string 'oracle', expected",
     ),
+    "a password in an address": (
+        MINIMAL + '[publish]\nkind = "postgres"\nto = "postgresql://me:secret@db/shop"',
+        "publish.to: found a password, expected an address without one. Set PGPASSWORD or PGPASSFILE",
+    ),
     "two sinks of one name": (
         MINIMAL + '[[publish]]\nto = "t"\n[[publish]]\nto = "u"',
         "publish: found two sinks named 'delta', expected another `name` for each sink",

@@ -43,7 +43,7 @@ def ids_in(capsys: pytest.CaptureFixture[str], *where: str) -> list[str]:
 
 
 def test_a_branch_and_its_parent_go_on_alone(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "begins at epoch" in run(capsys, "branch", "create", "--store", store, "pr-1")
+    assert "begins at epoch" in run(capsys, "branch", "create", "--store", store, "pr-1", "--own")
     add_rows(branch_address(store, "pr-1"), 2, 3)
     add_rows(store, 4)
     assert ids_in(capsys, "--store", store) == ["1", "4"]
@@ -55,6 +55,25 @@ def test_a_branch_and_its_parent_go_on_alone(store: str, capsys: pytest.CaptureF
         run(capsys, command, "--store", store)
     assert ids_in(capsys, "--store", store, "--branch", "pr-1") == ["1", "2", "3"]
     assert ids_in(capsys, "--store", store) == ["1", "4"]
+
+
+def test_an_epoch_of_a_branch_takes_the_epochs_of_its_parent(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines" / "shop"
+    folder.mkdir(parents=True)
+    toml = f'name = "shop"\nstore = "{store}"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
+    (folder / "pipeline.toml").write_text(toml)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder.parent))
+    run(capsys, "branch", "create", "shop", "pr-1")
+    add_rows(store, 2)
+    add_rows(store, 3)
+    assert ids_in(capsys, "--store", store, "--branch", "pr-1") == ["1"]
+    assert run(capsys, "branch", "list", "--store", store).splitlines()[1].split()[2] == "2"
+    run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1")
+    assert ids_in(capsys, "--store", store, "--branch", "pr-1") == ["1", "2", "3"]
+    assert run(capsys, "branch", "list", "--store", store).splitlines()[1].split()[2] == "0"
+    assert "no new input" in run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1")
 
 
 def test_the_variable_names_the_branch_of_a_command_without_the_option(
@@ -81,7 +100,7 @@ def test_an_ended_branch_is_an_error_that_says_how_to_create_it_and_its_objects_
 
 def test_a_session_opens_its_branch_again(store: str) -> None:
     with Session(store, create=False, runner="local", workers=1) as session:
-        with session.branch("b") as branch:
+        with session.branch("b", follow=False) as branch:
             branch.insert("orders", pa.table({"id": pa.array([7], pa.int32())}))
             branch.flush()
         with session.branch("b") as branch:

@@ -226,11 +226,11 @@ def test_files_of_the_table_are_named_by_their_content(shop: Shop, monkeypatch: 
     shop.commit()
     commit, lost = DeltaLocatedSink._commit, set[str]()
 
-    def lose_first(self: DeltaLocatedSink, *args: Any) -> None:
+    def lose_first(self: DeltaLocatedSink, *args: Any) -> str:
         if self.place not in lost:
             lost.add(self.place)
             raise delta_located.BeatenError
-        commit(self, *args)
+        return commit(self, *args)
 
     monkeypatch.setattr(DeltaLocatedSink, "_commit", lose_first)
     shop.publish()
@@ -238,3 +238,26 @@ def test_files_of_the_table_are_named_by_their_content(shop: Shop, monkeypatch: 
     folder = Path(f"{shop.folder}/tables/orders")
     named = {Path(action["add"]["path"]).name for c in commits_of(shop, "orders") for action in c if "add" in action}
     assert {file.name for file in folder.glob("*.parquet")} == named
+
+
+def test_upkeep_names_a_table_whose_first_log_entry_is_gone(shop: Shop) -> None:
+    """A publish reads the newest entry only."""
+    shop.change()
+    shop.commit()
+    shop.publish()
+    Path(f"{shop.folder}/tables/orders/_delta_log/{0:020}.json").unlink()
+    with pytest.raises(TablesNotPublishedError, match="is missing") as raised:
+        tidy_tables(shop.meta, shop.settings, 0)
+    assert list(raised.value.failures) == ["orders"]
+
+
+def test_an_unchanged_head_is_known_without_the_package(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_log(*_: object) -> None:
+        raise AssertionError("the whole log was read")
+
+    shop.change()
+    shop.commit()
+    monkeypatch.setattr("tussock.jobs.sinks.delta_rs.open_table", no_log)
+    monkeypatch.setattr("tussock.jobs.sinks.delta_located.open_table", no_log)
+    shop.publish()
+    check(shop)

@@ -340,9 +340,9 @@ def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, m
 
     commit = DeltaLocatedSink._commit
 
-    def overtaken(self: DeltaLocatedSink, *args: Any) -> None:
+    def overtaken(self: DeltaLocatedSink, *args: Any) -> str:
         DeltaTable(self.place).alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
-        commit(self, *args)
+        return commit(self, *args)
 
     monkeypatch.setattr(DeltaLocatedSink, "_commit", overtaken)
     with pytest.raises(SinkBusyError, match="other writers committed first 20 times in a row"):

@@ -246,7 +246,7 @@ def test_a_missing_path_is_reported_with_similar_ones(tree: Path, path: str, nea
         ("/a/../b", "`..`"),
         ("/a/{start:../%Y}", "cannot be part of a path"),
         ("a/b", "relative"),
-        ("gs://bucket/a", "scheme"),
+        ("ftp://bucket/a", "scheme"),
         ("s3://buck*/a", "bucket"),
         ("/a/\0", "NUL"),
         (f"/tmp/{'a' * 300}", "no name of this length"),

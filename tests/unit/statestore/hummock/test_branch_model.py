@@ -8,7 +8,7 @@ from tests.support.statestore.hummock.branch_machine import BranchMachine
 
 EVENTS = (
     "branched", "branched from an older epoch", "ended", "killed", "epoch killed", "compacted", "vacuum",
-    "vacuum killed", "branching killed", "read",
+    "vacuum killed", "branching killed", "followed", "following killed", "read",
 )  # fmt: skip
 
 
@@ -22,7 +22,7 @@ def _run(seeds: range, steps: int) -> Counter[str]:
 
 
 def test_a_store_and_its_branches_agree_with_dicts_and_keep_exactly_what_they_need() -> None:
-    counts = _run(range(4), 80)
+    counts = _run(range(5), 100)
     assert not [event for event in EVENTS if not counts[event]], counts
 
 

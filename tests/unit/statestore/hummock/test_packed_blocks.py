@@ -232,4 +232,4 @@ def test_few_blocks_are_decoded_and_texts_always(objects: ObjectStore, monkeypat
             chosen = np.arange(blocks) + 8 * (blocks == 8)
             (units,) = source.read_units([(section, chosen)], 9)
             packed = [isinstance(unit, PackedBlock) for unit in units]
-            assert packed == [table == 3 and blocks == 8] * blocks
+            assert packed == ([blocks == 8] * blocks if table == 3 else [False])

@@ -196,7 +196,8 @@ def test_an_epoch_becomes_as_many_ssts_as_its_bytes_need(objects: ObjectStore, t
     ]
     ssts = _write(objects, batches, target=target)
     sections = [section for sst in ssts for section in sst.sections]
-    blocks = 1 + 9 + 1 + 2 + 1
+    opened = BlockSource(objects, BlockCache()).open_ssts(ssts)
+    blocks = sum(len(sst.open_section(table_id)) for sst in opened for table_id in sst.table_ids)
     encoded = sum(section.bytes for section in sections)
     assert len(ssts) <= min(blocks, -(-encoded // target))
     assert sum(sst.rows for sst in ssts) == 11009
@@ -283,16 +284,17 @@ def test_damage_names_object_table_block_and_keys(objects: ObjectStore) -> None:
     data = bytearray(objects.get(info.name))
     source = BlockSource(objects, BlockCache())
     (sst,) = source.open_ssts([info])
-    data[int(sst.open_section(2).offsets[5]) + 20] ^= 1
+    reader = sst.open_section(2)
+    data[int(reader.offsets[5]) + 20] ^= 1
     objects.put(info.name, bytes(data))
-    keys = sorted(changes)
+    keys, first = sorted(changes), int(reader.rows[:5].sum())
     store = HummockStore(objects, model.version, BlockCache())
     found, _ = store.multi_get(2, pa.array([keys[0], keys[-1]], pa.binary()), 3)
     assert found.to_pylist() == [True, True], "other blocks can still be read"
     with pytest.raises(DamagedSstError) as caught:
-        store.get(2, keys[5 * 1024 + 3], 3)
+        store.get(2, keys[first + 3], 3)
     message = str(caught.value)
-    for part in (info.name, "table 2", "block 5", f"2|1|{keys[5 * 1024][6:].hex()}", "crc32c"):
+    for part in (info.name, "table 2", "block 5", f"2|1|{keys[first][6:].hex()}", "crc32c"):
         assert part in message
     with pytest.raises(DamagedSstError, match="block 5"):
         list(store.iter_rows(2, None, None, 3))
@@ -387,6 +389,19 @@ def test_equal_rows_of_different_buffers_make_equal_blocks(kind: str) -> None:
                 assert found == expected, (start, count)
 
 
+@pytest.mark.parametrize("width", [1, 50, 1_000])
+def test_reading_a_row_decodes_at_most_32_kb(width: int) -> None:
+    changes: dict[bytes, Row | None] = {
+        storage_key(2, 1, b"%06d" % i): {"n": i, "s": str(i) * width} for i in range(2_000)
+    }
+    rows = sealed(2, changes).rows
+    epochs = pa.array(np.full(rows.num_rows, 3, np.uint64))
+    rows = rows.add_column(1, pa.field("epoch", pa.uint64(), nullable=False), epochs)
+    blocks = encode_blocks(2, rows)
+    assert int(blocks.rows.sum()) == 2_000
+    assert int(blocks.rows.max()) * rows.nbytes / 2_000 <= 32 << 10  # with Arrow's offsets
+
+
 def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(objects: ObjectStore) -> None:
     model = StoreModel(objects)
     (info,) = model.commit(
@@ -396,9 +411,10 @@ def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(ob
     (sst,) = source.open_ssts([info])
     section = OpenSection(sst, sst.open_section(2))
     ((one,),) = source.read_blocks([BlockRequest(section, np.array([3]))])
-    assert (one.first_block, one.end_block, len(one)) == (3, 4, 1024)
-    (units,) = source.read_blocks([BlockRequest(section, np.arange(0, 69, 2))])
-    assert [(unit.first_block, unit.end_block) for unit in units] == [(0, 64), (64, 69)]
+    assert (one.first_block, one.end_block, len(one)) == (3, 4, section.reader.rows[3])
+    count = len(section.reader)
+    (units,) = source.read_blocks([BlockRequest(section, np.arange(0, count, 2))])
+    assert [(unit.first_block, unit.end_block) for unit in units] == [(0, 64), (64, count)]
 
 
 def test_schema_of_a_section_is_that_of_its_rows(objects: ObjectStore) -> None:

@@ -55,7 +55,7 @@ def test_a_branch_begins_with_the_rows_and_statements_of_its_parent_and_shares_n
     clock = Clock()
     parent = _parent(clock)
     first = _run_epoch(parent, statements=2)
-    branch = parent.open_branch("b")
+    branch = parent.open_branch("b", follows=False)
     assert branch.read_latest().levels == parent.read_latest().levels
     assert (branch.read_latest().epoch, branch.log_end()) == (first, 2)
     clock.now_ms += 1
@@ -207,3 +207,16 @@ def test_only_the_module_of_branches_knows_an_empty_first_version() -> None:
     folder = Path(branches.__file__).parents[1]
     users = [path.name for path in folder.rglob("*.py") if "initial_version" in path.read_text()]
     assert sorted(users) == ["branch.py", "settings.py"], "call first_version: version 0 of a branch has rows"
+
+
+def test_own_epochs_of_a_following_branch_lie_between_two_of_its_parent() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    first = _run_epoch(parent)
+    branch = parent.open_branch("b")
+    own = [_run_epoch(branch) for _ in range(5)]
+    clock.now_ms = 0  # the clock does not matter
+    barrier = branch.inject_barrier(own[-1], BarrierPlan(mapping=branch.read_latest().mapping, log_end=0))
+    own += [barrier.epoch, branch.supersede_barrier(barrier, BarrierPlan(mapping=barrier.mapping, log_end=0)).epoch]
+    assert own == sorted(set(own))
+    assert first < own[0] < own[-1] < _run_epoch(parent)

@@ -52,3 +52,9 @@ def test_a_long_run_of_neighbours_is_cut_so_that_it_loads_in_parallel() -> None:
 
 def test_empty_ranges_need_no_request() -> None:
     assert plan_reads([(5, 0), (-1, 0)]) == []
+
+
+def test_reads_that_cost_little_leave_out_smaller_gaps() -> None:
+    ranges = [(0, 100), (1_100, 100), (20_000, 100)]
+    assert [read.parts for read in plan_reads(ranges)] == [(0, 1, 2)]
+    assert [read.parts for read in plan_reads(ranges, gap=5_000)] == [(0, 1), (2,)]

@@ -1,0 +1,147 @@
+"""Errors of Postgres as this project's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from tussock.jobs.sinks.base import BeatenError
+from tussock.statestore.errors import InputError, RetryableError
+
+
+class PostgresUnavailableError(RetryableError):
+    """The Postgres server cannot be reached, is starting or stopping, or lacks a resource now."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} does not answer: {self.reason}. Nothing of this publish is visible there. Check the host, "
+            "the port and the server, then run `tussock publish` again: it catches up in one step."
+        )
+
+
+class PostgresDeniedError(InputError):
+    """The Postgres server refuses the user, or the user lacks a permission."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} denies access: {self.reason}. The password comes from PGPASSWORD, PGPASSFILE, a service "
+            "file or an Airflow connection, never from pipeline.toml. The user must own the tables, or may create "
+            "them: `GRANT CREATE, USAGE ON SCHEMA public TO tussock_user`. Then run `tussock publish` again."
+        )
+
+
+class PostgresMissingError(InputError):
+    """The database, the service or the connection does not exist."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: {self.reason}. Create it (a database: `createdb NAME`), or correct `[publish] to` in "
+            "pipeline.toml, then run `tussock publish` again."
+        )
+
+
+class DependentViewsError(InputError):
+    """The columns of a published table changed, and views of the database read the table."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: the columns of the relation changed, so its table must be replaced, but views of the "
+            f"database read it: {self.reason}. The table still has its earlier columns and rows. Drop the views "
+            "(`DROP VIEW NAME`), run `tussock publish`, and create them again."
+        )
+
+
+class UnpublishableValueError(InputError):
+    """A row contains a value that Postgres cannot represent."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} cannot represent a value: {self.reason}. The table still has its earlier rows. Convert the "
+            "column in the view's SELECT, for example with replace(c, '\\0', '') or CAST."
+        )
+
+
+class PostgresError(InputError):
+    """The Postgres server refused a statement for another reason."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} refused a statement: {self.reason}. The table still has its earlier rows. If another "
+            "program changed the table, drop it (`DROP TABLE NAME`): the next publish writes it again."
+        )
+
+
+_AT_CONNECT = (
+    ("database", "does not exist", PostgresMissingError),
+    ("service", "not found", PostgresMissingError),
+    ("password", "", PostgresDeniedError),
+    ("pg_hba.conf", "", PostgresDeniedError),
+    ("role", "does not exist", PostgresDeniedError),
+    ("permission denied", "", PostgresDeniedError),
+)
+"""Parts of the messages of a failed connection, which have no code."""
+
+
+@contextmanager
+def translating_errors(place: str) -> Iterator[None]:
+    """Translate errors of psycopg. `place`: a table or database, for messages."""
+    try:
+        yield
+    except psycopg.Error as err:
+        raise _translated_error(place, err) from err
+
+
+def connection_error(place: str, err: psycopg.Error) -> InputError | RetryableError:
+    """Return the error of a connection that could not be opened."""
+    reason = _first_line(err)
+    for part, other, kind in _AT_CONNECT:
+        if part in reason and other in reason:
+            return kind(place, reason)
+    return PostgresUnavailableError(place, reason)
+
+
+def _translated_error(place: str, err: psycopg.Error) -> Exception:
+    state, reason = err.sqlstate or "", _first_line(err)
+    match state[:2]:
+        case "" | "08" | "53" | "57" | "58":
+            return PostgresUnavailableError(place, reason)
+        case "40":  # a deadlock or a conflict with another transaction
+            return BeatenError()
+        case "55":
+            return PostgresUnavailableError(place, f"another session holds a lock ({reason})")
+        case "28":
+            return PostgresDeniedError(place, reason)
+        case "3D":
+            return PostgresMissingError(place, reason)
+        case "22":
+            return UnpublishableValueError(place, reason)
+    match state:
+        case "42501":
+            return PostgresDeniedError(place, reason)
+        case "2BP01":
+            return DependentViewsError(place, err.diag.message_detail or reason)
+    return PostgresError(place, reason)
+
+
+def _first_line(err: psycopg.Error) -> str:
+    text = err.diag.message_primary or str(err)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else type(err).__name__).rstrip(".")

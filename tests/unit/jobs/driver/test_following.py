@@ -1,0 +1,241 @@
+"""Branches that follow their parent, epoch by epoch. No Spark.
+
+The expected rows are computed from the rows of the tables and files by DuckDB.
+"""
+
+import random
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.faulty_store import FaultyObjectStore, Killed
+from tests.support.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
+from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
+from tests.unit.jobs.driver.test_builds import replacing
+from tussock.jobs.barriers.follow import BranchConflictError
+from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
+from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
+from tussock.jobs.upkeep.compaction import compact_store
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.vacuum import vacuum_store
+from tussock.statestore.meta.branch import is_of_branch
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.delta import EpochCommitted
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.branch import BranchObjects
+
+Row = tuple[int, int, int]
+FIELDS = tuple(Field(name, "int") for name in "kga")
+FILES = Scan("s", (0, 1, 2), FIELDS)
+
+VIEWS = {
+    "per_g": "SELECT g, count(*) AS n FROM t GROUP BY g",
+    "per_n": "SELECT n, count(*) AS k FROM per_g GROUP BY n",
+    "of_files": "SELECT g, count(*) AS n FROM s GROUP BY g",
+    "pairs": "SELECT t.g, count(*) AS n FROM t JOIN s ON t.k = s.k GROUP BY t.g",
+    "alone": "SELECT a, count(*) AS n FROM t GROUP BY a",
+}
+CHANGED = {
+    **VIEWS,
+    "per_g": "SELECT g, count(*) AS n FROM t WHERE a > 3 GROUP BY g",
+    "of_files": "SELECT a, count(*) AS n FROM s GROUP BY a",
+    "pairs": "SELECT t.a, count(*) AS n FROM t JOIN s ON t.k = s.k GROUP BY t.a",
+}
+
+
+def statements() -> list[CreateView]:
+    return [
+        view("per_g", counted(scan("t"), 1)),
+        view("per_n", counted(Scan("per_g", (0, 1), (Field("g", "int"), Field("n", "bigint"))), 1)),
+        view("of_files", counted(FILES, 1)),
+        view("pairs", counted(joined(scan("t"), FILES, 0, 0), 1)),
+        view("alone", counted(scan("t"), 2)),
+    ]
+
+
+def changed_statements() -> list[CreateView]:
+    """The views that differ, and those that read them."""
+    over_three = Filter(scan("t"), Call("GreaterThan", "boolean", (Column(2, "int"), Literal(3, "int"))))
+    per_g, per_n, *_ = statements()
+    return [
+        msgspec.structs.replace(per_g, plan=counted(over_three, 1), sql="changed"),
+        per_n,
+        msgspec.structs.replace(statements()[2], plan=counted(FILES, 2), sql="changed"),
+        msgspec.structs.replace(statements()[3], plan=counted(joined(scan("t"), FILES, 0, 0), 2), sql="changed"),
+    ]
+
+
+class Pair:
+    """A parent that takes random input, and its rows."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.rng = folder, random.Random(seed)
+        self.parent = new_store(folder / "store")
+        self.table: dict[int, Row] = {}
+        self.files: list[Row] = []
+        append(self.parent, table("t"), CreateSource("s", "parquet", FIELDS, {"path": str(folder / "files")}))
+        append(self.parent, *statements())
+        self.take_input()
+
+    def take_input(self) -> None:
+        """An epoch of the parent with rows of the table, and mostly a file."""
+        found = [self._row() for _ in range(self.rng.randint(1, 6))]
+        self.table |= {row[0]: row for row in found}
+        insert(self.parent, "t", *found)
+        if not self.files or self.rng.random() < 0.7:
+            read = [self._row() for _ in range(self.rng.randint(1, 5))]
+            self.files += read
+            columns = {n: pa.array([r[i] for r in read], pa.int32()) for i, n in enumerate("kga")}
+            (self.folder / "files").mkdir(exist_ok=True)
+            pq.write_table(pa.table(columns), self.folder / "files" / f"{len(self.files)}.parquet")
+        self.parent.publish(epoch(self.parent).epoch)
+
+    def answers(self, views: dict[str, str]) -> dict[str, list[tuple[object, ...]]]:
+        with duckdb.connect() as db:
+            for name, found in (("t", [*self.table.values()]), ("s", self.files)):
+                columns = zip(*found, strict=True) if found else ((), (), ())
+                db.register(name, pa.table([pa.array(c, pa.int32()) for c in columns], ["k", "g", "a"]))
+            for name, sql in views.items():
+                db.execute(f"CREATE TABLE {name} AS {sql}")
+            return {n: sorted(db.execute(f"SELECT * FROM {n}").fetchall(), key=repr) for n in views}
+
+    def _row(self) -> Row:
+        return self.rng.randrange(30), self.rng.randrange(4), self.rng.randrange(8)
+
+
+def follow(branch: MetaStore) -> int:
+    return len(list(epochs_of_branch(LocalRunner(), branch)))
+
+
+def stored(meta: MetaStore) -> dict[str, list[tuple[object, ...]]]:
+    return {name: rows(meta, name) for name in VIEWS}
+
+
+def committed_by(meta: MetaStore) -> dict[int, tuple[str, ...]]:
+    """The SSTs of each epoch in the version log."""
+    deltas = meta.read_deltas(1, meta.read_latest().id)
+    changes = [delta.change for delta in deltas if isinstance(delta.change, EpochCommitted)]
+    return {change.epoch: tuple(sst.name for sst in change.ssts) for change in changes}
+
+
+def test_a_branch_without_changes_has_the_ssts_of_its_parent_at_each_of_fifty_epochs(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=1)
+    branch = pair.parent.open_branch("b")
+    for _ in range(50):
+        pair.take_input()
+        if pair.rng.random() < 0.1:
+            compact_store(pair.parent)
+            vacuum_store(pair.parent)
+        assert follow(branch) == 1
+        version, theirs = branch.read_latest(), pair.parent.read_latest()
+        assert (version.epoch, version.rows, version.moment) == (theirs.epoch, theirs.rows, theirs.moment)
+        assert version.catalog.relations == theirs.catalog.relations
+        assert committed_by(branch)[version.epoch] == committed_by(pair.parent)[version.epoch]
+    assert stored(branch) == stored(pair.parent) == pair.answers(VIEWS)
+    assert not list(branch.objects.list("data/"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_branch_with_changed_views_equals_a_store_with_these_views_at_each_epoch(tmp_path: Path, seed: int) -> None:
+    pair = Pair(tmp_path, seed)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    assert follow(branch) == 1
+    assert stored(branch) == pair.answers(CHANGED)
+    for _ in range(6):
+        for _ in range(pair.rng.choice([1, 1, 2])):
+            pair.take_input()
+        follow(branch)
+        version = branch.read_latest()
+        assert version.epoch == pair.parent.read_latest().epoch
+        assert stored(branch) == pair.answers(CHANGED)
+        assert stored(pair.parent) == pair.answers(VIEWS)
+        tables = {s.table_id for sst in version.levels[0] if _is_own(branch, sst.name) for s in sst.sections}
+        assert all(map(is_of_branch, tables)), "the branch stores rows of its own relations only"
+        net = {r.name: version.rows[r.id] for r in version.catalog.live_relations() if r.id in version.rows}
+        assert {name: net[name] for name in VIEWS if name in net} == {
+            name: len(found) for name, found in pair.answers(CHANGED).items() if name in net
+        }
+
+
+def _is_own(branch: MetaStore, name: str) -> bool:
+    assert isinstance(branch.objects, BranchObjects)
+    return next(branch.objects.own.list(name), None) is not None
+
+
+def test_a_killed_run_of_a_followed_epoch_is_finished_by_the_next(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=5)
+    first = pair.parent.open_branch("b")
+    append(first, replacing(*changed_statements()))
+    follow(first)
+    expected: list[str] = []
+    number = 0
+    while True:
+        pair.take_input()
+        parent = FaultyObjectStore(pair.parent.objects)
+        meta = MetaStore(parent, f"run {number}", lambda: 1_700_000_000_000).branch("b")
+        calls = len(parent.calls)
+        parent.kill(number)
+        try:
+            follow(meta)
+        except Killed:
+            number += 7
+        else:
+            break
+        assert calls
+        again = open_store(tmp_path / "store", f"again {number}").branch("b")
+        follow(again)
+        assert stored(again) == pair.answers(CHANGED)
+        expected.append(again.writer)
+    assert len(expected) > 3
+
+
+def test_changes_of_the_parents_catalog_are_taken_unless_the_branch_changed_the_same(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=6)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    follow(branch)
+    append(pair.parent, view("more", counted(scan("t"), 0)))
+    pair.take_input()
+    follow(branch)
+    assert rows(branch, "more") == rows(pair.parent, "more")
+    append(pair.parent, Drop(RelationKind.VIEW, "alone"))
+    pair.take_input()
+    follow(branch)
+    assert "alone" not in {r.name for r in branch.read_latest().catalog.live_relations()}
+    append(pair.parent, replacing(msgspec.structs.replace(statements()[2], plan=counted(FILES, 0), sql="theirs")))
+    pair.take_input()
+    with pytest.raises(BranchConflictError, match="have both changed or created 'of_files'"):
+        follow(branch)
+
+
+def test_a_following_branch_refuses_statements_on_tables_and_sources(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=7)
+    branch = pair.parent.open_branch("b")
+    for statement in (Insert("t", 0, "x"), table("u"), Drop(RelationKind.TABLE, "t")):
+        with pytest.raises(FollowingBranchError, match="--own"):
+            StatementWriter(branch).log_statement(statement)
+    StatementWriter(branch).log_statement(Drop(RelationKind.VIEW, "alone"))
+    own = pair.parent.open_branch("own", follows=False)
+    StatementWriter(own).log_statement(table("u"))
+    advance_store(LocalRunner(), own)
+    assert rows(own, "u") == []
+
+
+def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=8)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    follow(branch)
+    pair.take_input()
+    pair.parent.objects.delete([info.name for info in pair.parent.objects.list("meta/barrier/")])
+    with pytest.raises(BranchConflictError, match="no longer keeps the input"):
+        follow(branch)
+    assert isinstance(BranchConflictError("b", 1, "x"), TussockError)

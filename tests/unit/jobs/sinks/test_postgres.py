@@ -1,0 +1,326 @@
+"""Tables in Postgres: equal to the view at every epoch, all of an epoch at once, and each error with its remedy."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from tests.support.jobs.driver.embedded import append
+from tests.support.jobs.sinks.dying import KilledError, dying
+from tests.support.jobs.sinks.shop import ORDERS, Rows, Shop, in_order
+from tests.support.postgres import PostgresServer, password_set
+from tussock.jobs.logical.nodes import Column, Project, Scan
+from tussock.jobs.logical.statements import CreateView
+from tussock.jobs.settings.home import home_of
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.publishing import PostgresSettings
+from tussock.jobs.sinks.base import Publisher
+from tussock.jobs.sinks.kinds import open_place
+from tussock.jobs.sinks.outline import outline_of
+from tussock.jobs.sinks.postgres_errors import (
+    PostgresDeniedError,
+    PostgresMissingError,
+    PostgresUnavailableError,
+)
+from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+
+RELATIONS = ("orders", "ratios", "events", "by_shop", "shops")
+REQUESTS = ((psycopg.Connection, "execute"), (psycopg.Cursor, "copy"), (psycopg.Connection, "commit"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server, password_set():
+        yield server
+
+
+@pytest.fixture
+def shop(server: PostgresServer, tmp_path: Path) -> Shop:
+    return shop_on(server, tmp_path, seed=3)
+
+
+def shop_on(server: PostgresServer, folder: Path, seed: int) -> Shop:
+    shop = Shop(folder, seed=seed)
+    shop.settings = PostgresSettings(server.create_database("shop"), RELATIONS)
+    return shop
+
+
+def order(key: int, shop: str | None) -> tuple[Any, ...]:
+    return key, shop, Decimal(1), None, None, None
+
+
+def rows_in(server: PostgresServer, relation: str) -> Rows:
+    return in_order(server.read("shop", f'SELECT * FROM "{relation}"'))
+
+
+def assert_equal(server: PostgresServer, model: dict[str, Rows]) -> None:
+    for name, rows in model.items():
+        assert rows_in(server, name) == in_order(rows), name
+
+
+def rows_in_sink(shop: Shop, relation: str) -> pa.Table:
+    """The rows as `tussock read --published` shows them."""
+    home, catalog = home_of(shop.meta.objects), shop.meta.read_latest().catalog
+    found = next(r for r in catalog.live_relations() if r.name == relation)
+    with open_place(shop.settings, Publisher(shop.meta, home, lambda _: "")) as place:
+        return place.sink_of(outline_of(found, home)).read_rows().read_all()
+
+
+def as_tuples(rows: pa.Table) -> Rows:
+    return in_order(list(zip(*(column.to_pylist() for column in rows.columns), strict=True)))
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 101))])
+def test_each_table_equals_its_relation_at_every_epoch(server: PostgresServer, tmp_path: Path, seed: int) -> None:
+    shop = shop_on(server, tmp_path, seed)
+    for step in range(6):
+        shop.empty() if step == 4 else shop.change()
+        epoch = shop.commit()
+        if step == 2:
+            continue  # the next publish brings two epochs
+        shop.publish()
+        model = shop.model()
+        assert_equal(server, model)
+        for name in ("ratios", "events", "by_shop", "shops"):
+            assert as_tuples(rows_in_sink(shop, name)) == in_order(model[name]), (epoch, name)
+        assert server.read("shop", "SELECT max(epoch) FROM _tussock_epochs") == [(epoch,)]
+        assert set(server.read("shop", "SELECT relation, rows FROM _tussock_tables")) == {
+            (name, len(rows)) for name, rows in model.items()
+        }
+    assert shop.publish() == ()
+
+
+def test_a_table_has_the_types_the_comments_and_the_key_of_its_relation(server: PostgresServer, shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    columns = server.read(
+        "shop",
+        "SELECT attname, format_type(atttypid, atttypmod), col_description(attrelid, attnum) FROM pg_attribute"
+        " WHERE attrelid = 'orders'::regclass AND attnum > 0 ORDER BY attnum",
+    )
+    assert columns == [
+        ("id", "bigint", None),
+        ("shop", "text", None),
+        ("amount", "numeric(12,2)", "in euros"),
+        ("at", "timestamp with time zone", None),
+        ("tags", "jsonb", None),
+        ("ratio", "double precision", None),
+    ]
+    assert server.read("shop", "SELECT obj_description('orders'::regclass)") == [("what was bought",)]
+    keys = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'orders'::regclass"
+    assert server.read("shop", keys) == [("PRIMARY KEY (id)",)]
+
+
+def test_the_tables_of_an_epoch_become_visible_together(server: PostgresServer, shop: Shop) -> None:
+    """A reader in one transaction sees all tables before or after, while the publisher is at any of its requests."""
+    shop.change()
+    shop.commit()
+    shop.publish()
+    before = shop.model()
+    shop.change()
+    shop.commit()
+    for at in range(0, 400, 37):
+        try:
+            with dying(REQUESTS, at):
+                shop.publish()
+        except KilledError:
+            pass
+        else:
+            break
+        seen = server.read("shop", "SELECT max(epoch) FROM _tussock_epochs")[0][0]
+        assert_equal(server, shop.model() if seen == shop.meta.read_latest().published else before)
+    shop.publish()
+    assert_equal(server, shop.model())
+
+
+@pytest.mark.deep
+def test_a_publisher_may_die_at_every_request(server: PostgresServer, shop: Shop) -> None:
+    died = 0
+    for _ in range(3):
+        before = shop.model() if died else None
+        shop.change()
+        shop.commit()
+        for at in range(10_000):
+            try:
+                with dying(REQUESTS, at):
+                    publish_tables(open_meta(shop.address), shop.settings)
+            except KilledError:
+                died += 1
+            else:
+                break
+            if before is not None:
+                seen = server.read("shop", "SELECT max(epoch) FROM _tussock_epochs")[0][0]
+                assert_equal(server, shop.model() if seen == shop.meta.read_latest().published else before)
+        assert_equal(server, shop.model())
+    assert died > 200
+
+
+def test_two_publishers_at_once_publish_each_epoch_once(server: PostgresServer, shop: Shop) -> None:
+    for _ in range(4):
+        shop.change()
+        shop.commit()
+        with ThreadPoolExecutor(2) as threads:
+            running = [threads.submit(publish_tables, open_meta(shop.address), shop.settings) for _ in range(2)]
+        for one in running:
+            one.result()
+        assert_equal(server, shop.model())
+    versions = server.read("shop", "SELECT version FROM _tussock_tables WHERE relation = 'orders'")
+    assert versions == [(4,)]
+
+
+def test_a_server_that_restarts_continues_with_the_next_publish(server: PostgresServer, shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    shop.change()
+    shop.commit()
+    server.kill()
+    with pytest.raises(PostgresUnavailableError) as failure:
+        shop.publish()
+    assert "then run `tussock publish` again: it catches up in one step" in str(failure.value)
+    server.start()
+    shop.change()
+    shop.commit()
+    shop.publish()
+    assert_equal(server, shop.model())
+
+
+def test_a_key_that_becomes_null_replaces_the_primary_key(server: PostgresServer, shop: Shop) -> None:
+    keys = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'by_shop'::regclass AND contype = 'p'"
+    shop._insert("orders", ORDERS, [order(1, "Kiel")])
+    shop.commit()
+    shop.publish()
+    assert server.read("shop", keys) == [(1,)]
+    for shops in ([None, "Kiel"], [None, None]):
+        shop._insert("orders", ORDERS, [order(i, name) for i, name in enumerate(shops)])
+        shop.commit()
+        shop.publish()
+        assert dict(server.read("shop", "SELECT shop, n FROM by_shop")) == {
+            name: shops.count(name) for name in dict.fromkeys(shops)
+        }
+    assert server.read("shop", keys) == [(0,)]
+
+
+def test_changed_columns_replace_the_table_with_its_grants_unless_views_read_it(
+    server: PostgresServer, shop: Shop
+) -> None:
+    for role in ("reader",):
+        if not server.read("postgres", f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'"):
+            server.execute("postgres", f"CREATE ROLE {role}")
+    shop.change()
+    shop.commit()
+    shop.publish()
+    server.execute("shop", "GRANT SELECT ON shops TO reader")
+    server.execute("shop", "CREATE VIEW dashboard AS SELECT shop FROM shops")
+    columns = (Column(1, "string"), Column(0, "bigint"))
+    wider = Project(Scan("orders", (0, 1), ORDERS[:2]), columns, (ORDERS[1], ORDERS[0]))
+    append(shop._writer, CreateView("shops", "SELECT shop, id FROM orders", wider, or_replace=True))
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match="views of the database read it: dashboard"):
+        shop.publish()
+    server.execute("shop", "DROP VIEW dashboard")  # as the message says
+    shop.publish()
+    expected = [(row[1], row[0]) for row in shop.orders.values()]
+    assert rows_in(server, "shops") == in_order(expected)
+    assert server.read("shop", "SELECT has_table_privilege('reader', 'shops', 'SELECT')") == [(True,)]
+
+
+def test_upkeep_vacuums_the_tables_and_forgets_old_epochs(server: PostgresServer, shop: Shop) -> None:
+    for _ in range(2):
+        shop.change()
+        shop.commit()
+        shop.publish()
+    server.execute("shop", "UPDATE _tussock_epochs SET published_at = now() - interval '8 days'")
+    said: list[str] = []
+    tidy_tables(shop.meta, shop.settings, 1_700_000_100_000, said.append)
+    assert said[0] == "orders: vacuumed, removed 2 rows of epochs"
+    assert_equal(server, shop.model())
+
+
+def test_a_store_that_is_restored_replaces_the_rows_of_lost_epochs(
+    server: PostgresServer, shop: Shop, tmp_path: Path
+) -> None:
+    import shutil
+
+    shop.change()
+    shop.commit()
+    shop.publish()
+    kept = shop.model()
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    shop.change()
+    shop.commit()
+    shop.publish()
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "copy").rename(tmp_path / "store")
+    said: list[str] = []
+    publish_tables(open_meta(shop.address), shop.settings, progress=said.append)
+    assert any("the store was restored from a copy" in line for line in said)
+    assert_equal(server, kept)
+
+
+def test_each_trouble_has_a_message_whose_remedy_works(
+    server: PostgresServer, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.change()
+    shop.commit()
+    shop.settings = PostgresSettings(server.address("nowhere"), RELATIONS)
+    with pytest.raises(PostgresMissingError, match="createdb NAME"):
+        shop.publish()
+    server.create_database("nowhere")
+    shop.publish()
+
+    shop.settings = PostgresSettings("postgresql://owner@127.0.0.1:1/shop", RELATIONS)
+    with pytest.raises(PostgresUnavailableError, match="Check the host, the port and the server"):
+        shop.publish()
+
+    shop.settings = PostgresSettings(server.address("shop"), RELATIONS)
+    with monkeypatch.context() as patch:
+        patch.setenv("PGPASSWORD", "wrong")
+        with pytest.raises(PostgresDeniedError, match="The password comes from PGPASSWORD"):
+            shop.publish()
+
+    if not server.read("postgres", "SELECT 1 FROM pg_roles WHERE rolname = 'tussock_user'"):
+        server.execute("postgres", "CREATE ROLE tussock_user LOGIN PASSWORD 'secret'")
+    shop.settings = PostgresSettings(server.address("shop", "tussock_user"), RELATIONS)
+    with pytest.raises(PostgresDeniedError, match="GRANT CREATE, USAGE ON SCHEMA public") as denied:
+        shop.publish()
+    assert "secret" not in str(denied.value)
+    server.execute("shop", "GRANT CREATE, USAGE ON SCHEMA public TO tussock_user")  # as the message says
+    shop.publish()
+    assert_equal(server, shop.model())
+
+
+def test_a_table_of_another_program_and_a_value_without_a_form_are_named(server: PostgresServer, shop: Shop) -> None:
+    server.execute("shop", "CREATE TABLE events (mine int)")
+    shop._insert("orders", ORDERS, [order(1, "a\0b")])
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError) as failure:
+        shop.publish()
+    assert "events: is a table that Tussock has not written" in str(failure.value).replace("public.", "")
+    assert "cannot represent a value: invalid byte sequence" in str(failure.value)
+    assert rows_in(server, "ratios") == []
+    server.execute("shop", "DROP TABLE events")
+    shop._insert("orders", ORDERS, [order(1, "ab")])
+    shop.commit()
+    shop.publish()
+    assert_equal(server, shop.model())
+
+
+def test_an_airflow_connection_gives_address_and_password(
+    server: PostgresServer, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGPASSWORD")
+    monkeypatch.setenv("AIRFLOW_CONN_REPORTING", server.address("shop").replace("owner@", "owner:secret@"))
+    shop.settings = PostgresSettings("airflow:reporting", RELATIONS)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    shop.settings = PostgresSettings("airflow:reprting", RELATIONS)
+    with pytest.raises(PostgresMissingError, match="AIRFLOW_CONN_REPRTING is not set"):
+        shop.publish()
