@@ -1,11 +1,29 @@
 """Memory that this process may use. Caches size themselves by it and shrink before other work runs out of memory."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 RESERVE_BYTES = 512 << 20  # left for everything except caches
 _PLENTY = 1 << 50
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")  # the container's limits; cgroup version 2
+
+
+_LEAST_SHARE = 8 << 20
+
+
+@dataclass(slots=True)
+class MemoryLimit:
+    """The memory that a setting allows this process for rows; None: no setting."""
+
+    nbytes: int | None = None
+
+    def limit_share(self, most: int, part: int) -> int:
+        """The bytes that one use of memory may take: `most`, or 1/`part` of the limit if this is less."""
+        return most if self.nbytes is None else min(most, max(_LEAST_SHARE, self.nbytes // part))
+
+
+memory_limit = MemoryLimit()
 
 
 def whole_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:

@@ -23,8 +23,10 @@ import pyarrow as pa
 from tussock.jobs.chunks.chunk import WEIGHT
 from tussock.jobs.chunks.digests import digests_of
 from tussock.statestore.local_disk import LocalDiskError, TemporaryFolder
+from tussock.statestore.memory import memory_limit
 
 MEMORY_BYTES = 64 << 20  # of rows that a matcher keeps in memory
+_MEMORY_PART = 16  # of a limited memory
 PARTITIONS = 64
 
 Positions = npt.NDArray[np.int64]
@@ -66,7 +68,10 @@ class RowMatcher:
             compared: the number of columns that decide whether rows are equal; other columns follow them.
             memory: bytes of rows that stay in memory.
         """
-        self._compared, self._memory = compared, MEMORY_BYTES if memory is None else memory
+        self._compared, self._memory = (
+            compared,
+            (memory_limit.limit_share(MEMORY_BYTES, _MEMORY_PART) if memory is None else memory),
+        )
         self._waiting: list[pa.Table] = []
         self._nbytes = 0
         self._folder: TemporaryFolder | None = None

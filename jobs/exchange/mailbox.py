@@ -12,8 +12,10 @@ from tussock.jobs.outside import world
 from tussock.jobs.wire.cell import CELL_SCHEMA, split_cells
 from tussock.statestore.extras import extras_named
 from tussock.statestore.local_disk import LocalDiskError
+from tussock.statestore.memory import memory_limit
 
 KEPT_BYTES = 256 << 20
+_MEMORY_PART = 8  # of a limited memory
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 
 _Spooled = tuple[int, int]  # offset and length in the file
@@ -56,7 +58,7 @@ class Mailbox:
         for unit, mine in split_cells(batch, np.asarray(batch.column(0))):
             with self._changed:
                 stored_cells: pa.RecordBatch | _Spooled = mine
-                if self._in_memory + mine.nbytes > self._kept_bytes:
+                if self._in_memory + mine.nbytes > memory_limit.limit_share(self._kept_bytes, _MEMORY_PART):
                     stored_cells = self._spool_batch(mine)
                 else:
                     self._in_memory += mine.nbytes

@@ -143,6 +143,11 @@ class Peers:
         self._mailbox.close()
 
     @property
+    def count(self) -> int:
+        """The number of processes, with this one."""
+        return len(self._connections) + 1
+
+    @property
     def units(self) -> list[int]:
         """The units that this process runs."""
         return np.flatnonzero(self._owners == self.rank).tolist()

@@ -37,7 +37,7 @@ def runner_of(at: PipelineStore, where: Where, what: str, progress: Progress = n
     With `HERE` and `SMALL_HERE`, the runner raises SparkWantedError for an epoch that Spark should run.
     """
     workers = at.pipeline.epoch.workers or count_cores()
-    policy = FlushPolicy()
+    policy = FlushPolicy(memory=at.pipeline.epoch.memory)
     if where in (Where.HERE, Where.SMALL_HERE):
         yield AutoRunner(no_spark, lambda: where is Where.SMALL_HERE, policy, workers)
         return

@@ -21,6 +21,7 @@ and reads one small file per pipeline.
     units = 2                                          # parallel units, from the next barrier on
     vnodes = 256                                       # a power of two; permanent once the store exists
     max_bytes = 268_435_456                            # maximum bytes of decoded rows per epoch, 64 or more for a row
+    memory = 536_870_912                               # maximum bytes of rows in the processes of an epoch on one host
     in_flight = 3                                      # concurrent epochs of a backlog; 1: commit each before the next
     runner = "spark"                                   # "auto": without a JVM if the epoch does not need Spark
     workers = 2                                        # processes of "auto" on the task's host; default: one per core

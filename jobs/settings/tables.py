@@ -57,6 +57,7 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[int, whole_number(1, 2**63 - 1)] | None = (
         EPOCH_BYTES  # None (not expressible in the file): no limit
     )
+    memory: Annotated[int, whole_number(64 << 20, 2**63 - 1)] | None = None  # None: the limits of each cache
     in_flight: Annotated[int, whole_number(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     workers: Annotated[int, whole_number(1, 64)] | None = None  # None: one per core

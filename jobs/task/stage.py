@@ -16,6 +16,7 @@ from tussock.jobs.chunks.spark_hash import spark_hash
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.settings.logs import configure_logging, working_on
 from tussock.jobs.task.level import CellFunction, level_function
+from tussock.jobs.task.memory import apply_memory
 from tussock.jobs.task.opened import measure_work, opened_objects
 from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, make_cells, split_cells
 from tussock.jobs.wire.epoch_task import EpochTask
@@ -65,6 +66,7 @@ def run_stage(
     Raises: retryable errors. Others are among the cells.
     """
     _last.store, _last.units = task.store_uri, tuple(peers.units)
+    apply_memory(task.policy.memory, peers.count)
     answers = _run_levels(task, levels, peers, iter(arriving), report, attempt)
     is_last = levels[-1] == len(task.schedule.levels) - 1
     if is_last and task.policy.may_exchange(task.expected, task.unit_count):

@@ -34,9 +34,10 @@ class Flush(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """Sizes, in bytes, that decide a flush.
+    """Sizes, in bytes, that decide a flush and limit the memory of an epoch.
 
     Args:
+        memory: of rows in the processes of an epoch on one host, together; None: the limits of their caches.
         target_bytes: size of an SST.
         driver_bytes: size of all sealed MemTables that the driver accepts per epoch.
         task_bytes: input of one task after the exchange. Few tasks write few SSTs.
@@ -49,6 +50,7 @@ class FlushPolicy:
     task_bytes: int = 512 << 20
     little_file_bytes: int = 2 << 20
     little_rows: int = 50_000
+    memory: int | None = None
 
     def predict_amount(self, *, file_bytes: int, rows: int, creates: bool) -> Expected:
         """Estimate how much an epoch seals.

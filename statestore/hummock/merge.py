@@ -30,10 +30,12 @@ from tussock.statestore.hummock.sorted_keys import (
 )
 from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, block_schema
 from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.memory import memory_limit
 from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = 512
 MERGE_BYTES = 128 << 20  # of decoded windows that all runs of a merge hold in memory
+_MERGE_PART = 16  # of a limited memory
 STEP_BYTES = 64 << 20  # a step has about as many at most, unless one key has more
 _WINDOWS = 2  # that a run holds: the current one, and the next one if it is read ahead
 _FEW_ROWS = 16  # a block with fewer rows may have more than _BLOCK_BYTES
@@ -53,7 +55,8 @@ Choose = Callable[[pa.Table], Mask]
 
 def share_of(runs: int, most: int | None = None) -> int:
     """The decoded bytes that each run of a merge of so many holds in memory. `most`: of all runs; None: MERGE_BYTES."""
-    return max((MERGE_BYTES if most is None else most) // max(runs, 1), _LEAST_SHARE)
+    most = memory_limit.limit_share(MERGE_BYTES, _MERGE_PART) if most is None else most
+    return max(most // max(runs, 1), _LEAST_SHARE)
 
 
 class RunCursor:

@@ -18,9 +18,11 @@ from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
 from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
+from tussock.statestore.memory import memory_limit
 from tussock.statestore.named_rows import with_schema
 
 _PORTION_BYTES = 256 << 20  # decoded blocks that a read of many blocks holds at once
+_PORTION_PART = 8  # of a limited memory
 _PACKED_SHARE = 4  # of this, if it needs few rows of each: what it holds besides the cache
 _EXPANSION = 4  # decoded bytes per encoded byte
 _LEAST_BYTES = 4 << 10  # of a decoded block
@@ -155,11 +157,13 @@ class BufferedSource:
         `few`: the caller needs few rows of each block.
 
         Yields: the number of a request, some of its blocks, and their rows; in the order of the requests. A
-            portion takes about _PORTION_BYTES, or is one block.
+            portion takes about _PORTION_BYTES, or less if memory is limited, or is one block.
         Cost: besides the reads, some microseconds if all requests fit in one portion.
         """
         mode = _mode_of(sum(len(blocks) for _, blocks in requests)) if few else ReadMode.DENSE
-        most = _PORTION_BYTES if mode is ReadMode.DENSE else _PORTION_BYTES // _PACKED_SHARE
+        most = memory_limit.limit_share(_PORTION_BYTES, _PORTION_PART)
+        if mode is not ReadMode.DENSE:
+            most //= _PACKED_SHARE
         for portion in _split_portions(requests, most):
             wanted = [(requests[number][0], blocks) for number, blocks in portion]
             yield [(*part, units) for part, units in zip(portion, self.read_units(wanted, until, mode), strict=True)]

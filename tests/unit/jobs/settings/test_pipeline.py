@@ -258,6 +258,10 @@ MISTAKES = {
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
         f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
     ),
+    "less memory than an epoch needs": (
+        MINIMAL + "[epoch]\nmemory = 1_000",
+        f"epoch.memory: found integer 1000, expected a whole number from {64 << 20} to {2**63 - 1}",
+    ),
     "a runner there is not": (
         MINIMAL + '[epoch]\nrunner = "local"',
         'epoch.runner: found string \'local\', expected "spark" or "auto"',
