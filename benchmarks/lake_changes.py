@@ -147,7 +147,12 @@ def by_merge(folder: Path, rows: int, rounds: int) -> Cost:
         sink = DeltaRsSink(place, _outline())
         assert sink.read_state() is not None
         removed = changes.removed.rename_columns(["k"]).slice(0, DELETED)
-        assert sink.apply(Difference(removed, changes.written.rows, only_new=False), (number + 2) << 16) is not None
+        assert (
+            sink.apply(
+                Difference(removed, changes.written.rows, only_new=False, changes=changes.removed), (number + 2) << 16
+            )
+            is not None
+        )
 
     cost = measure(rounds, run, lambda: _bytes_in(folder))
     _check(folder, model)

@@ -28,15 +28,15 @@ def duckdb_rows(table: DeltaTable) -> pa.Table:
         else {}
     )
     columns = ", ".join(f'"{field.name}"' for field in table.schema().fields)
-    empty = pa.schema(table.schema().to_arrow()).empty_table()
+    schema = plain_texts(pa.schema(table.schema().to_arrow()).empty_table()).schema
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         parts = []
         for path in map(_local_path, table.file_uris()):
             gone = ",".join(map(str, dead.get(path, []))) or "-1"
             sql = f"SELECT {columns} FROM read_parquet(?, file_row_number = true) WHERE file_row_number NOT IN ({gone})"
-            parts.append(connection.sql(sql, params=[path]).to_arrow_table())
-    return pa.concat_tables(parts, promote_options="permissive") if parts else empty
+            parts.append(connection.sql(sql, params=[path]).to_arrow_table().cast(schema))
+    return pa.concat_tables([schema.empty_table(), *parts])
 
 
 def plain_texts(rows: pa.Table) -> pa.Table:
