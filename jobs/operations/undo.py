@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tussock.jobs.barriers.undo import inject_undo
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.driver.summary import EpochSummary, barrier_text
 from tussock.jobs.operations.publish import publish_newest
 from tussock.jobs.operations.store import PipelineStore
 from tussock.statestore.progress import Progress
@@ -19,6 +19,7 @@ def undo_epochs(
     Arguments and errors: as `inject_undo` and `publish_newest`.
     """
     barrier = inject_undo(at.meta, to, keeps_input=keeps_input, run=run)
+    progress(barrier_text(barrier, at.meta.read_latest().catalog))
     summary = run_epoch(LocalRunner(), at.meta, barrier, progress)
     publish_newest(at, progress)
     return summary

@@ -2,15 +2,23 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import date
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.support.jobs.compare.random_rows import (
+    FIELDS,
+    TYPES,
+    Row,
+    comparable,
+    comparable_rows,
+    random_row,
+    store_of,
+    table_of,
+)
 from tests.support.jobs.driver.embedded import append
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.compare import parted
@@ -18,62 +26,6 @@ from tussock.jobs.compare.record import DifferenceKind, RelationDifference, Stor
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateTable
 from tussock.jobs.session import Session
-from tussock.statestore.types import arrow_type
-
-TYPES = {
-    "k": "int",
-    "x": "double",
-    "s": "string",
-    "d": "decimal(20,3)",
-    "many": "array<double>",
-    "pair": "struct<a:float,b:string>",
-    "day": "date",
-}
-FIELDS = tuple(Field(name, kind) for name, kind in TYPES.items())
-SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in TYPES.items()])
-FLOATS = (None, 0.0, -0.0, 1.5, 1.5000001, float("nan"), float("inf"))
-Row = tuple[Any, ...]
-
-
-def random_row(rng: random.Random, keys: int) -> Row:
-    floats = [rng.choice(FLOATS) for _ in range(4)]
-    return (
-        rng.randrange(keys),
-        floats[0],
-        rng.choice((None, "", "a", "é\0")),
-        rng.choice((None, Decimal("0.000"), Decimal("1.5"), Decimal("-99999999999999999.999"))),
-        rng.choice((None, [], floats[1:3])),
-        rng.choice((None, {"a": floats[3], "b": rng.choice((None, "b"))})),
-        rng.choice((None, date(1970, 1, 1), date(1969, 12, 31), date(2026, 2, 3))),
-    )
-
-
-def table_of(rows: Sequence[Row]) -> pa.Table:
-    arrays = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(SCHEMA)]
-    return pa.table(arrays, schema=SCHEMA)
-
-
-def comparable(value: Any) -> Any:
-    """A value whose Python equality is that of Spark's EXCEPT ALL."""
-    if isinstance(value, float):
-        return "NaN" if value != value else value + 0.0
-    if isinstance(value, list):
-        return tuple(map(comparable, value))
-    if isinstance(value, dict):
-        return tuple(comparable(part) for part in value.values())
-    return value
-
-
-def comparable_rows(rows: pa.Table) -> list[Row]:
-    return [tuple(map(comparable, row)) for row in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
-
-
-def store(folder: Path, key: tuple[int, ...], rows: Sequence[Row]) -> Session:
-    session = Session(str(folder), runner="local", workers=1)
-    append(session.meta, CreateTable("t", FIELDS, key))
-    session.insert("t", table_of(rows))
-    session.flush()
-    return session
 
 
 def samples_of(view: RelationDifference, kind: DifferenceKind, side: str) -> Counter[Row]:
@@ -115,9 +67,9 @@ def test_two_stores_and_two_epochs_differ_as_their_rows_do(
     monkeypatch.setattr(parted, "HELD_BYTES", 100 if seed % 2 else parted.HELD_BYTES)  # on the disk, too
     key = (0,) if keyed else ()
     common = [random_row(rng, 30) for _ in range(40)]
-    one = store(tmp_path / "one", key, [*common, random_row(rng, 40)])
+    one = store_of(tmp_path / "one", key, [*common, random_row(rng, 40)])
     first = one.meta.read_latest().published
-    other = store(tmp_path / "other", key, [*rng.sample(common, 35), *(random_row(rng, 50) for _ in range(4))])
+    other = store_of(tmp_path / "other", key, [*rng.sample(common, 35), *(random_row(rng, 50) for _ in range(4))])
     with one, other:
         theirs, before = other.read("t"), one.read("t")
         assert_agrees(one.diff("t", other=other.meta.objects.uri, samples=99), before, theirs, keyed)
@@ -131,7 +83,7 @@ def test_two_stores_and_two_epochs_differ_as_their_rows_do(
 
 def test_tables_with_other_keys_are_compared_as_bags_and_other_types_by_schema(tmp_path: Path) -> None:
     rows = [random_row(random.Random(1), 9)]
-    one = store(tmp_path / "one", (0,), rows)
+    one = store_of(tmp_path / "one", (0,), rows)
     other = Session(str(tmp_path / "other"), runner="local", workers=1)
     fields = (Field("k", "bigint"), *FIELDS[1:4], Field("extra", "int"))
     append(other.meta, CreateTable("t", fields, (0,)), CreateTable("u", fields, (0,)))

@@ -18,7 +18,7 @@ from tussock.jobs.barriers.detour import Detour
 from tussock.jobs.barriers.undo import CannotUndoError, UndoInputError, inject_undo
 from tussock.jobs.driver.epoch import run_epoch
 from tussock.jobs.driver.runner import LocalRunner
-from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
 from tussock.jobs.operations.compaction import compact
 from tussock.jobs.operations.store import open_store as open_pipeline_store
@@ -36,7 +36,7 @@ TABLE = CreateTable("t", (K, G, A), (0,))
 def sums(of: int) -> CreateView:
     """Per group, a count and the sum of column `of` of t."""
     scan = Scan("t", (1, of), (G, (K, G, A)[of]))
-    calls = AggCall("Count", "bigint", ()), AggCall("Sum", "bigint", (Column(1, "int"),), "ANSI")
+    calls = AggCall(AggFunction.COUNT, "bigint", ()), AggCall(AggFunction.SUM, "bigint", (Column(1, "int"),), "ANSI")
     fields = G, Field("n", "bigint"), Field("total", "bigint")
     return CreateView("sums", f"SELECT {of}", Aggregate(scan, (Column(0, "int"),), calls, fields))
 
@@ -44,13 +44,13 @@ def sums(of: int) -> CreateView:
 def all_sums() -> CreateView:
     """The sum of all sums: a reader of another view."""
     scan = Scan("sums", (2,), (Field("total", "bigint"),))
-    calls = AggCall("Count", "bigint", ()), AggCall("Sum", "bigint", (Column(0, "bigint"),), "ANSI")
+    calls = AggCall(AggFunction.COUNT, "bigint", ()), AggCall(AggFunction.SUM, "bigint", (Column(0, "bigint"),), "ANSI")
     fields = Field("n", "bigint"), Field("total", "bigint")
     return CreateView("all_sums", "SELECT …", Aggregate(scan, (), calls, fields))
 
 
 def counted(folder: Path) -> tuple[CreateSource, CreateView]:
-    calls, fields = (AggCall("Count", "bigint", ()),), (A, Field("n", "bigint"))
+    calls, fields = (AggCall(AggFunction.COUNT, "bigint", ()),), (A, Field("n", "bigint"))
     plan = Aggregate(Scan("s", (0,), (A,)), (Column(0, "int"),), calls, fields)
     return CreateSource("s", "parquet", (A,), {"path": str(folder)}), CreateView("counted", "…", plan)
 
