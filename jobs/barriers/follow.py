@@ -24,7 +24,7 @@ from tussock.jobs.schedule.schedule import make_followed_schedule
 from tussock.jobs.sources.files import takes_back
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
-from tussock.statestore.meta.branch import is_of_branch
+from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import Catalog, Relation
 from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.manifest import RowCounts
@@ -133,8 +133,9 @@ def _counts_of(change: EpochCommitted, catalog: Catalog) -> Mapping[str, RowCoun
 
 def _sources_read(catalog: Catalog) -> list[Relation]:
     """The sources of the parent without rows of their own that relations of the branch read."""
-    read = {id for r in catalog.live_relations() if is_of_branch(r.id) for id in r.depends_on}
-    return [r for r in catalog.live_relations() if r.id in read and not is_of_branch(r.id) and source_of(r) is not None]
+    own = own_ids(catalog)
+    read = {id for r in catalog.live_relations() if r.id in own for id in r.depends_on} - {*own}
+    return [r for r in catalog.live_relations() if r.id in read and source_of(r) is not None]
 
 
 def _input_of(meta: MetaStore, change: EpochCommitted) -> Barrier:
@@ -166,7 +167,7 @@ class _Merging:
         relations = [*(r for r in theirs if r is not None), *(r for r in self._mine.relations if r.id not in known)]
         catalog = msgspec.structs.replace(self._mine, relations=tuple(relations), zones=self._merge_zones())
         if self._after.builds != self._before.builds or self._mine.builds:
-            if any(is_of_branch(r.id) for r in relations):
+            if any(r.id in own_ids(self._mine) for r in relations):
                 raise self._refusal("the parent builds a view over several epochs")
             catalog = msgspec.structs.replace(catalog, builds=self._after.builds)
         self._require_whole(catalog)
@@ -192,7 +193,7 @@ class _Merging:
                 raise self._refusal(f"the parent and the branch have both changed or created {relation.name!r}")
         ids, was = {r.id for r in live}, {r.id: r for r in self._before.relations}
         for relation in live:
-            for read in relation.depends_on if is_of_branch(relation.id) else ():
+            for read in relation.depends_on if relation.id in own_ids(self._mine) else ():
                 if read not in ids:
                     gone = was[read].name if read in was else str(read)
                     raise self._refusal(f"the parent dropped or replaced {gone!r}, which {relation.name!r} reads")

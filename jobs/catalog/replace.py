@@ -36,13 +36,14 @@ from tussock.jobs.plan.fragments import Input
 from tussock.jobs.plan.stream import ViewPlan, plan_view
 from tussock.jobs.plan.streams.builder import Upstream
 from tussock.statestore.errors import InputError
-from tussock.statestore.meta.branch import is_of_branch
+from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 def _belongs_to_parent(catalog: Catalog, relation: Relation) -> bool:
     """Whether a branch has a relation from its parent."""
-    return is_of_branch(catalog.next_table_id) and not is_of_branch(relation.id)
+    own = own_ids(catalog)
+    return bool(own) and relation.id not in own
 
 
 Replacement = CreateView | CreatePlainView | CreateFunction

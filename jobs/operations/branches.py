@@ -1,10 +1,42 @@
 """Branches of a store: create, list and end them."""
 
+from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge
 from tussock.jobs.facts.branches import BranchFacts, facts_of_branch, list_branches
 from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.settings.branches import on_branch
+from tussock.statestore.errors import InputError
 from tussock.statestore.meta.branch import KEEP_MS, find_branch
+from tussock.statestore.progress import Progress, no_progress
 
-__all__ = ["BranchFacts", "branches_of", "create_branch", "end_branch"]
+__all__ = ["BranchFacts", "Merge", "branches_of", "create_branch", "end_branch", "merge_into_parent", "plan_merge_of"]
+
+
+class NotApprovedError(InputError):
+    """A merge differs from the approved one."""
+
+    branch: str
+    approved: str
+    digest: str
+
+    def __str__(self) -> str:
+        return (
+            f"the merge has the digest {self.digest}, but {self.approved} was approved: the branch has changed since. "
+            f"Nothing was changed. Look at `tussock branch merge {self.branch} --plan` again."
+        )
+
+
+class FilesDifferError(InputError):
+    """The files of a pipeline are not applied to the branch."""
+
+    branch: str
+    pipeline: str
+
+    def __str__(self) -> str:
+        return (
+            f"the SQL files of {self.pipeline} differ from branch {self.branch!r}. Nothing was changed. Run `tussock "
+            f"plan {self.pipeline} --branch {self.branch}` to see the differences, and `tussock apply {self.pipeline} "
+            f"--branch {self.branch}` to apply them first."
+        )
 
 
 def create_branch(
@@ -32,3 +64,38 @@ def branches_of(at: PipelineStore) -> tuple[BranchFacts, ...]:
 def end_branch(at: PipelineStore, name: str) -> None:
     """End a branch. The next vacuum of the store removes its objects. Raises BranchGoneError."""
     at.meta.end_branch(name)
+
+
+def plan_merge_of(at: PipelineStore, name: str) -> Merge:
+    """Return the effect of merging a branch into its parent. Changes nothing.
+
+    Raises: BranchGoneError, CannotMergeError; FilesDifferError if the pipeline's files are not applied to the branch.
+    """
+    merge = plan_merge(at.meta.branch(name))
+    if at.pipeline.sql:
+        from tussock.jobs.operations.deploy import plan  # imports the language
+
+        if plan(on_branch(at.pipeline, name)).pending:
+            raise FilesDifferError(name, at.pipeline.name)
+    return merge
+
+
+def merge_into_parent(
+    at: PipelineStore, name: str, approved: str | None = None, progress: Progress = no_progress
+) -> Merge:
+    """Let a store adopt the relations of its branch, publish the epoch, and end the branch. Computes no view.
+
+    A repeated call continues an interrupted one. `approved`: the digest of the plan that a person has approved.
+
+    Raises: as `plan_merge_of`; NotApprovedError: nothing was changed; QualityCheckError, HeldViewsError: the epoch is
+        committed, and readers keep the rows that the pipeline's suites refused.
+    """
+    from tussock.jobs.operations.publish import publish_newest
+
+    merge = plan_merge_of(at, name)
+    if approved is not None and approved != merge.digest:
+        raise NotApprovedError(name, approved, merge.digest)
+    merge_branch(at.meta.branch(name), merge, progress)
+    at.meta.end_branch(name, "merged")
+    publish_newest(at, progress)
+    return merge

@@ -31,7 +31,7 @@ from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
 from tussock.jobs.sources.keyed import records_of
 from tussock.jobs.sources.ports import Port
 from tussock.jobs.sources.registry import plan_of_source
-from tussock.statestore.meta.branch import is_of_branch
+from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind, TableSchema, name_in_build
 
 
@@ -185,13 +185,14 @@ def make_followed_schedule(catalog: Catalog, epoch: int) -> Schedule:
 
     Cost: proportional to the fragments of these relations.
     """
-    own = [r for r in catalog.live_relations() if is_of_branch(r.id) and not r.paused_at(epoch) and r.state_tables]
+    ids = own_ids(catalog)
+    own = [r for r in catalog.live_relations() if r.id in ids and not r.paused_at(epoch) and r.state_tables]
     columns = _source_columns(own)
     read = {i.relation_id for relation in own for f in fragments_of(relation) for i in f.inputs}
     entries: list[_Entry] = []
     output: dict[int, int] = {}
     for relation in catalog.live_relations():
-        if relation.id in read and not is_of_branch(relation.id):
+        if relation.id in read and relation.id not in ids:
             definition = definition_of(relation)
             stores_rows = not isinstance(definition, SourceDefinition) or bool(definition.fragments)
             source = None if stores_rows else _leaf_of(relation, definition, columns)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.retention import duration_ms
-from tussock.jobs.shell.command import Command, open_chosen
+from tussock.jobs.shell.command import Command, open_chosen, say
 
 if TYPE_CHECKING:
     from tussock.jobs.operations.store import PipelineStore
@@ -31,6 +31,25 @@ def _run_list(chosen: argparse.Namespace) -> None:
 
     chosen.pipeline = chosen.name or chosen.pipeline
     print(branches_text(branches_of(open_chosen(chosen))))
+
+
+def _run_merge(chosen: argparse.Namespace) -> None:
+    from tussock.jobs.operations.branches import merge_into_parent, plan_merge_of
+    from tussock.jobs.texts.branches import merge_text
+
+    parent, name = _open_parent(chosen)
+    if chosen.plan:
+        print(merge_text(plan_merge_of(parent, name)))
+        return
+    print(merge_text(merge_into_parent(parent, name, chosen.approved, say)))
+    print(f"branch {name} is merged, and has ended")
+
+
+def _merge_arguments(parser: argparse.ArgumentParser) -> None:
+    _name_arguments(parser)
+    parser.add_argument("--plan", action="store_true", help="only print the relations that would change")
+    approved = "merge only if the plan has this digest, which --plan prints"
+    parser.add_argument("--approved", metavar="DIGEST", help=approved)
 
 
 def _run_end(chosen: argparse.Namespace) -> None:
@@ -86,7 +105,7 @@ COMMANDS = (
             "tussock branch create shop pr-142",
             "tussock apply shop --branch pr-142",
             "tussock epoch --pipeline shop --branch pr-142",
-            "tussock branch end shop pr-142",
+            "tussock branch merge shop pr-142",
         ),
     ),
     Command(
@@ -106,6 +125,17 @@ COMMANDS = (
         ("tussock branch list shop",),
         _run_list,
         _list_arguments,
+        takes_branch=False,
+    ),
+    Command(
+        "branch merge",
+        "let a store adopt the views that its branch has built",
+        "The branch must follow the store and stand at its epoch. The store gets the branch's views with their rows in "
+        "one epoch, which computes nothing. The command then ends the branch and publishes the epoch. To merge a "
+        "branch with its own input, apply its files to the store.",
+        ("tussock branch merge shop pr-142 --plan", "tussock branch merge shop pr-142"),
+        _run_merge,
+        _merge_arguments,
         takes_branch=False,
     ),
     Command(

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from tussock.jobs.driver.merge import Merge
 from tussock.jobs.facts.branches import BranchFacts
 from tussock.jobs.texts.status import bytes_text
 from tussock.jobs.texts.table import align_cells
+from tussock.statestore.meta.catalog import shown_name
 
 _HEAD = ("branch", "epoch", "behind", "own bytes", "created", "ends")
 
@@ -15,6 +17,21 @@ def created_text(branch: BranchFacts) -> str:
         f"branch {branch.name} begins at epoch {branch.began} and ends at {branch.ends:%Y-%m-%d %H:%M} UTC. It wrote "
         f"{bytes_text(branch.own_bytes)}. Pass --branch {branch.name} to use it."
     )
+
+
+def merge_text(merge: Merge) -> str:
+    """One line per relation that the parent adopts or ends, then the outcome."""
+    ended = {relation.name for relation in merge.ended}
+    lines = []
+    for relation in merge.adopted:
+        rows = f", {merge.rows[relation.name]:,} rows" if relation.name in merge.rows else ""
+        sign, what = ("~", "replaced") if relation.name in ended else ("+", "new")
+        lines.append(f"{sign} {relation.kind.value} {shown_name(relation.name)}  {what}, adopted from the branch{rows}")
+    adopted = {relation.name for relation in merge.adopted}
+    lines += [f"- {r.kind.value} {shown_name(r.name)}  dropped" for r in merge.ended if r.name not in adopted]
+    if not lines:
+        return f"branch {merge.branch} has no changes"
+    return "\n".join([*lines, f"0 rows to compute; the digest of this merge is {merge.digest}"])
 
 
 def branches_text(branches: Sequence[BranchFacts]) -> str:

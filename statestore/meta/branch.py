@@ -15,9 +15,11 @@ Identifiers never meet: each branch takes table and relation ids, and numbers of
 """
 
 import re
+from itertools import count
 
 import msgspec
 
+from tussock.statestore.meta.catalog import Catalog
 from tussock.statestore.meta.delta import BranchEnded, BranchOpened, EpochCommitted, VersionChange
 from tussock.statestore.meta.document import encode_document
 from tussock.statestore.meta.errors import (
@@ -52,9 +54,13 @@ def require_branch_name(name: str) -> str:
     return name
 
 
-def is_of_branch(id: int) -> bool:
-    """Whether a table or relation id was assigned by a branch."""
-    return id >= _FIRST_ID
+def own_ids(catalog: Catalog) -> range:
+    """The table and relation ids that a branch assigns, by its catalog; none in a store that is no branch.
+
+    A parent has adopted relations with the ids of branches that were merged. They are not those of a later branch.
+    """
+    start = catalog.next_table_id - catalog.next_table_id % _IDS
+    return range(start, start + _IDS) if start >= _FIRST_ID else range(0)
 
 
 def first_id_of(number: int) -> int:
@@ -86,7 +92,7 @@ def open_branch(
         first = version if epoch in (None, version.epoch) else _version_of_epoch(log, version, epoch or 0)
         if follows and first is not version and not _epochs_after(log, first, version) <= names_in(version):
             raise EpochMergedError(first.epoch, version.epoch)
-        ids, (now_ms, keep_ms) = (version.next_branch, name, id), times_ms
+        ids, (now_ms, keep_ms) = (_free_number(version), name, id), times_ms
         return BranchOpened(Branch(*ids, first.id, first.epoch, first.log_end, now_ms, now_ms + keep_ms, follows))
 
     version = log.append_change(decide).version
@@ -159,6 +165,12 @@ def first_version(objects: ObjectStore, settings: StoreSettings) -> HummockVersi
         next_branch=1,
         followed=origin.version,
     )
+
+
+def _free_number(version: HummockVersion) -> int:
+    """The next number of a branch whose ids no relation has."""
+    used = {r.id - r.id % _IDS for r in version.catalog.stored_relations()}
+    return next(number for number in count(version.next_branch) if first_id_of(number) not in used)
 
 
 def _epochs_after(log: VersionLog, first: HummockVersion, newest: HummockVersion) -> set[str]:

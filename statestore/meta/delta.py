@@ -313,8 +313,8 @@ def _apply_move(version: HummockVersion, delta: VersionDelta, move: SstsMoved) -
 def _apply_branch(version: HummockVersion, delta: VersionDelta, branch: Branch) -> HummockVersion:
     _require_valid(
         delta,
-        branch.number == version.next_branch,
-        f"it opens branch {branch.number}, but the next branch is {version.next_branch}",
+        branch.number >= version.next_branch,
+        f"it opens branch {branch.number}, but the next branch is {version.next_branch} or later",
     )
     _require_valid(
         delta,

@@ -480,6 +480,20 @@ def a_view_that_both_changed(shop: Shop) -> str:
     return shop.fails("epoch", "--pipeline", "shop", "--branch", "pr-1")
 
 
+def a_branch_that_is_behind(shop: Shop) -> str:
+    a_taken_file(shop, copy_of(FIELDS))
+    assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
+    write_rows(shop.files / "2.parquet", (4, 2, 4))
+    shop.epoch()
+    return shop.fails("branch", "merge", "shop", "pr-1")
+
+
+def another_merge_approved(shop: Shop) -> str:
+    a_taken_file(shop, copy_of(FIELDS))
+    assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
+    return shop.fails("branch", "merge", "--store", str(shop.store), "pr-1", "--approved", "x")
+
+
 def goes_on_with_its_branch(shop: Shop) -> None:
     goes_on(shop)
     code, said = shop.run("epoch", "--pipeline", "shop", "--branch", "pr-1")
@@ -489,6 +503,8 @@ def goes_on_with_its_branch(shop: Shop) -> None:
 SITUATIONS = (
     Situation(("BranchExistsError",), a_branch_twice, ("branch end",)),
     Situation(("BranchConflictError",), a_view_that_both_changed, ("branch end",)),
+    Situation(("CannotMergeError",), a_branch_that_is_behind, ("epoch --branch",)),
+    Situation(("NotApprovedError",), another_merge_approved, ("branch merge",)),
     Situation(("BranchGoneError",), an_ended_branch, ("branch create",), after=goes_on_with_its_branch),
     Situation(
         ("UnreadableFileError", "HeldSourcesError"),
@@ -646,6 +662,7 @@ def test_each_command_of_a_message_works_as_printed(situation: Situation, new_sh
 
 
 ELSEWHERE = {
+    "FilesDifferError": ("`tussock apply` binds with Spark", "tests/spark/end_to_end/test_branch.py"),
     "AlreadyInitialisedError": ("the message asks for another place", "tests/unit/end_to_end/test_cli.py"),
     "BadRowError": (
         "Spark reads the format; the commands are UnreadableFileError's",

@@ -18,14 +18,16 @@ from tests.support.jobs.plan.catalogs import counted, joined, scan, table, view
 from tests.unit.jobs.driver.test_builds import replacing
 from tussock.jobs.barriers.follow import BranchConflictError
 from tussock.jobs.driver.epoch import advance_store, epochs_of_branch
+from tussock.jobs.driver.merge import CannotMergeError, merge_branch, plan_merge
 from tussock.jobs.driver.runner import LocalRunner
 from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Scan
 from tussock.jobs.logical.statements import CreateSource, CreateView, Drop, Insert
 from tussock.jobs.statements.statement_writer import FollowingBranchError, StatementWriter
 from tussock.jobs.upkeep.compaction import compact_store
 from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.scrub import scrub_store
 from tussock.statestore.hummock.vacuum import vacuum_store
-from tussock.statestore.meta.branch import is_of_branch
+from tussock.statestore.meta.branch import own_ids
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.delta import EpochCommitted
 from tussock.statestore.meta.store import MetaStore
@@ -158,7 +160,7 @@ def test_a_branch_with_changed_views_equals_a_store_with_these_views_at_each_epo
         assert stored(branch) == pair.answers(CHANGED)
         assert stored(pair.parent) == pair.answers(VIEWS)
         tables = {s.table_id for sst in version.levels[0] if _is_own(branch, sst.name) for s in sst.sections}
-        assert all(map(is_of_branch, tables)), "the branch stores rows of its own relations only"
+        assert tables <= {*own_ids(version.catalog)}, "the branch stores rows of its own relations only"
         net = {r.name: version.rows[r.id] for r in version.catalog.live_relations() if r.id in version.rows}
         assert {name: net[name] for name in VIEWS if name in net} == {
             name: len(found) for name, found in pair.answers(CHANGED).items() if name in net
@@ -239,3 +241,79 @@ def test_following_past_an_epoch_whose_input_is_gone_is_an_error_that_says_so(tm
     with pytest.raises(BranchConflictError, match="no longer keeps the input"):
         follow(branch)
     assert isinstance(BranchConflictError("b", 1, "x"), TussockError)
+
+
+def test_a_merged_branch_gives_its_rows_to_the_parent_which_goes_on_with_them(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=11)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()), view("new", counted(scan("t"), 0)))
+    for _ in range(3):
+        pair.take_input()
+    follow(branch)
+    before, merge = pair.parent.read_latest(), plan_merge(branch)
+    assert {r.name for r in merge.adopted} == {"per_g", "per_n", "of_files", "pairs", "new"}
+    version = merge_branch(branch, merge)
+    assert version.rows.keys() >= {r.id for r in merge.adopted}
+    assert stored(pair.parent) == pair.answers(CHANGED)
+    pair.parent.publish(version.epoch)
+    again = plan_merge(branch)  # the caller was killed before it ended the branch
+    assert (again.digest, merge_branch(branch, again).epoch) == (merge.digest, version.epoch)
+    pair.parent.end_branch("b")
+    for _ in range(3):
+        pair.take_input()
+        compact_store(pair.parent)
+        vacuum_store(pair.parent)
+        assert stored(pair.parent) == pair.answers(CHANGED)
+    assert scrub_store(pair.parent.objects).is_whole
+    later = pair.parent.open_branch("later")  # what an earlier branch gave is the parent's, and is shared
+    append(later, replacing(CreateView("alone", "changed", counted(scan("t"), 0))))
+    for _ in range(2):
+        pair.take_input()
+        follow(later)
+    assert stored(later) == pair.answers({**CHANGED, "alone": "SELECT k, count(*) AS n FROM t GROUP BY k"})
+    ssts = [sst for level in later.read_latest().levels for sst in level if _is_own(later, sst.name)]
+    assert {s.table_id for sst in ssts for s in sst.sections} <= {*own_ids(later.read_latest().catalog)}
+    assert before.epoch < version.epoch
+
+
+@pytest.mark.parametrize("computes", [False, True])
+def test_a_killed_merge_is_whole_or_absent_and_any_run_of_the_parent_may_finish_it(
+    tmp_path: Path, computes: bool
+) -> None:
+    pair = Pair(tmp_path, seed=12)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    follow(branch)
+    merge, calls = plan_merge(branch), 0
+    while True:
+        parent = FaultyObjectStore(pair.parent.objects)
+        meta = MetaStore(parent, f"run {calls}", lambda: 1_700_000_900_000).branch("b")
+        parent.kill(calls)
+        try:
+            merge_branch(meta, merge)
+        except Killed:
+            assert stored(pair.parent) in (pair.answers(VIEWS), pair.answers(CHANGED))
+            calls += 1
+            if computes and pair.parent.open_barrier() is not None:
+                epoch(pair.parent)
+                break
+        else:
+            break
+    assert calls > 3
+    assert stored(pair.parent) == pair.answers(CHANGED)
+    pair.take_input()
+    assert stored(pair.parent) == pair.answers(CHANGED)
+
+
+def test_a_branch_merges_only_at_the_epoch_of_its_parent_and_without_waiting_statements(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, seed=13)
+    branch = pair.parent.open_branch("b")
+    append(branch, replacing(*changed_statements()))
+    with pytest.raises(CannotMergeError, match="behind its parent"):
+        plan_merge(branch)
+    follow(branch)
+    insert(pair.parent, "t", (1, 1, 1))
+    with pytest.raises(CannotMergeError, match="statements wait"):
+        plan_merge(branch)
+    with pytest.raises(CannotMergeError, match="its own input"):
+        plan_merge(pair.parent.open_branch("own", follows=False))

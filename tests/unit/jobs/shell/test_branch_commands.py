@@ -7,11 +7,12 @@ import pytest
 
 from tests.support.jobs.driver.embedded import append, epoch, new_store
 from tussock.jobs.cli import main
-from tussock.jobs.logical.nodes import Field
-from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateTable, CreateView
 from tussock.jobs.session import Session
 from tussock.jobs.settings.branches import branch_address
 from tussock.jobs.settings.home import BranchWritesOutsideError, home_of
+from tussock.jobs.settings.process import open_meta
 from tussock.statestore.meta.errors import BranchGoneError
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -42,6 +43,15 @@ def ids_in(capsys: pytest.CaptureFixture[str], *where: str) -> list[str]:
     return sorted(run(capsys, "read", *where, "orders", "--columns", "id", "--csv").split()[1:])
 
 
+def make_pipeline(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline `shop` over the store."""
+    folder = tmp_path / "pipelines" / "shop"
+    folder.mkdir(parents=True)
+    toml = f'name = "shop"\nstore = "{store}"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
+    (folder / "pipeline.toml").write_text(toml)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder.parent))
+
+
 def test_a_branch_and_its_parent_go_on_alone(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "begins at epoch" in run(capsys, "branch", "create", "--store", store, "pr-1", "--own")
     add_rows(branch_address(store, "pr-1"), 2, 3)
@@ -60,11 +70,7 @@ def test_a_branch_and_its_parent_go_on_alone(store: str, capsys: pytest.CaptureF
 def test_an_epoch_of_a_branch_takes_the_epochs_of_its_parent(
     store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "pipelines" / "shop"
-    folder.mkdir(parents=True)
-    toml = f'name = "shop"\nstore = "{store}"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
-    (folder / "pipeline.toml").write_text(toml)
-    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder.parent))
+    make_pipeline(store, tmp_path, monkeypatch)
     run(capsys, "branch", "create", "shop", "pr-1")
     add_rows(store, 2)
     add_rows(store, 3)
@@ -115,3 +121,23 @@ def test_a_branch_never_writes_to_the_places_of_its_parent(store: str) -> None:
         session.meta.end_branch("b")
         with pytest.raises(BranchGoneError):
             branch_address(store, "b")
+
+
+def test_a_merge_shows_its_plan_and_gives_the_views_to_the_parent(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(store, tmp_path, monkeypatch)
+    run(capsys, "branch", "create", "shop", "pr-1")
+    ids = Scan("orders", (0,), (Field("id", "int"),))
+    append(open_meta(store).branch("pr-1"), CreateView("ids", "SELECT id FROM orders", ids))
+    assert "Run `tussock epoch --branch pr-1" in run(capsys, "branch", "merge", "--store", store, "pr-1", code=1)
+    run(capsys, "epoch", "--pipeline", "shop", "--branch", "pr-1")
+    planned = run(capsys, "branch", "merge", "--store", store, "pr-1", "--plan")
+    assert "+ view ids  new, adopted from the branch, 1 rows" in planned
+    digest = planned.split()[-1]
+    assert "was approved" in run(capsys, "branch", "merge", "--store", store, "pr-1", "--approved", "x", code=1)
+    run(capsys, "branch", "merge", "--store", store, "pr-1", "--approved", digest)
+    assert run(capsys, "read", "--store", store, "ids", "--csv").split() == ['"id"', "1"]
+    assert "no open branch" in run(capsys, "branch", "list", "--store", store)
+    add_rows(store, 2)
+    assert run(capsys, "read", "--store", store, "ids", "--csv").split() == ['"id"', "1", "2"]
