@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from tussock.jobs.sinks.check import TableCheck
+
 
 class UnknownSinkError(InputError):
     """No sink of the pipeline has this name."""
@@ -75,6 +77,13 @@ def read_published(at: PipelineStore, sink: str, relation: str) -> "Iterator[pa.
     home = home_of(at.meta.objects)
     with open_place(settings, Publisher(at.meta, home, lambda _: "")) as place:
         yield place.sink_of(outline_of(known[relation.lower()], home)).read_rows()
+
+
+def check_published(at: PipelineStore, sink: str | None = None) -> "tuple[TableCheck, ...]":
+    """Compare the tables of all sinks, or of one, with the store. Raises as `publish_tables`."""
+    from tussock.jobs.sinks.check import check_tables
+
+    return tuple(check for settings in sinks_of(at, sink) for check in check_tables(at.meta, settings))
 
 
 def sinks_of(at: PipelineStore, name: str | None = None) -> Sequence[PublishSettings]:

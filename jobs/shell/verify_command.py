@@ -2,8 +2,12 @@
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from tussock.jobs.shell.command import Command, open_chosen
+
+if TYPE_CHECKING:
+    from tussock.jobs.operations.store import PipelineStore
 
 VIEWS_DIFFER = 4
 NOT_ALL_COMPARED = 5
@@ -16,6 +20,8 @@ def _run_verify(chosen: argparse.Namespace) -> int:
     from tussock.jobs.texts.verification import verification_text
 
     at = open_chosen(chosen)
+    if chosen.published:
+        return _verify_published(at)
     verification = verify_views(
         at,
         *chosen.views,
@@ -26,6 +32,18 @@ def _run_verify(chosen: argparse.Namespace) -> int:
     )
     print(msgspec.json.encode(verification).decode() if chosen.json else verification_text(verification))
     return VIEWS_DIFFER if verification.different else 0 if verification.proven else NOT_ALL_COMPARED
+
+
+def _verify_published(at: "PipelineStore") -> int:
+    """Compare the published tables with the store."""
+    from tussock.jobs.operations.tables import check_published
+
+    checks = check_published(at)
+    for check in checks:
+        result = check.objection or ("equal" if check.compared else "its rows cannot be read back")
+        print(f"{check.sink}: {check.relation}: {result}")
+    different = any(check.objection is not None for check in checks)
+    return VIEWS_DIFFER if different else 0 if all(check.compared for check in checks) else NOT_ALL_COMPARED
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +59,11 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the next epoch rebuild the views that differ, and the views that read them",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="compare the tables of all sinks with the store instead, and check the locators of their rows",
+    )
 
 
 COMMANDS = (
@@ -55,6 +78,7 @@ COMMANDS = (
             "tussock verify --pipeline flights",
             "tussock verify --store ./demo by_shop --sample 10",
             "tussock verify --pipeline flights --repair",
+            "tussock verify --pipeline flights --published",
         ),
         _run_verify,
         _verify_arguments,

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.support.jobs.sinks.shop import Shop, in_order, read_back
 from tussock.jobs.locator.document import FOLDER
 from tussock.jobs.sinks import delta_located
+from tussock.jobs.sinks.check import check_tables
 from tussock.jobs.sinks.delta_located import DeltaLocatedSink
 from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -261,3 +263,28 @@ def test_an_unchanged_head_is_known_without_the_package(shop: Shop, monkeypatch:
     monkeypatch.setattr("tussock.jobs.sinks.delta_located.open_table", no_log)
     shop.publish()
     check(shop)
+
+
+def test_a_check_finds_rows_and_places_that_differ(shop: Shop) -> None:
+    (path,) = Path(f"{shop.folder}/tables/orders").glob("*.parquet")
+    log = Path(f"{shop.folder}/tables/orders/_delta_log/{0:020}.json")
+    rows, content, entry = pq.read_table(path), path.read_bytes(), log.read_text()
+    backwards = rows.take(pa.array(range(rows.num_rows)[::-1]))
+    for damaged, finding in ((backwards, "wrong places for"), (rows.slice(1), "1 rows of the table and of epoch")):
+        pq.write_table(damaged, path)
+        log.write_text(entry.replace(f'"size":{len(content)}', f'"size":{path.stat().st_size}'))
+        objections = {check.relation: check.objection for check in check_tables(shop.meta, shop.settings)}
+        assert finding in (objections.pop("orders") or ""), finding
+        assert not any(objections.values()), objections
+    path.write_bytes(b"damaged")
+    assert "its rows cannot be read" in str(next(check_tables(shop.meta, shop.settings)).objection)
+    log.write_text(entry)
+    path.write_bytes(content)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    assert [(c.relation, c.objection) for c in check_tables(shop.meta, shop.settings)] == [(n, None) for n in NAMES]
+    for document in (Path(shop.address) / FOLDER).rglob("*.json"):
+        document.unlink()
+    found = {check.relation: check.objection for check in check_tables(shop.meta, shop.settings)}
+    assert found == dict.fromkeys(NAMES, "its locator is missing, and the next publish makes it again")
