@@ -91,14 +91,17 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     Binary values become strings with \\xNN for bytes that are not ASCII, times ISO 8601 strings, decimals numbers. JSON
     has no number for NaN, Infinity and -Infinity: they become strings, as in Spark's to_json.
     """
+    for batch in rows:
+        out.write("".join(f"{line}\n" for line in json_texts(pa.Table.from_batches([batch]))).encode())
+
+
+def json_texts(rows: pa.Table) -> list[str]:
+    """(rows,) each row as a JSON object, in the form of `write_json`."""
     from tussock.jobs.kernels.kernel import thread_kernel
 
-    for batch in rows:
-        fields = ", ".join(f"{duck_name(name)} := {duck_name(name)}" for name in batch.schema.names)
-        lines = thread_kernel().compute_columns(
-            f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch])
-        )["line"]
-        out.write("".join(f"{line}\n" for line in _quote_non_finite(lines.combine_chunks()).to_pylist()).encode())
+    fields = ", ".join(f"{duck_name(name)} := {duck_name(name)}" for name in rows.schema.names)
+    texts = thread_kernel().compute_columns(f"to_json(struct_pack({fields}))::VARCHAR AS line", rows)["line"]
+    return list(_quote_non_finite(pa.concat_arrays(texts.chunks or [pa.array([], pa.string())])).to_pylist())
 
 
 def _quote_non_finite(texts: pa.Array) -> pa.Array:

@@ -106,6 +106,9 @@ and reads one small file per pipeline.
     namespace = "tussock"                              # Iceberg: the namespace of the tables in the catalog
     catalog = { name = "lake", uri = "https://c/api" } # Iceberg: pyiceberg's properties; default: catalog.db in `to`
     partition_by = { sales = "days(at)" }              # Iceberg: partitions by relation
+    format = "upsert"                                  # of Kafka's messages; or "debezium", with rows before and after
+    topic_prefix = "shop."                             # a topic has this prefix and the name of its relation
+    client = { "security.protocol" = "SSL" }           # other properties of Kafka's client
 
     [variables]                                        # optional; values of `${NAME}` in this file and the SQL files
     bucket = "${BUCKET:-lake}"                         # takes precedence over an environment variable `bucket`

@@ -125,6 +125,26 @@ class PostgresSettings(PublishSettings, frozen=True, forbid_unknown_fields=True,
     schema: Annotated[str, Meta(min_length=1, description="the name of a schema")] = "public"
 
 
+class MessageFormat(StrEnum):
+    """The form of the messages of a topic."""
+
+    UPSERT = "upsert"  # the row of each key; a tombstone for a removed one
+    DEBEZIUM = "debezium"  # the row before and after each change
+
+
+class KafkaSettings(PublishSettings, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="kafka"):
+    """Topics of a Kafka cluster.
+
+    Args:
+        to: the bootstrap servers, `host:port,host:port`.
+        client: other properties of librdkafka, such as the security protocol.
+    """
+
+    format: Annotated[MessageFormat, Meta(description='"upsert" or "debezium"')] = MessageFormat.UPSERT
+    topic_prefix: Annotated[str, Meta(description="a string")] = ""
+    client: Annotated[dict[str, Any], TABLE] = {}
+
+
 def _password_in(to: str) -> bool:
     """Return whether an address of libpq contains a password."""
     return re.search(r"password\s*=|^\w+://[^/@]*:[^/@]*@", to) is not None
@@ -135,6 +155,7 @@ KINDS: Mapping[str, type[PublishSettings]] = {
     "iceberg": IcebergSettings,
     "parquet": ParquetSettings,
     "postgres": PostgresSettings,
+    "kafka": KafkaSettings,
 }
 """The kinds of sinks, by the value of `kind`."""
 

@@ -13,6 +13,7 @@ _MODULES: Mapping[str, str] = {
     "iceberg": "tussock.jobs.sinks.iceberg",
     "parquet": "tussock.jobs.sinks.parquet",
     "postgres": "tussock.jobs.sinks.postgres",
+    "kafka": "tussock.jobs.sinks.kafka",
 }
 """The module of each kind. Its `open_place` is an OpenPlace. It is imported when a sink of the kind is opened, since it
 may need an extra."""

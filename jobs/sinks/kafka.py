@@ -1,0 +1,310 @@
+"""Topics of a Kafka cluster: one topic per relation, and all changes of an epoch in one transaction.
+
+    <prefix><relation>          the changes as messages (kafka_messages.py)
+    <prefix>tussock_epochs      a control record per epoch, in one partition: the epoch, its digest, each topic's state
+
+The control record is part of the transaction. A reader with `isolation.level=read_committed` therefore sees the
+messages of an epoch once and completely, or none of them. A publisher continues from the last control record.
+
+Two publishers have the same transactional id. The broker ends the transaction of the first when the second begins, so
+only one of them can commit; the other reads the new state and finds nothing to do.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tussock.jobs.settings.publishing import KafkaSettings, MessageFormat, PublishSettings
+from tussock.jobs.sinks.base import (
+    Difference,
+    ForeignTableError,
+    Outline,
+    Publisher,
+    SinkPlace,
+    SinkState,
+    UnreadableSinkError,
+    WholeRows,
+)
+from tussock.jobs.sinks.kafka_errors import KeylessTopicError, kafka_error, translating_errors
+from tussock.jobs.sinks.kafka_messages import MessageForm, Messages
+from tussock.jobs.sinks.manifest import SinkSize, TableState
+from tussock.statestore.decoding import decode_json
+
+CONTROL = "tussock_epochs"
+WAIT_S = 30
+TRANSACTION_MS = 600_000
+_LOOK_BACK = 16  # messages before the end of the control topic; half of them may be the ends of transactions
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic as of a control record. `shape`: its columns and key."""
+
+    epoch: str
+    digest: str
+    version: int
+    shape: str
+    rows: int
+
+
+class ControlRecord(msgspec.Struct, frozen=True):
+    """The end of an epoch in all topics."""
+
+    epoch: str
+    digest: str
+    store: str
+    tables: dict[str, TopicState]
+
+
+@contextmanager
+def open_place(settings: PublishSettings, publisher: Publisher) -> Iterator[SinkPlace]:
+    """See OpenPlace."""
+    assert isinstance(settings, KafkaSettings)
+    client = {"bootstrap.servers": settings.to, "client.id": "tussock", "log_level": 2} | settings.client
+    with translating_errors(settings.to):
+        place = KafkaPlace(settings, client, publisher)
+    try:
+        yield place
+    finally:
+        place.end()
+
+
+class KafkaPlace:
+    """The topics of a cluster, in one transaction. See SinkPlace."""
+
+    def __init__(self, settings: KafkaSettings, client: dict[str, Any], publisher: Publisher) -> None:
+        self.settings, self.publisher, self._client = settings, publisher, client
+        self.tables: dict[str, TopicState] = {}
+        self._failure: Exception | None = None
+        self._changed = False
+        admin = AdminClient(client)
+        self.topics = set(admin.list_topics(timeout=WAIT_S).topics)
+        self._admin = admin
+        self.require_topic(self.topic_of(CONTROL), 1)
+        name = f"tussock-{publisher.home.id}-{settings.title}"
+        self._producer = Producer(
+            client
+            | {
+                "transactional.id": name,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "partitioner": "murmur2_random",
+                "linger.ms": 20,
+            }
+        )
+        self._producer.init_transactions(WAIT_S)  # the transaction of another publisher ends here
+        self._producer.begin_transaction()
+        self.last = self._read_control()
+
+    def sink_of(self, outline: Outline) -> "KafkaSink":
+        """See SinkPlace. Raises KeylessTopicError."""
+        return KafkaSink(self, outline)
+
+    def has_table(self, relation: str, state: TableState) -> bool:
+        """See SinkPlace."""
+        known = None if self.last is None else self.last.tables.get(relation)
+        return known is not None and known.epoch == state.written and self.topic_of(relation) in self.topics
+
+    def finish_epoch(self, epoch: int, tables: Mapping[str, TableState], *, complete: bool) -> None:
+        """See SinkPlace. A message that could not be sent holds back all topics, since the transaction is lost."""
+        if self._failure is not None:
+            raise self._failure
+        digest = self.publisher.digest_of(epoch)
+        last = self.last
+        if not self._changed and last is not None and (last.epoch, last.digest) == (str(epoch), digest):
+            return
+        others = {} if last is None else last.tables
+        record = ControlRecord(str(epoch), digest, self.publisher.home.id, others | self.tables)
+        with translating_errors(self.settings.to):
+            self._send(self.topic_of(CONTROL), b"epoch", msgspec.json.encode(record))
+            self._producer.commit_transaction(WAIT_S)
+            self._changed = False
+
+    def end(self) -> None:
+        """Leave the changes that are not committed invisible."""
+        with suppress(KafkaException):
+            self._producer.purge()
+            self._producer.abort_transaction(WAIT_S)
+
+    def topic_of(self, name: str) -> str:
+        """Return the topic of a relation."""
+        return f"{self.settings.topic_prefix}{name}"
+
+    def require_topic(self, topic: str, partitions: int = -1) -> None:
+        """Create a topic if it does not exist, compacted if the last message of a key is enough."""
+        if topic in self.topics:
+            return
+        compacted = self.settings.format is MessageFormat.UPSERT and partitions != 1
+        config = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"} if partitions == 1 else {}
+        made = self._admin.create_topics([NewTopic(topic, partitions, -1, config=config)], operation_timeout=WAIT_S)
+        made[topic].result(WAIT_S)
+        self.topics.add(topic)
+
+    def send(self, topic: str, messages: Messages) -> None:
+        """Add messages to the transaction."""
+        self._changed = self._changed or bool(messages)
+        for key, value in messages:
+            self._send(topic, key, value)
+
+    def _send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, key=key, value=value, on_delivery=self._note_failure)
+                self._producer.poll(0)
+                return
+            except BufferError:
+                self._producer.poll(1)  # until the broker has taken some
+
+    def _note_failure(self, error: Any, message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = kafka_error(self.settings.to, error)
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """An error in the block loses the transaction."""
+        try:
+            with translating_errors(self.settings.to):
+                yield
+        except Exception as err:
+            self._failure = self._failure or err
+            raise
+
+    def read_messages(self, topic: str, start: Callable[[int, int], int] | None = None) -> Iterator[Message]:
+        """Yield the committed messages of a topic. `start`: of the first and the end offset, the first one to read."""
+        reader = Consumer(
+            self._client | {"group.id": "tussock", "isolation.level": "read_committed", "enable.auto.commit": False}
+            | {"enable.partition.eof": True}
+        )  # fmt: skip
+        try:
+            partitions = reader.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
+            left = set()
+            for number in partitions:
+                first, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=WAIT_S)
+                if first < end:
+                    left.add(TopicPartition(topic, number, first if start is None else start(first, end)))
+            reader.assign(list(left))
+            open_partitions = {part.partition for part in left}
+            while open_partitions:
+                if (message := reader.poll(WAIT_S)) is None:
+                    raise TimeoutError(f"topic {topic!r} sent nothing for {WAIT_S} seconds")
+                if (error := message.error()) is None:
+                    yield message
+                elif error.name() == "_PARTITION_EOF":
+                    open_partitions.discard(message.partition())
+                elif not error.retriable():
+                    raise KafkaException(error)
+        finally:
+            reader.close()
+
+    def _read_control(self) -> ControlRecord | None:
+        """Return the last control record. Reads further back if the newest transactions were aborted."""
+        back, topic = _LOOK_BACK, self.topic_of(CONTROL)
+        while True:
+            reached_start = True
+
+            def start(first: int, end: int, back: int = back) -> int:
+                nonlocal reached_start
+                reached_start = end - back <= first
+                return max(first, end - back)
+
+            found = [message.value() for message in self.read_messages(topic, start)]
+            if found and found[-1] is not None:
+                return decode_json(found[-1], ControlRecord)
+            if reached_start:
+                return None
+            back *= 8
+
+
+class KafkaSink:
+    """A relation's topic. See Sink."""
+
+    def __init__(self, place: KafkaPlace, outline: Outline) -> None:
+        if not outline.key and place.settings.format is MessageFormat.UPSERT:
+            raise KeylessTopicError(outline.name)
+        self._place, self._outline = place, outline
+        self._topic = place.topic_of(outline.name)
+        self.place = f"kafka://{place.settings.to}/{self._topic}"
+        self.key = outline.key
+        self._form = MessageForm(place.settings.format, outline, outline.key)
+        columns = [(column.name, column.type) for column in outline.columns]
+        self._shape = msgspec.json.encode((columns, outline.key, place.settings.format.value)).decode()
+
+    @property
+    def _known(self) -> TopicState | None:
+        place = self._place
+        last = {} if place.last is None else place.last.tables
+        return place.tables.get(self._outline.name) or last.get(self._outline.name)
+
+    def read_state(self) -> SinkState | None:
+        """See Sink."""
+        last = self._place.last
+        if last is not None and last.store not in self._outline.stores:
+            finding = f"belongs to another store (identity {last.store}, expected {self._outline.store})"
+            raise ForeignTableError(self.place, finding)
+        with translating_errors(self.place):
+            existed = self._topic in self._place.topics
+            self._place.require_topic(self._topic)
+        if not existed or (known := self._known) is None:
+            return None
+        return SinkState(int(known.epoch), str(known.version), known.shape == self._shape, known.digest)
+
+    def apply(self, difference: Difference, epoch: int) -> str | None:
+        """See Sink."""
+        known = self._known
+        assert known is not None
+        with self._place.sending():
+            self._place.send(self._topic, self._form.of_change(difference, epoch))
+        new = difference.written.num_rows
+        return self._record(epoch, known.rows + 2 * new - difference.changes.num_rows)
+
+    def replace(self, rows: WholeRows, epoch: int) -> str:
+        """See Sink. Rows of the topic that the relation does not have are removed by messages."""
+        with self._place.sending():
+            left = self._read_rows() if self._place.last is not None else {}
+            count = 0
+            for batch in rows.batches():
+                messages = self._form.of_rows(pa.Table.from_batches([batch]), epoch)
+                for key, _ in messages:
+                    left.pop(key or b"", None)
+                self._place.send(self._topic, messages)
+                count += batch.num_rows
+            for key, value in left.items():
+                self._place.send(self._topic, self._form.of_lost(key, value, epoch))
+        return self._record(epoch, count)
+
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """See Sink. No effect: topics contain a history, also of lost epochs."""
+
+    def tidy(self, keep_ms: int, now_ms: int) -> str:
+        """See Sink. No effect: brokers remove old messages."""
+        return "nothing to do, brokers remove old messages"
+
+    def measure(self) -> SinkSize:
+        """See Sink."""
+        known = self._known
+        return SinkSize() if known is None else SinkSize(known.rows)
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """See Sink."""
+        raise UnreadableSinkError(self._place.settings.title, self._place.settings.kind)
+
+    def _read_rows(self) -> dict[bytes, bytes]:
+        """Return the last message of each key that has a row."""
+        rows: dict[bytes, bytes] = {}
+        for message in self._place.read_messages(self._topic):
+            key, value = message.key(), message.value()
+            if key is not None and value is not None and self._form.is_row(value):
+                rows[key] = value
+            elif key is not None:
+                rows.pop(key, None)
+        return rows
+
+    def _record(self, epoch: int, rows: int) -> str:
+        version = 1 if self._known is None else self._known.version + 1
+        digest = self._place.publisher.digest_of(epoch)
+        self._place.tables[self._outline.name] = TopicState(str(epoch), digest, version, self._shape, rows)
+        return str(version)

@@ -1,0 +1,88 @@
+"""Errors of Kafka's client as this project's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from tussock.jobs.sinks.base import BeatenError
+from tussock.statestore.errors import InputError, RetryableError
+
+
+class BrokersUnavailableError(RetryableError):
+    """The brokers cannot be reached, or do not answer in time."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} does not answer: {self.reason}. No message of this publish is visible to read_committed "
+            "readers. Check the addresses and the brokers, then run `tussock publish` again: it catches up in one step."
+        )
+
+
+class BrokersDeniedError(InputError):
+    """The brokers refuse the credentials, or the user lacks a permission."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} denies access: {self.reason}. Credentials are properties in [publish.client], such as "
+            'sasl.password = "${KAFKA_PASSWORD}". The user may write, describe and create the topics, read the topic '
+            "tussock_epochs, and use transactional ids that begin with tussock-. Then run `tussock publish` again."
+        )
+
+
+class KeylessTopicError(InputError):
+    """A relation without a visible key cannot be published as upserts."""
+
+    relation: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.relation!r} has no visible key, and messages of the format upsert need one. Select the key in the "
+            'view, set `format = "debezium"`, or omit the relation from `[publish] relations`.'
+        )
+
+
+class BrokersRefusedError(InputError):
+    """The brokers refused a message or a request for another reason."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} refused a message or a request: {self.reason}. No message of this publish is visible to "
+            "read_committed readers. Correct the cause, then run `tussock publish` again."
+        )
+
+
+_FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS", "_STATE")
+
+
+def kafka_error(place: str, error: Any) -> Exception:
+    """Return the error of a KafkaError."""
+    name, reason = error.name(), str(error.str()).rstrip(".")
+    if name in _FENCED:
+        return BeatenError()
+    if "AUTH" in name:
+        return BrokersDeniedError(place, reason)
+    if error.retriable() or name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE"):
+        return BrokersUnavailableError(place, reason)
+    return BrokersRefusedError(place, reason)
+
+
+@contextmanager
+def translating_errors(place: str) -> Iterator[None]:
+    """Translate errors of the client."""
+    try:
+        yield
+    except KafkaException as err:
+        raise kafka_error(place, err.args[0]) from err
+    except TimeoutError as err:
+        raise BrokersUnavailableError(place, str(err) or "the request timed out") from err

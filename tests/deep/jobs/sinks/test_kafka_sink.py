@@ -1,0 +1,165 @@
+"""Topics of a real broker: a read_committed reader sees each epoch once and completely, whatever dies."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.support.jobs.sinks.dying import KilledError, dying
+from tests.support.jobs.sinks.shop import Rows, Shop
+from tests.support.jobs.sources.kafka_broker import Broker
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.publishing import KafkaSettings, MessageFormat
+from tussock.jobs.sinks import kafka
+from tussock.jobs.sinks.kafka_errors import BrokersUnavailableError
+from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables
+
+pytestmark = pytest.mark.deep
+
+KEYED = ("orders", "ratios", "by_shop")
+REQUESTS = (
+    (kafka.KafkaPlace, "_send"),
+    (kafka.KafkaPlace, "_read_control"),
+    (kafka.KafkaPlace, "finish_epoch"),
+    (kafka.KafkaPlace, "require_topic"),
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("kafka") / "broker") as broker:
+        yield broker
+
+
+def shop_on(broker: Broker, folder: Path, form: str, seed: int = 1, relations: tuple[str, ...] = KEYED) -> Shop:
+    shop = Shop(folder, seed=seed)
+    prefix = f"{folder.name}."
+    shop.settings = KafkaSettings(broker.servers, relations, format=MessageFormat(form), topic_prefix=prefix)
+    return shop
+
+
+def messages_in(shop: Shop, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """The committed messages, read by a plain consumer."""
+    assert isinstance(shop.settings, KafkaSettings)
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": shop.settings.to, "group.id": "test", "isolation.level": "read_committed",
+         "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    )  # fmt: skip
+    reader.assign([confluent_kafka.TopicPartition(shop.settings.topic_prefix + topic, 0, 0)])
+    found = []
+    while (message := reader.poll(30)) is not None and message.error() is None:
+        found.append((message.key(), message.value()))
+    reader.close()
+    return found
+
+
+def rows_of(shop: Shop, topic: str, form: str) -> dict[bytes | None, Any]:
+    """The rows that the messages leave, by key."""
+    rows: dict[bytes | None, Any] = {}
+    for key, value in messages_in(shop, topic):
+        row = None if value is None else json.loads(value)
+        if form == "debezium" and row is not None:
+            assert row["before"] == rows.get(key), "the row before the change"
+            row = row["after"]
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
+    return rows
+
+
+def assert_equal(shop: Shop, form: str, model: dict[str, Rows]) -> None:
+    by_shop = {row["shop"]: (row["n"], float(row["total"])) for row in rows_of(shop, "by_shop", form).values()}
+    assert by_shop == {shop: (n, float(total)) for shop, n, total in model["by_shop"]}
+    orders = {row["id"]: (row["shop"], float(row["amount"])) for row in rows_of(shop, "orders", form).values()}
+    assert orders == {row[0]: (row[1], float(row[2])) for row in model["orders"]}
+    assert len(rows_of(shop, "ratios", form)) == len(model["ratios"])
+
+
+def epochs_in(shop: Shop) -> list[int]:
+    return [int(json.loads(value)["epoch"]) for _, value in messages_in(shop, "tussock_epochs") if value is not None]
+
+
+@pytest.mark.parametrize("form", ["upsert", "debezium"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_messages_leave_the_rows_of_every_epoch(broker: Broker, tmp_path: Path, form: str, seed: int) -> None:
+    shop = shop_on(broker, tmp_path, form, seed)
+    epochs = []
+    for step in range(5):
+        shop.empty() if step == 3 else shop.change()
+        epochs.append(shop.commit())
+        shop.publish()
+        assert_equal(shop, form, shop.model())
+        assert shop.publish() == ()
+    assert epochs_in(shop) == epochs
+
+
+def test_a_reader_sees_each_epoch_once_and_whole_though_publishers_die(broker: Broker, tmp_path: Path) -> None:
+    shop = shop_on(broker, tmp_path, "upsert")
+    died, epochs = 0, []
+    for _ in range(3):
+        before = shop.model() if epochs else None
+        shop.change()
+        epochs.append(shop.commit())
+        for at in range(0, 10_000, 3):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(kafka.KafkaPlace, "end", lambda self: None)  # a killed process aborts nothing
+                try:
+                    with dying(REQUESTS, at):
+                        publish_tables(open_meta(shop.address), shop.settings)
+                except KilledError:
+                    died += 1
+                else:
+                    break
+            if before is not None and at % 30 == 0:
+                assert_equal(shop, "upsert", shop.model() if epochs_in(shop)[-1] == epochs[-1] else before)
+        assert_equal(shop, "upsert", shop.model())
+    assert epochs_in(shop) == epochs
+    assert died > 30
+
+
+def test_two_publishers_at_once_send_each_epoch_once(broker: Broker, tmp_path: Path) -> None:
+    shop = shop_on(broker, tmp_path, "debezium")
+    epochs = []
+    for _ in range(3):
+        shop.change()
+        epochs.append(shop.commit())
+        with ThreadPoolExecutor(2) as threads:
+            running = [threads.submit(publish_tables, open_meta(shop.address), shop.settings) for _ in range(2)]
+        for one in running:
+            one.result()
+        assert_equal(shop, "debezium", shop.model())
+    assert epochs_in(shop) == epochs
+
+
+def test_a_relation_without_a_key_and_an_unreachable_broker_are_named(broker: Broker, tmp_path: Path) -> None:
+    shop = shop_on(broker, tmp_path, "upsert", relations=("orders", "events"))
+    shop.change()
+    shop.commit()
+    with pytest.raises(TablesNotPublishedError, match='set `format = "debezium"`'):
+        shop.publish()
+    shop.settings = KafkaSettings(
+        broker.servers, ("orders", "events"), format=MessageFormat.DEBEZIUM, topic_prefix="as_said."
+    )
+    shop.publish()
+    assert len(messages_in(shop, "events")) == len(shop.model()["events"])
+    shop.settings = KafkaSettings("127.0.0.1:1", ("orders",))
+    with pytest.raises(BrokersUnavailableError, match="Check the addresses and the brokers"):
+        shop.publish()
+
+
+def test_a_broker_that_restarts_continues_with_the_next_publish(broker: Broker, tmp_path: Path) -> None:
+    shop = shop_on(broker, tmp_path, "upsert")
+    shop.change()
+    shop.commit()
+    shop.publish()
+    broker.kill()
+    broker.start()
+    shop.change()
+    shop.commit()
+    shop.publish()
+    assert_equal(shop, "upsert", shop.model())
