@@ -141,7 +141,11 @@ class KafkaPlace:
         compacted = self.settings.format is MessageFormat.UPSERT and partitions != 1
         config = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"} if partitions == 1 else {}
         made = self._admin.create_topics([NewTopic(topic, partitions, -1, config=config)], operation_timeout=WAIT_S)
-        made[topic].result(WAIT_S)
+        try:
+            made[topic].result(WAIT_S)
+        except KafkaException as err:
+            if err.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another publisher has just created it
+                raise
         self.topics.add(topic)
 
     def send(self, topic: str, messages: Messages) -> None:

@@ -19,6 +19,7 @@ from tussock.jobs.reading.reader import CHANGE
 from tussock.jobs.reading.written_rows import json_texts
 from tussock.jobs.settings.publishing import MessageFormat
 from tussock.jobs.sinks.base import Difference, Outline
+from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.epoch import epoch_ms
 
 Messages = list[tuple[bytes | None, bytes | None]]
@@ -52,14 +53,14 @@ class MessageForm:
         """Return the messages that remove a row of which only the last message is known."""
         if self.format is MessageFormat.UPSERT:
             return [(key, None)]
-        before = msgspec.json.decode(value, type=_After).after
+        before = decode_json(value, _After).after
         return [(key, self._envelope("d", bytes(before).decode(), None, epoch)), (key, None)]
 
     def is_row(self, value: bytes | None) -> bool:
         """Return whether the last message of a key leaves a row."""
         if value is None or self.format is MessageFormat.UPSERT:
             return value is not None
-        return bytes(msgspec.json.decode(value, type=_After).after) != b"null"
+        return bytes(decode_json(value, _After).after) != b"null"
 
     def _envelopes(self, changes: pa.Table, epoch: int) -> Messages:
         """Return c, u and d of net changes. A row whose key was deleted and inserted is updated."""
