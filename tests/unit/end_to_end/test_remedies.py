@@ -192,6 +192,37 @@ def null_in_a_key(shop: Shop) -> str:
     return shop.fails()
 
 
+def no_envelope(shop: Shop) -> str:
+    shop.files.mkdir(parents=True)
+    given = {"path": str(shop.files), "retain": "files", "changes": "debezium"}
+    append(shop.meta, CreateSource("s", "json", FIELDS, given, keyed=KeyedBy((0,))))
+    shop.epoch()
+    (shop.files / "it's 2.json").write_text('{"k": 1}\n')
+    return shop.fails()
+
+
+def written_as_an_envelope(shop: Shop, command: Sequence[str]) -> None:
+    if "--repin-file" in command:
+        (shop.files / "it's 2.json").write_text('{"op": "c", "before": null, "after": {"k": 1}}\n')
+
+
+def unknown_operation(shop: Shop) -> str:
+    fields = (*FIELDS, Field("op", "string"))
+    rows = {f.name: pa.array([1], pa.int32()) for f in FIELDS}
+    shop.files.mkdir(parents=True)
+    given = {"path": str(shop.files), "retain": "files", "changes": "operations", "op_column": "op"}
+    append(shop.meta, CreateSource("s", "parquet", fields, given, keyed=KeyedBy((0,))))
+    shop.epoch()
+    pq.write_table(pa.table({**rows, "op": ["X"]}), shop.files / "it's 2.parquet")
+    return shop.fails()
+
+
+def written_with_an_operation(shop: Shop, command: Sequence[str]) -> None:
+    if "--repin-file" in command:
+        rows = {f.name: pa.array([1], pa.int32()) for f in FIELDS}
+        pq.write_table(pa.table({**rows, "op": ["I"]}), shop.files / "it's 2.parquet")
+
+
 def nanoseconds(shop: Shop) -> str:
     return a_file_of(shop, TIME, pa.array([1], pa.timestamp("ns")))
 
@@ -523,6 +554,18 @@ SITUATIONS = (
     ),
     Situation(
         ("BadChangeError",), null_in_a_key, ("barrier abandon --skip-file", "barrier abandon --repin-file"), repaired
+    ),
+    Situation(
+        ("BadChangeError",),
+        no_envelope,
+        ("barrier abandon --skip-file", "barrier abandon --repin-file"),
+        written_as_an_envelope,
+    ),
+    Situation(
+        ("BadChangeError",),
+        unknown_operation,
+        ("barrier abandon --skip-file", "barrier abandon --repin-file"),
+        written_with_an_operation,
     ),
     Situation(
         ("TooFineTimeError",), nanoseconds, ("barrier abandon --skip-file", "barrier abandon --repin-file"), rewritten

@@ -5,11 +5,13 @@ The model keeps the rows of each file of each taken delivery.
 
 import random
 import re
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.support.faulty_store import stores_after_deaths
 from tests.support.jobs.driver.embedded import append, new_store, open_store, rows
 from tests.unit.jobs.driver.test_keyed_sources import (
     BY_VALUE,
@@ -28,6 +30,7 @@ from tussock.jobs.sources.deliveries import deliveries_of, natural_order
 from tussock.jobs.sources.errors import BadOptionError
 from tussock.jobs.sources.keyed import deliveries_in
 from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import MustStopError, RetryableError
 from tussock.statestore.meta.catalog import RelationKind
 from tussock.statestore.meta.store import MetaStore
 
@@ -292,6 +295,59 @@ def test_a_source_that_is_withdrawn_and_added_again_has_the_rows_of_the_newest_d
     append(meta, customers(folder, kind), *VIEWS)
     advance_store(LocalRunner(), meta)
     assert rows(meta, "every_row") == there == [(2, 1, 1, "A"), (7, 2, 1, "A")]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_driver_killed_at_any_request_takes_each_delivery_exactly_once(tmp_path: Path, kind: str) -> None:
+    """Two deliveries and a late one; then the runs of two other processes."""
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, kind), *VIEWS)
+    write(folder / "2/a.parquet", [(1, 1, 1, "A"), (2, 1, 1, "A")])
+    advance_store(LocalRunner(), meta)
+    write(folder / "9/a.parquet", [(1, 9, 1, "A"), (3, 9, 1, "A")])
+    write(folder / "10/a.parquet", [(1, 10, 1, "A")])
+    write(folder / "10/b.parquet", [(4, 10, 1, "A")])
+    write(folder / "1/a.parquet", [(5, 1, 1, "A")])
+
+    def run(store: MetaStore) -> None:
+        advance_store(LocalRunner(), store)
+
+    calls: list[tuple[str, str]] = []
+    for copy in stores_after_deaths(tmp_path / "store", run, calls):
+        again, other = (open_store(copy, name) for name in ("again", "other"))
+        advance_store(LocalRunner(), again)
+        assert advance_store(LocalRunner(), other) == []
+        assert rows(other, "every_row") == [(1, 10, 1, "A"), (4, 10, 1, "A")]
+        assert rows(other, "by_value") == [(1, 2, 10)]
+    assert len([name for name, _ in calls if name == "put_if_absent"]) >= 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_runs_at_once_take_each_delivery_once(tmp_path: Path, kind: str) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, customers(folder, kind), *VIEWS)
+    for day in (1, 2, 3):
+        write(folder / f"{day}/a.parquet", [(1, day, 1, "A"), (day + 5, day, 1, "A")])
+    errors = list[BaseException]()
+
+    def run(name: str) -> None:
+        try:
+            advance_store(LocalRunner(), open_store(tmp_path / "store", name))
+        except (MustStopError, RetryableError) as err:  # the other run is ahead
+            errors.append(err)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    advance_store(LocalRunner(), meta)
+    assert len(errors) < 2
+    assert rows(meta, "every_row") == [(1, 3, 1, "A"), (8, 3, 1, "A")]
+    assert rows(meta, "by_value") == [(1, 2, 3)]
 
 
 def test_names_are_in_natural_order() -> None:
