@@ -8,7 +8,9 @@ import re
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("airflow", "delta", "delta-spark", "kafka", "quality", "s3", "spark")
+EXTRAS = (
+    "airflow", "clouds", "delta", "delta-spark", "iceberg", "kafka", "kafka-sink", "postgres", "quality", "s3", "spark"
+)  # fmt: skip
 GROUPS = ("build", "demo")
 
 

@@ -104,7 +104,7 @@ and reads one small file per pipeline.
     deletion_vectors = true                            # of new Delta tables: mark old rows instead of rewriting files
     schema = "public"                                  # of a Postgres database; it is created if it is missing
     namespace = "tussock"                              # Iceberg: the namespace of the tables in the catalog
-    catalog = { name = "lake", uri = "https://c/api" } # Iceberg: pyiceberg's properties; default: catalog.db in `to`
+    catalog = { name = "lake", uri = "https://c/api" } # Iceberg: pyiceberg's properties; default: a file in `to`
     partition_by = { sales = "days(at)" }              # Iceberg: partitions by relation
     format = "upsert"                                  # of Kafka's messages; or "debezium", with rows before and after
     topic_prefix = "shop."                             # a topic has this prefix and the name of its relation

@@ -3,8 +3,8 @@
     {"before": null, "after": {"id": 1, …}, "op": "c", …}                 without a schema
     {"schema": {…}, "payload": {"before": …, "after": …, "op": "c"}}      with one
 
-`op` is c, u or r (the row is `after`), d (the key is in `before`) or t (truncate). A topic has the key as JSON too. It
-gives the key if `before` is missing, and of a tombstone, which deletes the key again.
+The operation is c, u or r (the row is in "after"), d (the key is in "before") or t (truncate). A topic has the key as
+JSON too. It gives the key if "before" is missing, and of a tombstone, which deletes the key again.
 
 Values arrive as Debezium encodes them. With a schema, its names of types decide the meaning. Without one:
 

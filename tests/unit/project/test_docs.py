@@ -31,7 +31,7 @@ def test_a_note_names_existing_files(note: Path) -> None:
     assert [link for link in LINK.findall(text) if "://" not in link and not (note.parent / link).exists()] == []
 
 
-MOST_LINES = 4_500
+MOST_LINES = 4_800
 MOST_LINES_OF_A_NOTE = 250
 #: A commit: 7 to 40 hexadecimal digits, with a letter and a digit among them.
 COMMIT = re.compile(r"(?<![\w@….-])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?![\w…-])")
