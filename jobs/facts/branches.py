@@ -44,3 +44,12 @@ def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> 
         len(sizes),
         sum(sizes),
     )
+
+
+def find_own_branch(meta: MetaStore) -> BranchFacts | None:
+    """Return the facts of the branch that a store is; None if it is none, or has ended. Cost: as `facts_of_branch`."""
+    if (origin := meta.settings.origin) is None:
+        return None
+    parent = meta.parent.read_latest()
+    branch = next((branch for branch in parent.branches if branch.number == origin.number), None)
+    return None if branch is None else facts_of_branch(branch, parent, meta)

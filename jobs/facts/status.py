@@ -7,6 +7,7 @@ import msgspec
 
 from tussock.jobs.barriers.moment import time_of_micros
 from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
+from tussock.jobs.facts.branches import BranchFacts, find_own_branch
 from tussock.jobs.facts.epochs import EpochFacts, list_epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
 from tussock.jobs.facts.moment import epoch_moment
@@ -69,6 +70,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     run: RunFacts | None = None  # the last one; None: it has left no record
     zones: tuple[ZoneFacts, ...] = ()  # time zones with recorded rules; none if all times are in UTC
     zone_databases: ZoneDatabases | None = None  # of this host; None: no rules are recorded
+    branch: BranchFacts | None = None  # the store is this branch
+    branches: tuple[str, ...] = ()  # the open branches of this store
 
     @property
     def verdict(self) -> HealthVerdict:
@@ -187,6 +190,8 @@ def read_status(
         run=run,
         zones=list_zones(version),
         zone_databases=zone_databases() if version.catalog.zones else None,
+        branch=find_own_branch(meta),
+        branches=tuple(branch.name for branch in version.branches),
     )
 
 

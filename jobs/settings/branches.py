@@ -4,6 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tussock.jobs.settings.process import open_meta
+from tussock.statestore.objectstore.branch import SCHEME
 
 if TYPE_CHECKING:
     from tussock.jobs.settings.pipeline import Pipeline
@@ -14,6 +15,23 @@ VARIABLE = "TUSSOCK_BRANCH"
 def branch_address(store: str, name: str) -> str:
     """Return the address of an open branch of a store. Raises BranchGoneError, NotInitialisedError."""
     return open_meta(store).branch(name).objects.uri
+
+
+def parent_environment(store: str) -> str | None:
+    """The environment in `store = "branch:prod"` of an environment; None for other stores."""
+    name = store.removeprefix(SCHEME)
+    return name if name != store and name.isidentifier() else None
+
+
+def branch_of_environment(pipeline: "Pipeline", parent: "Pipeline") -> "Pipeline":
+    """Return the pipeline on the branch of another environment's store that has this environment's name.
+
+    The branch begins if it does not exist. Raises as MetaStore.open_branch.
+    """
+    meta = open_meta(parent.store)
+    if all(branch.name != pipeline.environment for branch in meta.read_latest().branches):
+        meta.open_branch(pipeline.environment)
+    return on_branch(dataclasses.replace(pipeline, store=parent.store), pipeline.environment)
 
 
 def on_branch(pipeline: "Pipeline", name: str) -> "Pipeline":

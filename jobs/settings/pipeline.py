@@ -115,6 +115,7 @@ and reads one small file per pipeline.
 
     [env.prod]                                         # optional; settings that differ in the environment `prod`
     store = "s3://lake/flights"                        # any key of the top level except `name`
+                                                       # or "branch:prod": a branch of the store of `prod`
     schedule.cron = "@hourly"                          # a key of a table; other keys of the table stay as they are
 
 A string may contain `${NAME}` or `${NAME:-default}`, from `[variables]` or from environment variables. Relative paths
@@ -181,6 +182,7 @@ from tussock.jobs.settings.values import (
 )
 from tussock.jobs.settings.variables import VARIABLE_NAME, substitute_variables, substituted_in_sql, variables_in
 from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.objectstore.branch import SCHEME as BRANCH_OF
 
 FILE = "pipeline.toml"
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
@@ -665,7 +667,7 @@ def _parse_moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
 
 def _absolute_place(text: str, home: Path) -> str:
     """Make a relative path absolute; leave addresses unchanged."""
-    return text if "://" in text else str(home / text)
+    return text if "://" in text or text.startswith(BRANCH_OF) else str(home / text)
 
 
 def _script_path(file: str, folder: Path, data: str | None, text: str) -> Path:

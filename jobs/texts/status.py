@@ -80,7 +80,20 @@ def _head_line(status: Status) -> str:
     environment = f" ({status.environment})" if status.environment else ""
     name = f"pipeline {status.pipeline}{environment}" if status.pipeline else "store"
     counts, at = _counts_text(status.troubles), _time_text(status.at)
-    return f"{name}: {counts}\n{status.store}, version {status.version}, at {at} UTC"
+    return f"{name}: {counts}\n{status.store}, version {status.version}, at {at} UTC{_branch_text(status)}"
+
+
+def _branch_text(status: Status) -> str:
+    """The place of a branch in its parent, or the open branches of a store."""
+    if (branch := status.branch) is not None:
+        behind = (
+            f"{branch.behind} epoch{'s' * (branch.behind != 1)} behind its parent"
+            if branch.follows
+            else "with its own input"
+        )
+        ends = f"{branch.ends:%Y-%m-%d %H:%M} UTC"
+        return f"\nbranch {branch.name}: {behind}, {bytes_text(branch.own_bytes)} of its own, until {ends}"
+    return f"\nopen branches: {', '.join(status.branches)}" if status.branches else ""
 
 
 def _zones_text(status: Status) -> str:

@@ -141,3 +141,19 @@ def test_a_merge_shows_its_plan_and_gives_the_views_to_the_parent(
     assert "no open branch" in run(capsys, "branch", "list", "--store", store)
     add_rows(store, 2)
     assert run(capsys, "read", "--store", store, "ids", "--csv").split() == ['"id"', "1", "2"]
+
+
+def test_an_environment_may_be_a_branch_of_another(
+    store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline("elsewhere", tmp_path, monkeypatch)
+    with (tmp_path / "pipelines" / "shop" / "pipeline.toml").open("a") as file:
+        file.write(f'[env.prod]\nstore = "{store}"\n[env.dev]\nstore = "branch:prod"\n')
+    assert ids_in(capsys, "--pipeline", "shop", "--env", "dev") == ["1"]
+    add_rows(store, 2)
+    assert ids_in(capsys, "--pipeline", "shop", "--env", "dev") == ["1"]
+    said = run(capsys, "status", "--pipeline", "shop", "--env", "dev")
+    assert "branch dev: 1 epoch behind its parent" in said
+    run(capsys, "epoch", "--pipeline", "shop", "--env", "dev")
+    assert ids_in(capsys, "--pipeline", "shop", "--env", "dev") == ["1", "2"]
+    assert "open branches: dev" in run(capsys, "status", "--store", store)
