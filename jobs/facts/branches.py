@@ -6,6 +6,7 @@ import msgspec
 
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import Branch, HummockVersion
+from tussock.statestore.objectstore.branch import branch_of
 
 
 class BranchFacts(msgspec.Struct, frozen=True):
@@ -47,9 +48,12 @@ def facts_of_branch(branch: Branch, parent: HummockVersion, meta: MetaStore) -> 
 
 
 def find_own_branch(meta: MetaStore) -> BranchFacts | None:
-    """Return the facts of the branch that a store is; None if it is none, or has ended. Cost: as `facts_of_branch`."""
-    if (origin := meta.settings.origin) is None:
+    """Return the facts of the branch that a store is; None if it is none, or has ended.
+
+    Cost: none if it is no branch, else as `facts_of_branch`.
+    """
+    if (mark := branch_of(meta.objects)) is None:
         return None
     parent = meta.parent.read_latest()
-    branch = next((branch for branch in parent.branches if branch.number == origin.number), None)
+    branch = next((branch for branch in parent.branches if branch.number == mark.number), None)
     return None if branch is None else facts_of_branch(branch, parent, meta)

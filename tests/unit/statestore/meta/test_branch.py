@@ -20,7 +20,7 @@ from tussock.statestore.meta.errors import (
     SettingError,
 )
 from tussock.statestore.meta.manifest import manifest_of
-from tussock.statestore.meta.names import PAGES, ROOTS, data_prefix
+from tussock.statestore.meta.names import PAGES, ROOTS, data_prefix, hash_of
 from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.store import MetaStore
@@ -43,8 +43,9 @@ def _run_epoch(meta: MetaStore, statements: int = 0) -> int:
         meta.append_log(f"{meta.writer}-{meta.log_end()}-{i}", b'{"n":1}', is_new=True)
     version = meta.read_latest()
     barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=meta.log_end()))
-    name = f"{data_prefix(barrier.epoch)}{barrier.epoch:032x}.sst"
-    meta.objects.put(name, str(barrier.epoch).encode())
+    data = f"{meta.objects.uri} {barrier.epoch}".encode()
+    name = f"{data_prefix(barrier.epoch)}{hash_of(data)}.sst"
+    meta.objects.put(name, data)
     section = SectionInfo(1, b"a", b"b", 1, 1)
     sst = SstInfo(name, 1, 1, 1, barrier.epoch, barrier.epoch, (section,))
     meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (sst,))))
@@ -67,7 +68,8 @@ def test_a_branch_begins_with_the_rows_and_statements_of_its_parent_and_shares_n
         version = meta.read_latest()
         assert len(version.levels[0]) == 2
         assert meta.read_manifest(mine) != other.read_manifest(mine)
-        assert [meta.objects.get(sst.name) for sst in version.levels[0]] == [b"%d" % mine, b"%d" % first]
+        contents = [meta.objects.get(sst.name).decode() for sst in version.levels[0]]
+        assert contents == [f"{meta.objects.uri} {mine}", f"{parent.objects.uri} {first}"]
     assert branch.read_manifest(first) == parent.read_manifest(first)
 
 
