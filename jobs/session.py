@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
+from tussock.jobs.barriers.dumps import store_dumps
 from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
@@ -355,6 +356,7 @@ class Session:
     def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
         summary, proven = None, False
+        store_dumps(self.meta, lambda: nullcontext(self.spark))
         while not proven:
             with recorded_run(self.meta, "epoch", interval=interval), self.meta.glances() as glances:
                 for summary in begin():

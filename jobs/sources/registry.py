@@ -9,6 +9,8 @@ from tussock.jobs.sources.delta import DeltaTables
 from tussock.jobs.sources.envelope_files import EnvelopeFiles
 from tussock.jobs.sources.errors import UnsupportedFormatError
 from tussock.jobs.sources.iceberg import IcebergTables
+from tussock.jobs.sources.jdbc import FORMAT as JDBC
+from tussock.jobs.sources.jdbc import JdbcTables
 from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
 from tussock.jobs.sources.keyed import KeyedPlan, has_envelopes, plan_of
@@ -28,6 +30,7 @@ READERS: dict[str, SourceReader] = {
     "text": TextFiles(),
     "xml": XmlFiles(),
     "kafka": KafkaTopics(),
+    JDBC: JdbcTables(),
 }
 
 #: Formats whose sources have other options than a path.

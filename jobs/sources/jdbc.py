@@ -1,0 +1,220 @@
+"""Tables and queries of databases as sources: a barrier stores a dump, and the epoch reads it.
+
+    CREATE SOURCE customers (id bigint, …, PRIMARY KEY (id)) USING jdbc
+        OPTIONS (path 'dumps/customers', url 'jdbc:…', dbtable 'customers', changes 'snapshot')
+
+A read of a database cannot be repeated, but an epoch must be a function of its barrier. So before a run pins input,
+Spark's JDBC reader writes the rows as Parquet files into a new folder below `path` (jobs/barriers/dumps.py):
+
+    <path>/0000000007/part-….parquet, _SUCCESS, _digest
+
+From there on, the source is a Parquet source with whole deliveries (deliveries.py), and no epoch reads the database. A
+dump with the rows of the dump before is removed at once, so a run without changes has no epoch. The digest of a dump
+is independent of the order of its rows.
+
+A folder gets its number by a rename. If two runs store a dump at once, one rename fails, and its dump is dropped. If
+the database cannot be read, the file `_failed` contains the reason, and holds the source until a later dump succeeds.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.settings.redaction import without_secrets
+from tussock.jobs.sources.base import Asked, OptionEffect, Pins
+from tussock.jobs.sources.deliveries import SNAPSHOT_DONE
+from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.files import RETAIN
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.parquet import ParquetFiles
+from tussock.jobs.sources.spark_files import spark_errors
+from tussock.statestore.errors import InputError
+from tussock.statestore.table.storage_table import StorageTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "jdbc"  # the name after USING
+_URL, _TABLE, _QUERY = "url", "dbtable", "query"
+_PARTITIONS = ("partitionColumn", "lowerBound", "upperBound", "numPartitions")
+#: Options that Spark's JDBC reader gets.
+OPTIONS = (
+    _URL,
+    _TABLE,
+    _QUERY,
+    "user",
+    "password",
+    "driver",
+    *_PARTITIONS,
+    "fetchsize",
+    "queryTimeout",
+    "sessionInitStatement",
+    "customSchema",
+)
+_DIGEST, _FAILED = "_digest", "_failed"
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]+)\}")
+_DUMP = re.compile(r"\d{10}")
+
+
+class DatabaseReadError(InputError):
+    """The table of a jdbc source cannot be read."""
+
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: its database cannot be read: {self.reason.rstrip('.')}. Its rows stay as they "
+            "are, and everything else continues. The next run reads the table again. If an option is the cause, change "
+            f"it by ALTER SOURCE {self.source} SET OPTIONS (…)."
+        )
+
+
+class JdbcTables(ParquetFiles):
+    """Tables of databases, by dumps that Spark writes as Parquet files."""
+
+    login: ClassVar[str] = (
+        "Write ${env:NAME} for a variable of the environment, or ${file:/a/path} for the content of a file. The "
+        "process that runs epochs needs it"
+    )
+
+    def default_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        marked = {"recursiveFileLookup": "true", SNAPSHOT_DONE: "_SUCCESS"}
+        return marked | ({} if RETAIN in options else {RETAIN: "none"})
+
+    def effect_of(self, option: str) -> OptionEffect:
+        return OptionEffect.AT_ONCE if option in OPTIONS else super().effect_of(option)
+
+    def check(self, source: CreateSource) -> None:
+        options = source.options
+        if not options.get(_URL, "").startswith("jdbc:"):
+            reason = "the address of the database, such as 'jdbc:postgresql://host/shop'"
+            raise MissingOptionError(source.name, _URL, reason)
+        if (_TABLE in options) == (_QUERY in options):
+            reason = f"a jdbc source needs the name of a table in {_TABLE}, or a SELECT in {_QUERY}, and not both"
+            raise MissingOptionError(source.name, _TABLE, reason)
+        if options["path"].startswith("s3:"):
+            reason = "expected a folder of a file system that the epochs reach; dumps are stored there"
+            raise BadOptionError(source.name, "path", options["path"], reason)
+        super().check(_files_of(source))
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """Return the declared columns, or those of the table. Raises DatabaseReadError."""
+        with _database_errors(source):
+            columns = _read_table(source, spark()).schema
+        found = tuple(Field(column.name, column.dataType.simpleString()) for column in columns)
+        there = {field.name.lower() for field in found}
+        if (unknown := next((f for f in source.fields if f.name.lower() not in there), None)) is not None:
+            reason = f"it has no column {unknown.name!r}; its columns: {', '.join(f.name for f in found)}"
+            raise BadOptionError(source.name, *_place_of(source), reason)
+        Path(source.options["path"]).mkdir(parents=True, exist_ok=True)
+        return source.fields or found
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """See SourcePinner. Raises DatabaseReadError if the newest dump failed."""
+        failed = Path(source.options["path"]) / _FAILED
+        if failed.exists():
+            raise DatabaseReadError(source.name, failed.read_text())
+        return super().pin(_files_of(source), taken, asked, keeper)
+
+
+def store_dump(source: CreateSource, spark: "SparkSession") -> Path | None:
+    """Store the present rows of a source's table as a new dump.
+
+    None: they are those of the newest one, or the database cannot be read. Then the source is held.
+    """
+    folder = Path(source.options["path"])
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        dump = _write_dump(source, spark, folder)
+    except DatabaseReadError as err:
+        (folder / _FAILED).write_text(err.reason)
+        return None
+    (folder / _FAILED).unlink(missing_ok=True)
+    return dump
+
+
+def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Path | None:
+    newest = max((p.name for p in folder.iterdir() if _DUMP.fullmatch(p.name)), default=None)
+    writing = folder / f".writing-{os.getpid()}"
+    try:
+        with _database_errors(source):
+            columns = [quote_name(field.name) for field in source.fields]
+            _read_table(source, spark).select(*columns).write.mode("overwrite").parquet(str(writing))
+            digest = _digest_of(spark.read.parquet(str(writing)))
+        (writing / _DIGEST).write_text(digest)
+        if newest is not None and (folder / newest / _DIGEST).read_text() == digest:
+            return None
+        dump = folder / f"{0 if newest is None else int(newest) + 1:010}"
+        try:
+            writing.rename(dump)
+        except OSError:  # another run stored its dump first
+            return None
+        return dump
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+
+
+def _read_table(source: CreateSource, spark: "SparkSession") -> "DataFrame":
+    """The rows of the table. Without partition options, one query in one connection reads them, so they are consistent.
+
+    Requires: inside `_database_errors`.
+    """
+    reader = spark.read.format("jdbc")
+    for option, value in source.options.items():
+        if option in OPTIONS:
+            reader = reader.option(option, _resolve_reference(source, option, value))
+    return reader.load()
+
+
+def _resolve_reference(source: CreateSource, option: str, value: str) -> str:
+    """The value of an option, with credentials from the environment or a file in place of references."""
+
+    def replace_reference(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        try:
+            return os.environ[name] if kind == "env" else Path(name).read_text().strip()
+        except (KeyError, OSError) as err:
+            what = f"the environment variable {name}" if kind == "env" else f"the file {name}"
+            raise DatabaseReadError(source.name, f"option {option} refers to {what}, which cannot be read") from err
+
+    return _REFERENCE.sub(replace_reference, value)
+
+
+def _digest_of(frame: "DataFrame") -> str:
+    """A digest of the rows in any order: their number, and the sum of their hashes."""
+    row = frame.selectExpr(
+        "count(*) AS rows", "sum(CAST(xxhash64(to_json(struct(*))) AS DECIMAL(20, 0))) AS digest"
+    ).head()
+    assert row is not None
+    return f"{row['rows']} {row['digest']}"
+
+
+@contextmanager
+def _database_errors(source: CreateSource) -> Iterator[None]:
+    """Translate errors of Spark and of the database. The text of the error contains no credential."""
+    try:
+        yield
+    except spark_errors() as err:
+        raise DatabaseReadError(source.name, without_secrets(cause_of(err))) from err
+
+
+def _place_of(source: CreateSource) -> tuple[str, str]:
+    option = _TABLE if _TABLE in source.options else _QUERY
+    return option, source.options[option]
+
+
+def _files_of(source: CreateSource) -> CreateSource:
+    """The source as one of Parquet files."""
+    options = {name: value for name, value in source.options.items() if name not in OPTIONS}
+    return msgspec.structs.replace(source, options=options)
