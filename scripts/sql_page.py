@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
-from tussock.jobs.sources import delta, files, iceberg, kafka, parquet, parquet_footer, spark_files, text_files
+from tussock.jobs.sources import delta, files, iceberg, jdbc, kafka, parquet, parquet_footer, spark_files, text_files
 from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
@@ -147,6 +147,10 @@ def _formats() -> Iterator[str]:
             continue
         if isinstance(reader, kafka.KafkaTopics):
             yield from _format(name, "Spark", "as in Spark's reader", f"{_codes(kafka.OPTIONS)}, `kafka.…`")
+            continue
+        if isinstance(reader, jdbc.JdbcTables):
+            options = _codes(("path", *jdbc.OPTIONS))
+            yield from _format(name, "Spark, into dumps", "declared, or the table's", options)
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.engine is None else "the engine if a file is plain, else by Spark"
