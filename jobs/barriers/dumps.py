@@ -20,8 +20,11 @@ def store_dumps(meta: MetaStore, spark: "Callable[[], AbstractContextManager[Spa
     Args:
         spark: opens the Spark application that reads the databases.
 
-    Returns: the number of sources. Cost: reads the catalog, and starts Spark if there is one.
+    Returns: the number of sources; a following branch has none. Cost: reads the catalog, and starts Spark if there is
+    a source.
     """
+    if meta.follows:
+        return 0
     relations = pending_catalog(meta, meta.read_latest()).live_relations()
     statements = [source_of(r) for r in relations if r.kind is RelationKind.SOURCE]
     sources = [s for s in statements if s is not None and s.format == FORMAT]
