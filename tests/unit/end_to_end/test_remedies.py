@@ -716,6 +716,7 @@ ELSEWHERE = {
     "CannotFollowError": ("`tussock apply` binds with Spark", "tests/spark/end_to_end/test_apply.py"),
     "DeltaReadError": ("needs a damaged Delta table", "tests/unit/jobs/sources/test_delta.py"),
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
+    "DatabaseReadError": ("needs a database", "tests/spark/jobs/sources/test_jdbc.py"),
     "IcebergReadError": ("needs a damaged Iceberg table", "tests/unit/jobs/sources/test_iceberg.py"),
     "InheritedError": ("needs a process that forks", "tests/unit/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
