@@ -812,6 +812,8 @@ NOT_RUN = {
         MissingRecordError SparkNeededError SparkWantedError""",
     "The run catches it, and supersedes its barrier": """
         OnlySparkReadsError""",
+    "The publish catches it, and writes the table and its locator again": """
+        LostRowError""",
     "A defect of Tussock, to be reported": """
         ChangeError KernelError KeyRangeError SparkTypeError TableSchemaError UnorderedRowsError
         WrongColumnsError WrongRowsError""",
