@@ -46,7 +46,7 @@ ROOMS = {
     "jobs/sources": ("delta", "iceberg", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),
-    "pipelines": ("spark",),
+    "pipelines": ("delta", "iceberg", "spark"),
     "tussock": (),
 }
 """Extras that the code of a folder may use beside the core; the entry with the longest path counts."""
