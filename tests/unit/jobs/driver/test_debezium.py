@@ -135,6 +135,7 @@ def test_an_omitted_value_is_taken_from_the_before_image() -> None:
     [
         ("decimal(10,2)", 1.5, {}, Decimal("1.50")),
         ("decimal(10,2)", "BOI=", {}, Decimal("12.50")),
+        ("decimal(10,2)", "1234", {}, Decimal("-26588.24")),
         ("decimal(10,2)", "12.50", {"decimal_texts": "true"}, Decimal("12.50")),
         ("decimal(10,2)", "12.505", {"decimal_texts": "true"}, None),
         ("decimal(4,2)", "D0JA", {}, None),

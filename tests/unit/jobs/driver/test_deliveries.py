@@ -279,6 +279,17 @@ def test_a_row_may_move_to_another_scope(tmp_path: Path) -> None:
     assert rows(meta, "customers") == [(1, 2, 2, "DE"), (2, 3, 3, "CH")]
 
 
+def test_a_late_delivery_does_not_take_back_a_row_that_a_newer_one_has_moved(tmp_path: Path) -> None:
+    meta, folder = new_store(tmp_path / "store"), tmp_path / "in"
+    folder.mkdir()
+    append(meta, CreateSource("customers", "parquet", FIELDS, customers(folder, "scope").options, keyed=KeyedBy((0,))))
+    for day, scope in ((1, "CH"), (3, "DE"), (2, "CH")):
+        write(folder / f"{day}/a.parquet", [(1, day, day, scope), (day + 10, 1, 1, scope)])
+        advance_store(LocalRunner(), meta)
+    assert rows(meta, "customers") == [(1, 3, 3, "DE"), (12, 1, 1, "CH"), (13, 1, 1, "DE")]
+    assert late_changes(meta) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_source_that_is_withdrawn_and_added_again_has_the_rows_of_the_newest_delivery(
     tmp_path: Path, kind: str
