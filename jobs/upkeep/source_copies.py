@@ -3,12 +3,15 @@
 A copy is made before the barrier that pins it, for the epoch after the one in its name. After a later epoch is
 committed, only the tables of taken files can refer to the copy. Nothing refers to files of dropped sources, or to files
 whose rows were taken back.
+
+An undo may return to any readable epoch, so copies to which one of these refers stay. A copy that was made before the
+floor, and that a readable epoch needs, is named at the floor or in the newest epoch.
 """
 
 from collections.abc import Iterator
 
-from tussock.jobs.barriers.barrier import statement_of, taken_table
-from tussock.jobs.barriers.epoch_plan import Base
+from tussock.jobs.barriers.barrier import statement_of
+from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
 from tussock.statestore.hummock.in_use import on_newest
 from tussock.statestore.hummock.vacuum import Garbage
@@ -24,17 +27,19 @@ def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:
 
 
 def _no_longer_needed(meta: MetaStore, version: HummockVersion) -> list[Garbage]:
+    floor = version.min_readable_epoch
     old = [
         source_copy
         for source_copy in meta.objects.list(SOURCES)
-        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < version.epoch
+        if (epoch := epoch_of_copy(source_copy.name)) is not None and epoch < floor
     ]
     if not old:
         return []
-    base = Base(version)
     named: set[str] = set()
-    for relation in version.catalog.live_relations():
-        if relation.kind is RelationKind.SOURCE and (taken := taken_table(meta, base, relation)) is not None:
-            named.update(reader_of(statement_of(relation)).kept_objects(taken))
+    for epoch in {floor, version.epoch}:
+        for relation in version.catalog.relations_at(epoch):
+            if relation.kind is RelationKind.SOURCE:
+                taken = open_table(meta.objects, version, relation.state_tables[0], epoch)
+                named.update(reader_of(statement_of(relation)).kept_objects(taken))
     reason = "a copy of a source file that no source refers to"
     return [Garbage(source_copy.name, source_copy.size, reason) for source_copy in old if source_copy.name not in named]

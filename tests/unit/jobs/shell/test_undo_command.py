@@ -80,3 +80,25 @@ def test_a_waiting_statement_stops_an_undo_until_an_epoch_has_run(
         session.flush()
         assert main(command) == 0
         assert session.read("t").to_pylist() == [{"a": 1}]
+
+
+def test_vacuum_keeps_the_bytes_of_files_that_an_undo_brings_back(tmp_path: Path) -> None:
+    store, files = str(tmp_path / "store"), tmp_path / "files"
+    files.mkdir()
+    pq.write_table(pa.table({"a": pa.array([7, 8], pa.int32())}), files / "1.parquet")
+    counted = Aggregate(Scan("s", (0,), (A,)), (), (AggCall(AggFunction.COUNT, "bigint", ()),), (Field("n", "bigint"),))
+    with Session(store, runner="local", workers=1) as session:
+        source = CreateSource("s", "parquet", (A,), {"path": str(files), "retain": "files"})
+        append(session.meta, CreateTable("t", (A,), (0,)), source, CreateView("counted", "…", counted))
+        before = insert(session, 1)
+        (files / "1.parquet").unlink()
+        session.restate("s", Restated(str(files / "1.parquet"), gone=True))
+        session.flush()
+        insert(session, 2)
+        assert session.read("counted").to_pylist() == [{"n": 0}]
+        assert main(["vacuum", "--store", store, "--keep", "7d"]) == 0
+        assert main(["undo", "--store", store, "--to", str(before), "--input", "taken"]) == 0
+        assert session.read("counted").to_pylist() == [{"n": 2}]
+        session.restate("s", Restated(str(files / "1.parquet"), gone=True))
+        session.flush()
+        assert session.read("counted").to_pylist() == [{"n": 0}]
