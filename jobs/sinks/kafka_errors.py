@@ -62,7 +62,18 @@ class BrokersRefusedError(InputError):
         )
 
 
-_FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS", "_STATE")
+_FENCED = (
+    "_FENCED",
+    "INVALID_PRODUCER_EPOCH",
+    "PRODUCER_FENCED",
+    "INVALID_TXN_STATE",
+    "CONCURRENT_TRANSACTIONS",
+    "_STATE",
+    "_FATAL",  # each call after a fatal error
+    "_PURGE_QUEUE",  # messages of a transaction that was lost
+    "_PURGE_INFLIGHT",
+)
+"""Another publisher began a transaction, which ended this one."""
 
 
 def kafka_error(place: str, error: Any) -> Exception:
