@@ -45,7 +45,8 @@ WHOLE_PARTITIONS = UnboundedCost(
     "aggregates over a window without ORDER BY or up to `UNBOUNDED FOLLOWING`; `percent_rank`, `cume_dist`; `ntile` "
     "beside other functions of the same window; `lag` and `lead` with IGNORE NULLS; `mode`, `percentile`, `min_by`, "
     "`collect_list` and similar of all rows so far",
-    "reads each touched partition, and writes its rows whose result changes",
+    "reads each touched partition, and writes its rows whose result changes. `percent_rank` and `cume_dist` divide by "
+    "the number of rows, so a new row changes the result of nearly all",
     "Partition by a key with few rows, or aggregate with GROUP BY and join the result when you read.",
 )
 LATER_ROWS = UnboundedCost(
