@@ -1,0 +1,131 @@
+"""Iceberg's Java: it writes histories that a source follows, and reads the tables that a sink publishes."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from tests.support.jobs.driver.embedded import append, new_store, rows
+from tests.support.jobs.iceberg.java import Java, java_in
+from tests.support.jobs.iceberg.tables import NAME, catalog_in, options_of
+from tests.support.jobs.sinks.shop import Shop
+from tussock.jobs.barriers.source_holds import require_not_held
+from tussock.jobs.driver.epoch import advance_store
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(1300)]
+
+BASE = 1 << 40  # py4j passes a small number as an Integer
+FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
+COPY = CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1, 2), FIELDS))
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
+    with java_in(tmp_path_factory.mktemp("java")) as made:
+        yield made
+
+
+class Table:
+    """A table that Java changes at random."""
+
+    def __init__(self, java: Java, name: str, seed: int) -> None:
+        self.java, self.name, self.random = java, name, random.Random(seed)
+        mode = self.random.choice(("merge-on-read", "copy-on-write"))
+        self.format = self.random.choice((2, 3))
+        kinds = ", ".join(f"'write.{kind}.mode'='{mode}'" for kind in ("delete", "update", "merge"))
+        java.run(
+            sql=f"CREATE TABLE {name} (id bigint, v double, p string) USING iceberg "
+            f"TBLPROPERTIES ('format-version'='{self.format}', {kinds})"
+        )
+        self._insert()
+        self.columns, self.partitions = 0, set[str]()
+
+    def _insert(self) -> None:
+        draw = self.random
+        values = [
+            f"({BASE + draw.randrange(12)}, {draw.choice(('0.5D', 'NULL', '1.5D'))}, {draw.choice(('NULL', quoted))})"
+            for quoted in draw.choices(("'a'", "'b %'", "'c'"), k=6)
+        ]
+        names = "id, v, p"
+        self.java.run(sql=f"INSERT INTO {self.name} ({names}) VALUES {', '.join(values)}")
+
+    def change(self) -> str:
+        """Make one change, and return its kind."""
+        kinds = ["insert", "delete", "update", "merge", "compact", "column", "partition", "equal", "equal"]
+        kind, at = self.random.choice(kinds), BASE + self.random.randrange(12)
+        sql = {
+            "delete": f"DELETE FROM {self.name} WHERE id = {at}",
+            "update": f"UPDATE {self.name} SET v = 9.5D WHERE id = {at}",
+            "merge": f"MERGE INTO {self.name} t USING (SELECT {at}L AS id) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET p = 'm' WHEN NOT MATCHED THEN INSERT (id, v, p) VALUES (s.id, 7.5D, 'n')",
+            "compact": f"CALL java.system.rewrite_data_files(table => '{self.name}', "
+            "options => map('rewrite-all', 'true'))",
+        }
+        if kind == "insert":
+            self._insert()
+        elif kind == "column":
+            self.columns += 1
+            self.java.run(sql=f"ALTER TABLE {self.name} ADD COLUMN c{self.columns} int FIRST")
+        elif kind == "partition":
+            part = self.random.choice(("bucket(3, id)", "truncate(1, p)", "p"))
+            if part not in self.partitions:
+                self.partitions.add(part)
+                self.java.run(sql=f"ALTER TABLE {self.name} ADD PARTITION FIELD {part}")
+        elif kind == "equal":
+            self._delete_equal(at)
+        else:
+            self.java.run(sql=sql[kind])
+        return kind
+
+    def _delete_equal(self, at: int) -> None:
+        if self.partitions:
+            return  # the delete would need a partition
+        by = self.random.choice((["id"], ["p"], ["id", "p"]))
+        row = {"id": at, "p": self.random.choice(("a", "m", None))}
+        self.java.run(equal=self.name, columns=by, rows=[[row[name] for name in by]])
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows, as Spark reads them."""
+        read = self.java.run(sql=f"SELECT id, v, p FROM {self.name}")
+        return [tuple(None if value == "None" else value for value in row) for row in read]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_source_follows_histories_that_java_writes(tmp_path: Path, java: Java, seed: int) -> None:
+    table, catalog = Table(java, f"db.t{seed}", seed), catalog_in(tmp_path / "lake")
+    meta = new_store(tmp_path / "store")
+    append(meta, CreateSource("s", "iceberg", FIELDS, options_of(tmp_path / "lake")), COPY)
+    kinds = list[str]()
+    for _ in range(8):
+        kinds += [table.change() for _ in range(table.random.randrange(1, 4))]
+        if catalog.table_exists(NAME):
+            catalog.drop_table(NAME)
+        catalog.register_table(NAME, f"file://{java.run(metadata=table.name)}")
+        advance_store(LocalRunner(), meta)
+        require_not_held(meta.read_latest().catalog)
+        ours = [tuple(None if value is None else str(value) for value in row) for row in rows(meta, "copy")]
+        assert sorted(map(repr, ours)) == sorted(map(repr, table.rows())), (table.format, kinds)
+
+
+def test_java_reads_published_tables_equal_at_every_epoch(tmp_path: Path, java: Java) -> None:
+    shop = Shop(tmp_path, kind="iceberg")
+    uri, warehouse = f"sqlite:///{tmp_path}/tables/catalog.db", f"file://{tmp_path}/tables"
+    for _ in range(6):
+        shop.change()
+        shop.commit()
+        shop.publish()
+        catalog = load_catalog("tussock", type="sql", uri=uri, warehouse=warehouse)
+        for name in ("orders", "ratios", "events", "by_shop", "shops"):
+            table = catalog.load_table(f"tussock.{name}")
+            read = java.run(read=table.metadata_location)
+            model = shop.model()[name]
+            assert len(read) == len(model), name
+            flat = [i for i, field in enumerate(table.schema().fields) if str(field.field_type) in ("long", "string")]
+            ours = [tuple(None if row[i] is None else str(row[i]) for i in flat) for row in model]
+            assert sorted(map(repr, (tuple(row[i] for i in flat) for row in read))) == sorted(map(repr, ours)), name
