@@ -4,6 +4,8 @@ The expected rows are computed from the rows of the tables and files by DuckDB.
 """
 
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -317,3 +319,88 @@ def test_a_branch_merges_only_at_the_epoch_of_its_parent_and_without_waiting_sta
         plan_merge(branch)
     with pytest.raises(CannotMergeError, match="its own input"):
         plan_merge(pair.parent.open_branch("own", follows=False))
+
+
+class Family:
+    """A parent and up to three following branches under random steps; each process may die at any request."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.pair, self.rng = Pair(folder, seed), random.Random(seed)
+        self.views = VIEWS  # of the parent
+        self.branches: dict[str, dict[str, str]] = {}  # name -> its views
+        self.killed = self.merged = self.followed = 0
+
+    def step(self, number: int) -> None:
+        parent, name = self.pair.parent, f"b{number}"
+        match self.rng.choice(["input", "input", "branch", "follow", "follow", "follow", "tidy", "end", "merge"]):
+            case "input":
+                self.pair.take_input()
+            case "branch" if len(self.branches) < 3 and self.views is VIEWS:
+                parent.open_branch(name)
+                self.branches[name] = VIEWS
+                if self.rng.random() < 0.7:
+                    append(parent.branch(name), replacing(*changed_statements()))
+                    self.branches[name] = CHANGED
+            case "follow" if self.branches:
+                self._follow(self.rng.choice([*self.branches]))
+            case "tidy":
+                meta = self.rng.choice([parent, *map(parent.branch, self.branches)])
+                compact_store(meta)
+                meta.apply_retention(2)
+                vacuum_store(meta)
+            case "end" if self.branches and self.rng.random() < 0.3:
+                name = self.rng.choice([*self.branches])
+                del self.branches[name]
+                parent.end_branch(name)
+            case "merge" if CHANGED in self.branches.values():
+                self._merge(next(name for name, views in self.branches.items() if views is CHANGED))
+
+    def _follow(self, name: str) -> None:
+        self._run_mortally(name, lambda branch: branch.publish(branch.read_latest().epoch) if follow(branch) else None)
+        branch = self.pair.parent.branch(name)
+        follow(branch)
+        self.followed += 1
+        assert stored(branch) == self.pair.answers(self.branches[name])
+
+    def _merge(self, name: str) -> None:
+        branch = self.pair.parent.branch(name)
+        follow(branch)
+        merge = plan_merge(branch)
+        self._run_mortally(name, lambda branch: merge_branch(branch, merge))
+        assert stored(self.pair.parent) in (self.pair.answers(VIEWS), self.pair.answers(CHANGED))
+        merge_branch(branch, merge)
+        self.merged, self.views = self.merged + 1, CHANGED
+        assert stored(self.pair.parent) == self.pair.answers(CHANGED)
+        for other in self.branches:  # those that changed the same views cannot follow any more
+            self.pair.parent.end_branch(other)
+        self.branches = {}
+
+    def _run_mortally(self, name: str, run: Callable[[MetaStore], object]) -> None:
+        objects = FaultyObjectStore(self.pair.parent.objects)
+        branch = MetaStore(objects, f"mortal {self.killed}", lambda: 1_700_000_900_000).branch(name)
+        objects.kill(self.rng.randrange(60))
+        with suppress(Killed):
+            run(branch)
+            return
+        self.killed += 1
+
+
+def _run_family(folder: Path, seed: int, steps: int) -> Family:
+    family = Family(folder, seed)
+    for number in range(steps):
+        family.step(number)
+        assert stored(family.pair.parent) == family.pair.answers(family.views)
+    return family
+
+
+def test_a_parent_and_its_branches_agree_under_random_steps_and_deaths(tmp_path: Path) -> None:
+    family = _run_family(tmp_path, seed=3, steps=25)
+    assert family.followed
+    assert family.killed
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_a_parent_and_its_branches_agree_under_many_random_steps_and_deaths(tmp_path: Path, seed: int) -> None:
+    _run_family(tmp_path, seed, steps=100)
