@@ -12,19 +12,21 @@ from tussock.statestore.hummock.vacuum import vacuum_store
 from tussock.statestore.meta import branch as branches
 from tussock.statestore.meta.barrier import BarrierPlan
 from tussock.statestore.meta.branch import first_id_of
+from tussock.statestore.meta.compaction import CompactionPlan
 from tussock.statestore.meta.errors import (
     BranchedBranchError,
     BranchExistsError,
     BranchGoneError,
     EpochExpiredError,
+    EpochMergedError,
     SettingError,
 )
 from tussock.statestore.meta.manifest import manifest_of
-from tussock.statestore.meta.names import PAGES, ROOTS, data_prefix, hash_of
+from tussock.statestore.meta.names import PAGES, ROOTS, data_prefix, hash_of, task_prefix
 from tussock.statestore.meta.pages import laid_out
 from tussock.statestore.meta.snapshots import SNAPSHOT_EVERY, Snapshots
 from tussock.statestore.meta.store import MetaStore
-from tussock.statestore.meta.version import SectionInfo, SstInfo
+from tussock.statestore.meta.version import LevelInput, SectionInfo, SstInfo
 from tussock.statestore.objectstore.branch import BranchMark, BranchObjects
 from tussock.statestore.objectstore.open import open_object_store
 
@@ -37,8 +39,8 @@ def _parent(clock: Clock | None = None) -> MetaStore:
     return MetaStore(objects, "parent", clock or Clock())
 
 
-def _run_epoch(meta: MetaStore, statements: int = 0) -> int:
-    """Commit an epoch with one SST. `statements`: appended before and taken."""
+def _run_epoch(meta: MetaStore, statements: int = 0, key: bytes = b"a") -> int:
+    """Commit an epoch with one SST of one key. `statements`: appended before and taken."""
     for i in range(statements):
         meta.append_log(f"{meta.writer}-{meta.log_end()}-{i}", b'{"n":1}', is_new=True)
     version = meta.read_latest()
@@ -46,7 +48,7 @@ def _run_epoch(meta: MetaStore, statements: int = 0) -> int:
     data = f"{meta.objects.uri} {barrier.epoch}".encode()
     name = f"{data_prefix(barrier.epoch)}{hash_of(data)}.sst"
     meta.objects.put(name, data)
-    section = SectionInfo(1, b"a", b"b", 1, 1)
+    section = SectionInfo(1, key, key, 1, 1)
     sst = SstInfo(name, 1, 1, 1, barrier.epoch, barrier.epoch, (section,))
     meta.commit_epoch(meta.seal_epoch(manifest_of(barrier, meta.writer, (sst,))))
     return barrier.epoch
@@ -222,3 +224,19 @@ def test_own_epochs_of_a_following_branch_lie_between_two_of_its_parent() -> Non
     own += [barrier.epoch, branch.supersede_barrier(barrier, BarrierPlan(mapping=barrier.mapping, log_end=0)).epoch]
     assert own == sorted(set(own))
     assert first < own[0] < own[-1] < _run_epoch(parent)
+
+
+def test_a_branch_follows_from_an_older_epoch_only_if_the_ssts_of_later_epochs_are_still_in_use() -> None:
+    clock = Clock()
+    parent = _parent(clock)
+    first = _run_epoch(parent)
+    clock.now_ms += 1
+    _run_epoch(parent, key=b"b")
+    parent.open_branch("before", epoch=first)
+    (later, _) = parent.read_latest().levels[0]
+    task = parent.open_compaction(CompactionPlan((LevelInput(0, (later.name,)),), 7))
+    name = f"{task_prefix(task.id)}{hash_of(b'merged')}.sst"
+    parent.commit_compaction(task, [msgspec.structs.replace(later, name=name)])
+    parent.open_branch("own", epoch=first, follows=False)
+    with pytest.raises(EpochMergedError):
+        parent.open_branch("follows", epoch=first)
