@@ -134,8 +134,9 @@ def _counts_of(change: EpochCommitted, catalog: Catalog) -> Mapping[str, RowCoun
 def _sources_read(catalog: Catalog) -> list[Relation]:
     """The sources of the parent without rows of their own that relations of the branch read."""
     own = own_ids(catalog)
-    read = {id for r in catalog.live_relations() if r.id in own for id in r.depends_on} - {*own}
-    return [r for r in catalog.live_relations() if r.id in read and source_of(r) is not None]
+    read = {id for r in catalog.live_relations() if r.id in own for id in r.depends_on}
+    others = (r for r in catalog.live_relations() if r.id in read and r.id not in own)
+    return [r for r in others if source_of(r) is not None]
 
 
 def _input_of(meta: MetaStore, change: EpochCommitted) -> Barrier:
