@@ -42,7 +42,7 @@ ROOMS = {
     "jobs/facts": (),
     "jobs/chunks": (),
     "jobs/wire": (),
-    "jobs/sinks": ("delta", "delta-spark", "iceberg", "postgres", "spark"),
+    "jobs/sinks": ("delta", "delta-spark", "iceberg", "kafka-sink", "postgres", "spark"),
     "jobs/sources": ("delta", "iceberg", "spark"),
     "plugins": ("airflow", "openlineage"),
     "dags": ("airflow",),
