@@ -86,6 +86,7 @@ def test_the_statements_of_the_sql_page_are_accepted(begun: Path, spark: SparkSe
         s.strip()
         for block in re.findall(r"```sql\n(.*?)```", (DOCS / "sql.md").read_text(), re.DOTALL)
         for s in block.split(";\n")
+        if "example.org" not in s  # a server that does not exist
     ]
     (begun / "orders").mkdir()
     (begun / "orders/2026-01-01.csv").write_text("id,at,product,quantity\n1,2026-01-01 08:00:00,apple,3\n")

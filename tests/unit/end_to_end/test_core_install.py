@@ -162,10 +162,12 @@ def test_new_names_the_extra_that_apply_needs_and_apply_leaves_no_empty_store(st
 
 CALLS = {
     "apply": ('session.apply([(__import__("pathlib").Path("a.sql"), "CREATE TABLE t (k int)")])', "spark"),
+    "branch": ('session.branch("trial")', None),
     "changes": ('session.changes("by_shop", 0)', None),
     "check": ('session.check("nowhere")', None),
     "close": ("session.close()", None),
     "create_view": ('session.create_view("v", None)', "spark"),
+    "diff": ('session.diff(since=0)', None),
     "execute": ('session.execute("CREATE TABLE t (k int)")', "spark"),
     "flush": ("session.flush()", None),
     "in_transaction": ("session.in_transaction", None),

@@ -705,6 +705,17 @@ def test_each_command_of_a_message_works_as_printed(situation: Situation, new_sh
 
 
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("BrokersDeniedError", "BrokersRefusedError", "BrokersUnavailableError"),
+        ("needs a Kafka broker", "tests/deep/jobs/sinks/test_kafka_sink.py"),
+    ),
+    **dict.fromkeys(
+        ("DependentViewsError", "PostgresDeniedError", "PostgresMissingError", "PostgresUnavailableError"),
+        ("needs a Postgres server", "tests/unit/jobs/sinks/test_postgres.py"),
+    ),
+    "CannotUndoError": ("needs two epochs", "tests/unit/jobs/driver/test_undo.py"),
+    "UndoInputError": ("needs two epochs", "tests/unit/jobs/shell/test_undo_command.py"),
+    "WhichSideError": ("needs two epochs", "tests/unit/jobs/shell/test_diff_command.py"),
     "FilesDifferError": ("`tussock apply` binds with Spark", "tests/spark/end_to_end/test_branch.py"),
     "AlreadyInitialisedError": ("the message asks for another place", "tests/unit/end_to_end/test_cli.py"),
     "BadRowError": (
@@ -766,12 +777,14 @@ NOT_RUN = {
         MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError
         NullKeyError PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError
         SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError
+        UnpublishableValueError
         TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError
         UnknownColumnError UnknownRelationError UnpublishableColumnError UnreadableSchemaError UnsettledError
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
         BranchWritesOutsideError BranchedBranchError EpochMergedError FollowingBranchError
+        PublishedOptionsError UnknownSinkError UnreadableSinkError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
@@ -780,6 +793,7 @@ NOT_RUN = {
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
         UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
+        KeylessTopicError
         BadPartitionError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
         QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError
@@ -792,7 +806,7 @@ NOT_RUN = {
         IcebergHistoryGoneError IcebergMetadataError IcebergSchemaChangedError IcebergTableReplacedError
         UnskippableSnapshotError UnsupportedIcebergFeatureError""",
     "The machine, the network or the bucket is at fault": """
-        CatalogAccessError CatalogAwayError
+        CatalogAccessError CatalogAwayError SinksNotPublishedError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError
@@ -805,7 +819,7 @@ NOT_RUN = {
         BadDeltaError BrokenTableError DamagedDocumentError DamagedSstError LostCopyError MissingSstError
         ObjectNotFoundError ShortReadError""",
     "The folder of published tables belongs to another writer": """
-        ForeignFileError ForeignTableError SinkBusyError TablesNotPublishedError""",
+        ForeignFileError ForeignTableError PostgresError SinkBusyError TablesNotPublishedError""",
     "Another process did the work or is doing it": """
         EpochMovedError LogMovedError LostRaceError TasksOpenError ZoneRecordedError""",
     "The remedy starts Spark, or clears a task of Airflow": """

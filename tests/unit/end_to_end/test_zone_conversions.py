@@ -36,7 +36,7 @@ MODULES = {
     "the recorded rules": """
         statestore/zones.py jobs/kernels/zones.py jobs/sources/plain_values.py jobs/facts/rows.py
         jobs/quality/arrival.py jobs/driver/epoch.py jobs/operations/epochs.py jobs/reading/moment.py
-        jobs/texts/table.py jobs/viewtests/values.py jobs/viewtests/first_test.py""",
+        jobs/texts/table.py jobs/compare/compare.py jobs/viewtests/values.py jobs/viewtests/first_test.py""",
     "the JVM, whose rules must be the recorded ones": """
         jobs/spark/zones.py jobs/sql/plan_nodes/temporal_filter.py""",
     "DuckDB, which is refused if its rules are not the recorded ones": """

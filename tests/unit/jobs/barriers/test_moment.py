@@ -248,7 +248,8 @@ def test_every_way_to_a_barrier_takes_its_moment_from_one_function() -> None:
     calls = re.compile(r"\bmeta\.(?:inject_barrier|draft_barrier|supersede_barrier)\(")
     jobs = Path(__file__).parents[4] / "jobs"
     found = {str(path.relative_to(jobs)): len(calls.findall(path.read_text())) for path in jobs.rglob("*.py")}
-    expected = {"barriers/barrier.py": 2, "trouble/restate.py": 1, "trouble/supersede.py": 5}
+    follows = {"barriers/follow.py": 1, "barriers/undo.py": 1}  # they repeat the moment of another epoch
+    expected = {"barriers/barrier.py": 2, "trouble/restate.py": 1, "trouble/supersede.py": 5, **follows}
     assert {name: n for name, n in found.items() if n} == expected
 
 
