@@ -117,8 +117,3 @@ def remove_unnamed(objects: ObjectStore, folder: str, number: int, before_ms: in
     names = [i.name for i in objects.list(f"{folder}/") if i.name not in needed and 0 < i.modified_ms < before_ms]
     objects.delete(names)
     return len(names)
-
-
-def drop_locator(objects: ObjectStore, folder: str) -> None:
-    """Remove a locator. Cost: one LIST."""
-    objects.delete([info.name for info in objects.list(f"{folder}/")])
