@@ -167,7 +167,7 @@ CALLS = {
     "check": ('session.check("nowhere")', None),
     "close": ("session.close()", None),
     "create_view": ('session.create_view("v", None)', "spark"),
-    "diff": ('session.diff(since=0)', None),
+    "diff": ("session.diff(since=0)", None),
     "execute": ('session.execute("CREATE TABLE t (k int)")', "spark"),
     "flush": ("session.flush()", None),
     "in_transaction": ("session.in_transaction", None),
