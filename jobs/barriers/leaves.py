@@ -135,9 +135,9 @@ class LeafCells:
             first, end = min(p.first for p in wanted), max(p.end for p in wanted)
             old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source), first, end)
             old = self._apply_moves(source, old)
-        found = self._add_locations(scheduled, new), self._add_locations(scheduled, old)
-        self._documents[scheduled.id] = found
-        return found
+        documents = self._add_locations(scheduled, new), self._add_locations(scheduled, old)
+        self._documents[scheduled.id] = documents
+        return documents
 
     def _apply_moves(self, source: int, document: msgspec.Raw | None) -> msgspec.Raw | None:
         """Return taken files of the base under the names that they have after this epoch."""

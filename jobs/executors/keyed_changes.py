@@ -193,8 +193,8 @@ class KeyedChangesExecutor:
 
     def _newest_truncation(self) -> bytes | None:
         place = place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)[:1]]
-        found = self._truncated.scan_prefix(pa.table([pa.array(place)], names=["c0"]), limit=1, reverse=True).rows
-        return found.column(1)[0].as_py() if found.num_rows else None
+        truncation = self._truncated.scan_prefix(pa.table([pa.array(place)], names=["c0"]), limit=1, reverse=True).rows
+        return truncation.column(1)[0].as_py() if truncation.num_rows else None
 
     def _keys_between(self, was: bytes | None, now: bytes | None) -> list[pa.Table]:
         """The keys that a new truncation may delete, or that may return as one is taken back."""
@@ -203,13 +203,13 @@ class KeyedChangesExecutor:
         width = len(self._node.key)
         table = self._history if _is_later_truncation(was, now) else self._positions
         low, high = (now, was) if table is self._history else (was, now)
-        found = []
+        keys = []
         for rows in table.scan(self._actor.vnodes):
             chosen = pc.less_equal(rows.column(width), pa.scalar(high, pa.binary()))
             if low is not None:
                 chosen = pc.and_(chosen, pc.greater(rows.column(width), pa.scalar(low, pa.binary())))
-            found.append(self._named_keys(rows.filter(chosen).columns[:width]))
-        return found
+            keys.append(self._named_keys(rows.filter(chosen).columns[:width]))
+        return keys
 
     def _keys_of(self, rows: pa.Table) -> pa.Table:
         return self._named_keys([rows.column(k) for k in self._node.key])

@@ -120,12 +120,12 @@ class LocatorEdit:
         parts = np.split(positions, starts[1:])
         deletes = []
         for file, part in zip(self.locator.read_files(numbers.tolist()), parts, strict=True):
-            found = FileDeletes(file, part, file.deleted | BitMap64(part.tolist()))
-            if len(found.deleted) != len(file.deleted) + len(part):
-                raise LostRowError(self.locator.folder, len(file.deleted) + len(part) - len(found.deleted))
+            of_file = FileDeletes(file, part, file.deleted | BitMap64(part.tolist()))
+            if len(of_file.deleted) != len(file.deleted) + len(part):
+                raise LostRowError(self.locator.folder, len(file.deleted) + len(part) - len(of_file.deleted))
             self._before[file.number] = file
-            self._files[file.number] = None if found.is_whole else _with_deleted(file, found.deleted)
-            deletes.append(found)
+            self._files[file.number] = None if of_file.is_whole else _with_deleted(file, of_file.deleted)
+            deletes.append(of_file)
         return tuple(deletes)
 
     def add_file(

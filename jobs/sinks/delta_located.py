@@ -335,14 +335,14 @@ class DeltaLocatedSink(DeltaRsSink):
 
     def _delete_rows(self, edit: LocatorEdit, deletes: Sequence[FileDeletes], now: int) -> list[Action]:
         """Write the deletion vectors. Returns the actions that replace each touched file's entry in the log."""
-        partial = {found.file.path: found for found in deletes if not found.is_whole}
-        name, data, vectors = encode_vectors({path: found.deleted for path, found in partial.items()})
+        partial = {of_file.file.path: of_file for of_file in deletes if not of_file.is_whole}
+        name, data, vectors = encode_vectors({path: of_file.deleted for path, of_file in partial.items()})
         if partial:
             self._objects.put(f"{self._folder}/{name}", data)
-        actions = [removal_of(json.loads(found.file.note), now) for found in deletes]
-        for path, found in partial.items():
-            add = with_vector(json.loads(found.file.note), vectors[path])
-            edit.set_note(found.file, json.dumps(add))
+        actions = [removal_of(json.loads(of_file.file.note), now) for of_file in deletes]
+        for path, of_file in partial.items():
+            add = with_vector(json.loads(of_file.file.note), vectors[path])
+            edit.set_note(of_file.file, json.dumps(add))
             actions.append({"add": add})
         return actions
 

@@ -448,5 +448,5 @@ def _null_patterns(keys: pa.Table) -> list[tuple[bool, ...]]:
     if not keys.num_columns:
         return []
     nulls = pa.table([pc.is_null(column) for column in keys.columns], names=[f"c{i}" for i in range(keys.num_columns)])
-    patterns = nulls.group_by(nulls.column_names).aggregate([])
+    patterns = nulls.group_by(nulls.column_names, use_threads=False).aggregate([])
     return list(zip(*(patterns[name].to_pylist() for name in nulls.column_names), strict=True))

@@ -26,7 +26,6 @@ from tussock.jobs.settings.shared_reasons import shared_reasons
 from tussock.jobs.sinks.base import (
     REMOVE,
     BeatenError,
-    Difference,
     LocatingSink,
     Publisher,
     Sink,
@@ -397,7 +396,8 @@ class _Copying:
                 return self._keep_state(held)
             difference = difference_of(changes, self.sink.key)
             if (version := self.sink.apply(difference, self.rows.epoch)) is not None:
-                self._say(f"{_count_text(difference)}, version {version} of {self.sink.place}")
+                counts = _count_text(difference.written.num_rows, difference.removed.num_rows, "removed")
+                self._say(f"{counts}, version {version} of {self.sink.place}")
                 return self._published_table(version, self.rows.epoch, changed=True)
         return self._replace_rows("")
 
@@ -410,9 +410,7 @@ class _Copying:
                 self._say("nothing has changed")
                 return self._keep_state(held)
             if (version := sink.apply_keyed(changes, rows.epoch)) is not None:
-                counts = (
-                    f"{changes.written.rows.num_rows:,} rows written, {changes.removed.num_rows:,} marked as deleted"
-                )
+                counts = _count_text(changes.written.rows.num_rows, changes.removed.num_rows, "marked as deleted")
                 self._say(f"{counts}, version {version} of {self.sink.place}")
                 return self._published_table(version, rows.epoch, changed=True)
         return self._replace_rows("")
@@ -458,7 +456,6 @@ class _Copying:
         self.progress(f"{self.rows.relation.name}: {what}")
 
 
-def _count_text(difference: Difference) -> str:
-    removed = f", {difference.removed.num_rows:,} removed" if difference.removed.num_rows else ""
-    written = difference.written.num_rows
-    return f"{written:,} row{'' if written == 1 else 's'} written{removed}"
+def _count_text(written: int, removed: int, how: str) -> str:
+    gone = f", {removed:,} {how}" if removed else ""
+    return f"{written:,} row{'' if written == 1 else 's'} written{gone}"

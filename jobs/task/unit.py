@@ -362,9 +362,9 @@ class Unit:
         )
         if is_keyed(statement):
             plan, quarantine = plan_of_source(statement), quarantines_rejects(statement)
-            found = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)
-            fed[Port.REJECTS] = pa.concat_tables([fed[Port.REJECTS], found.rejects])
-            fed |= {Port.CHANGES: found.changes, Port.TRUNCATIONS: found.truncations}
+            keyed = row_changes(plan, statement.fields, delta, thread_kernel(), quarantine=quarantine)
+            fed[Port.REJECTS] = pa.concat_tables([fed[Port.REJECTS], keyed.rejects])
+            fed |= {Port.CHANGES: keyed.changes, Port.TRUNCATIONS: keyed.truncations}
         return _Output(FragmentOutput.of(delta), parts, tuple(sorted(undeclared)), fed), taken
 
     def _read_parts(self, scheduled: Scheduled, parts: LeafInput, rows: LeafInput) -> Iterator[ReadPart]:

@@ -211,7 +211,7 @@ def test_a_new_view_is_invisible_until_it_is_built_but_its_name_is_reserved(meta
     known = {fact.view: (fact.state, fact.reason) for fact in list_views(meta, datetime.now(UTC))}
     assert known["per_a"] == (ViewState.BUILDING, catalog.builds[0].progress)
     assert known["per_g"][0] is not ViewState.BUILDING
-    drawn = {node.name: (node.state, node.reads) for node in build_graph(meta.read_latest(), None)}
+    drawn = {node.name: (node.state, node.reads) for node in build_graph(meta.read_latest(), ())}
     assert drawn["per_a"] == (NodeState.BUILDING, ("t",))
     assert drawn["per_g"][0] is NodeState.RUNS
     advance_store(LocalRunner(), meta, settings=EpochSettings(max_bytes=MAX_BYTES))

