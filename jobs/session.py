@@ -356,9 +356,9 @@ class Session:
     def _published(self, begin: Callable[[], Iterator[EpochSummary]], interval: Interval | None = None) -> EpochSummary:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
         summary, proven = None, False
-        store_dumps(self.meta, lambda: nullcontext(self.spark))
         while not proven:
             with recorded_run(self.meta, "epoch", interval=interval), self.meta.glances() as glances:
+                store_dumps(self.meta, lambda: nullcontext(self.spark))
                 for summary in begin():
                     version = publish_epoch(self.meta, summary.epoch)
                     self._statements.forget_rows()

@@ -67,6 +67,7 @@ GUARDED = {
     "overview.html": {"t.what": "shown_troubles", "row.waiting.unknown": "without_values"},
     "parts.html": {"t.what": "shown_troubles", "t.do": "shown_troubles", "key": "may_see_rows"}
     | {".observed": "without_values", "one.keys": "may_see_rows"},
+    "relation.html": {"copy.trouble": "of the sink"},
     "rows.html": {"error": "require_rows", "cell": "require_rows"},
     "run.html": {"left": "reason", "w.what": "the name of a step"},
     "sources_table.html": {"s.trouble": "reason"},

@@ -180,7 +180,7 @@ def test_an_application_has_one_gateway_however_many_threads_ask(monkeypatch: py
     with ThreadPoolExecutor(16) as pool:
         found = set(pool.map(lambda _: object_gateway.gateway_of(spark, "s3"), range(32)))  # type: ignore[arg-type]
     assert (len(found), len(made)) == (1, 1)
-    assert object_gateway.gateway_of(SimpleNamespace(sparkContext=Context()), "s3") not in found  # type: ignore[arg-type]
+    assert object_gateway.gateway_of(SimpleNamespace(sparkContext=Context()), "s3") not in found  # type: ignore
 
 
 def test_a_missing_object_and_an_unknown_operation_are_errors(gateway: ObjectGateway, store: ObjectStore) -> None:
