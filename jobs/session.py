@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import pyarrow as pa
 
-from tussock.jobs.barriers.dumps import store_dumps
 from tussock.jobs.barriers.moment import ALL, Clock, Wish, micros_of
 from tussock.jobs.barriers.source_holds import warn_of_held
 from tussock.jobs.catalog.statement_log import PendingCatalog
@@ -52,6 +51,7 @@ from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.process import create_store, open_meta, store_exists
 from tussock.jobs.settings.tables import EpochSettings, OnError
 from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.jdbc import storing_dumps
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
 from tussock.jobs.statements.open_transaction import OpenTransaction, ended_within_transaction
@@ -357,8 +357,11 @@ class Session:
         """Run epochs and publish each. Returns the summary of the last one, or of the latest version if none ran."""
         summary, proven = None, False
         while not proven:
-            with recorded_run(self.meta, "epoch", interval=interval), self.meta.glances() as glances:
-                store_dumps(self.meta, lambda: nullcontext(self.spark))
+            with (
+                recorded_run(self.meta, "epoch", interval=interval),
+                self.meta.glances() as glances,
+                storing_dumps(lambda: nullcontext(self.spark)),
+            ):
                 for summary in begin():
                     version = publish_epoch(self.meta, summary.epoch)
                     self._statements.forget_rows()

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from tussock.jobs.barriers import barrier as barriers
 from tussock.jobs.barriers.detour import Detour
-from tussock.jobs.barriers.dumps import store_dumps
 from tussock.jobs.barriers.follow import next_of_branch
 from tussock.jobs.barriers.moment import Clock, Pace, Wish, micros_of
 from tussock.jobs.barriers.source_holds import HeldSourcesError, HoldKind, require_not_held
@@ -22,6 +21,7 @@ from tussock.jobs.operations.runners import Where, runner_of, spark_of
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.settings.process import clock_ms
 from tussock.jobs.settings.ticks import Ticks
+from tussock.jobs.sources.jdbc import storing_dumps
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.supersede import abandon_barrier
 from tussock.statestore.errors import MustStopError
@@ -151,13 +151,13 @@ def inject_barrier(at: PipelineStore, wish: Wish) -> Barrier | None:
     """Put the run's barrier in force, or return the open one of an earlier run; None if there is no new input.
 
     An open barrier always comes first: `run_pipeline_epochs` finishes it, and then takes in this run's interval. In a
-    following branch, it is the next epoch of the parent. Otherwise dumps of databases are stored first.
+    following branch, it is the next epoch of the parent. Otherwise sources of databases store their dumps first.
     """
     with recorded_run(at.meta, "epoch", wish.run, wish.interval, only_errors=True):
         if at.meta.follows:
             return next_of_branch(at.meta)
-        store_dumps(at.meta, lambda: spark_of(at.pipeline, "dump"))
-        return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
+        with storing_dumps(lambda: spark_of(at.pipeline, "dump")):
+            return barriers.inject_barrier(at.meta, wish, at.pipeline.epoch)
 
 
 def ended_without_input(at: PipelineStore, wish: Wish) -> None:

@@ -4,7 +4,7 @@
         OPTIONS (path 'dumps/customers', url 'jdbc:…', dbtable 'customers', changes 'snapshot')
 
 A read of a database cannot be repeated, but an epoch must be a function of its barrier. So before a run pins input,
-Spark's JDBC reader writes the rows as Parquet files into a new folder below `path` (jobs/barriers/dumps.py):
+Spark's JDBC reader writes the rows as Parquet files into a new folder below `path` (`storing_dumps`):
 
     <path>/0000000007/part-….parquet, _SUCCESS, _digest
 
@@ -20,7 +20,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -122,10 +124,39 @@ class JdbcTables(ParquetFiles):
 
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
         """See SourcePinner. Raises DatabaseReadError if the newest dump failed."""
+        if (dumping := _dumping.get()) is not None and source.name not in dumping.stored:
+            dumping.stored.add(source.name)
+            with dumping.open_spark() as spark:
+                store_dump(source, spark)
         failed = Path(source.options["path"]) / _FAILED
         if failed.exists():
             raise DatabaseReadError(source.name, failed.read_text())
         return super().pin(_files_of(source), taken, asked, keeper)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dumping:
+    """How a run stores dumps, and the sources whose dump it has stored."""
+
+    open_spark: "Callable[[], AbstractContextManager[SparkSession]]"
+    stored: set[str] = field(default_factory=set)
+
+
+_dumping: ContextVar[_Dumping | None] = ContextVar("_dumping", default=None)
+
+
+@contextmanager
+def storing_dumps(open_spark: "Callable[[], AbstractContextManager[SparkSession]]") -> Iterator[None]:
+    """Within the block, the first pin of a source's database stores a dump before it looks for deliveries.
+
+    Args:
+        open_spark: opens the Spark application that reads the databases; called only if there is such a source.
+    """
+    token = _dumping.set(_Dumping(open_spark))
+    try:
+        yield
+    finally:
+        _dumping.reset(token)
 
 
 def store_dump(source: CreateSource, spark: "SparkSession") -> Path | None:

@@ -62,8 +62,7 @@ def assert_few(epoch: list[str]) -> None:
     assert puts == ["barrier", "data", "manifest", "version", "version"], puts
     blocks = [r for r in epoch if r.startswith("GET") and "/data/" in r]
     assert len(blocks) <= 8, blocks
-    # Four of them look for sources of databases among the statements that wait.
-    assert len(epoch) - len(blocks) <= 31, f"{len(epoch)} requests: {epoch}"
+    assert len(epoch) - len(blocks) <= 27, f"{len(epoch)} requests: {epoch}"
 
 
 def compare(session: Session, spark: SparkSession, bucket: Bucket, shops: str) -> None:
