@@ -27,7 +27,7 @@ from tussock.jobs.logical.statements import CreateSource, CreateView
 from tussock.jobs.settings.cause import cause_of, java_cause
 from tussock.jobs.sinks.base import BrokenTableError
 from tussock.jobs.sinks.delta_state import translating_errors
-from tussock.jobs.sources.base import SourceReader, TimeZones
+from tussock.jobs.sources.base import Asked, SourceReader, TimeZones
 from tussock.jobs.sources.boundary import SourceTroubleError, bound_reader, errors_of_source
 from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
 from tussock.jobs.sources.registry import READERS
@@ -103,9 +103,13 @@ RAW = msgspec.Raw(b"{}")
 
 def call(reader: SourceReader, method: str, of: CreateSource) -> object:
     """Call a method of a reader with the source `of`, at its place among the arguments."""
-    arguments = {"check": (of,), "frame": (None, of, RAW, ()), "by_spark": (None, of, RAW), "describe": (of, None)}.get(
-        method, (of, RAW, None)
-    )
+    arguments = {
+        "check": (of,),
+        "describe": (of, None),
+        "pin": (of, None, Asked(), None),
+        "frame": (None, of, RAW, ()),
+        "by_spark": (None, of, RAW),
+    }.get(method, (of, RAW, None))
     return getattr(reader, method)(*arguments)
 
 
@@ -131,7 +135,9 @@ def test_an_error_of_the_engine_becomes_one_of_the_source(format: str) -> None:
 
         failing = {"read": fail, "divide": fail, "reasons_for_spark": fail, "item_of": lambda *_: "a file"}
         engine = type("RaisingEngine", (type(reader.engine),), failing)
-        whole = bound_reader(type("WithEngine", (type(reader),), {"engine": engine.__new__(engine)})()).engine
+        with_engine = type("WithEngine", (type(reader),), {})()
+        with_engine.engine = engine.__new__(engine)  # without the arguments of some engines
+        whole = bound_reader(with_engine).engine
         assert whole is not None
         zones = TimeZones(ruled_by_python("UTC"), ruled_by_python)
         with pytest.raises(SourceTroubleError) as raised:
