@@ -167,7 +167,7 @@ def test_a_task_checks_and_reads_a_served_file_without_credentials(
 def test_an_application_has_one_gateway_however_many_threads_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
 
-    def slow(spark: object) -> object:
+    def slow(spark: object, in_s3: bool) -> object:
         made.append(spark)
         threading.Event().wait(0.05)
         return object()
