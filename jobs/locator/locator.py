@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.jobs.locator.document import KeyPart, LocatorDocument, key_columns
 from tussock.jobs.locator.runs import Mask, Places, expand_run, steps_between
@@ -203,8 +204,7 @@ def to_runs_key(keys: pa.BinaryArray) -> pa.BinaryArray:
 def _of_table(keys: pa.BinaryArray, table: int) -> pa.BinaryArray:
     """Return encoded keys with another table id."""
     head = table_range(table)[0]
-    tails = [key[len(head) :] for key in keys.to_pylist()]
-    return pa.array([head + tail for tail in tails], pa.binary())
+    return pc.binary_replace_slice(keys, 0, len(head), head)
 
 
 def _store_of(objects: ObjectStore, ssts: Sequence[SstInfo], step: int) -> HummockStore:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tussock.statestore.hummock.sorted_keys import fixed_keys, measure_widths
 
@@ -73,8 +74,8 @@ def steps_between(firsts: pa.BinaryArray, keys: pa.BinaryArray) -> Places:
 
 def _steps_of_mixed(firsts: pa.BinaryArray, keys: pa.BinaryArray) -> Places:
     """`steps_between` for keys of several lengths, length by length."""
-    lengths = np.array([len(key) for key in keys.to_pylist()])
-    same = lengths == np.array([len(first) for first in firsts.to_pylist()])
+    lengths = pc.binary_length(keys).to_numpy()
+    same = lengths == pc.binary_length(firsts).to_numpy()
     steps = np.full(len(keys), -1, np.int64)
     for length in np.unique(lengths[same]).tolist():
         at = np.flatnonzero(same & (lengths == length))

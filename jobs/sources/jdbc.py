@@ -189,8 +189,10 @@ def _write_dump(source: CreateSource, spark: "SparkSession", folder: Path) -> Pa
         dump = folder / f"{0 if newest is None else int(newest) + 1:010}"
         try:
             writing.rename(dump)
-        except OSError:  # another run stored its dump first
-            return None
+        except OSError:
+            if not dump.is_dir():
+                raise
+            return None  # another run stored its dump first
         return dump
     finally:
         shutil.rmtree(writing, ignore_errors=True)
