@@ -486,7 +486,7 @@ def _judge_failed_put(err: Exception) -> WriteFailure:
     if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
         return WriteFailure.REFUSED
     if not isinstance(err, ClientError):
-        return WriteFailure.UNKNOWN
+        return WriteFailure.UNKNOWN if isinstance(err, BotoCoreError) else WriteFailure.REFUSED  # not sent: a defect
     code = _error_code(err)
     if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409"):
         return WriteFailure.OTHER
