@@ -10,16 +10,13 @@ from airflow.sdk import DAG
 from tussock_defaults import run_limit, store_note, tags_of, task_defaults
 from tussock_freshness import missing_deadlines, view_deadlines
 from tussock_links import LINKED, LINKS
-from tussock_operators import (
-    PARAMS,
+from tussock_operators import PARAMS, health, inject_barrier, run_actors
+from tussock_publishing import (
     can_be_backfilled,
     commit_version,
-    health,
-    inject_barrier,
     owed_events,
     publish_tables,
     publish_views,
-    run_actors,
     validate_views,
 )
 from tussock_steps import pipelines_of

@@ -14,8 +14,8 @@ from typing import Any, TypedDict
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
-from tussock_operators import no_retry
 from tussock_steps import pipeline_of
+from tussock_tasks import no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
 

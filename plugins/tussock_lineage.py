@@ -1,7 +1,7 @@
 """Lineage of a task for OpenLineage. Requires the package apache-airflow-providers-openlineage.
 
 The provider calls an operator's `get_openlineage_facets_on_complete` when its task succeeds. Only then do the operators
-of tussock_operators.py import this module; without the provider nothing imports it.
+of tussock_publishing.py import this module; without the provider nothing imports it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ import msgspec
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowFailException, AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
-from tussock_operators import no_retry
 from tussock_steps import open_pipeline_store
+from tussock_tasks import no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.statestore.decoding import decode_json

@@ -13,8 +13,9 @@ from typing import Any
 
 import tussock_metrics as metrics
 from airflow.sdk import Param, task
-from tussock_operators import SubmitJob, for_each_sink, no_retry, set_connection
+from tussock_publishing import for_each_sink, set_connection
 from tussock_steps import open_pipeline_store
+from tussock_tasks import SubmitJob, no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import PublishSettings, writes_with_spark

@@ -6,7 +6,7 @@ Parsing this imports no Spark and reads nothing; the task imports the engine whe
 from typing import Any
 
 from airflow.sdk import Param
-from tussock_operators import SubmitJob
+from tussock_tasks import SubmitJob
 
 from tussock.jobs.settings.pipeline import Pipeline
 

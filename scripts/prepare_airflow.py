@@ -13,7 +13,7 @@ from sqlalchemy import select
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "plugins"))
 
-from tussock_operators import SPARK_CONNECTION  # noqa: E402
+from tussock_tasks import SPARK_CONNECTION  # noqa: E402
 
 # The second number lets Spark retry a task; plain local[2] retries nothing.
 LOCAL_SPARK = Connection(

@@ -100,7 +100,7 @@ def test_every_task_ends_after_the_pipelines_limit_but_for_one_that_waits_for_a_
 def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tmp_path: Path) -> None:
     from airflow.sdk import DAG
     from tussock_events import day_of
-    from tussock_operators import commit_version, publish_views
+    from tussock_publishing import commit_version, publish_views
 
     from tussock.jobs.operations.files import created_in_files
 
@@ -319,7 +319,7 @@ def context(run_type: str, own: tuple[datetime | None, datetime | None] = DAY, *
 
 
 def test_a_run_uses_the_interval_of_its_params_or_its_own_or_all_waiting_files() -> None:
-    from tussock_operators import run_interval
+    from tussock_tasks import run_interval
 
     for run_type in ("scheduled", "backfill"):
         assert run_interval(context(run_type)) == DAY
@@ -334,7 +334,7 @@ def test_a_run_uses_the_interval_of_its_params_or_its_own_or_all_waiting_files()
 
 def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() -> None:
     from tussock_airflow import AirflowFailException
-    from tussock_operators import run_interval
+    from tussock_tasks import run_interval
 
     with pytest.raises(
         AirflowFailException,
@@ -390,7 +390,7 @@ def test_airflow_gives_a_manual_run_an_interval_only_on_request(
 )
 def test_params_that_are_no_interval_fail_the_run_for_good(start: str, end: str | None, message: str) -> None:
     from tussock_airflow import AirflowFailException
-    from tussock_operators import run_interval
+    from tussock_tasks import run_interval
 
     with pytest.raises(AirflowFailException, match=message):
         run_interval(context("manual", start=start, end=end))

@@ -18,7 +18,7 @@ def task():
     import tussock.jobs.reading.reader, tussock.jobs.driver.epoch, tussock.jobs.driver.publish
     import tussock.jobs.driver.runner, tussock.jobs.driver.summary
     import tussock.jobs.quality.epoch_check, tussock.jobs.operations.publish
-    import tussock.jobs.sinks.delta_rs, tussock_operators
+    import tussock.jobs.sinks.delta_rs, tussock_operators, tussock_publishing
     print("imported:", *sorted(name for name in set(sys.modules) - there if not name.startswith("tussock")))
     import duckdb, numpy as np, pandas as pd, pyarrow as pa, pyarrow.compute as pc
     from deltalake import DeltaTable, write_deltalake

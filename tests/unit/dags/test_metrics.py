@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tussock_metrics as metrics
-import tussock_operators
+import tussock_publishing
 from tussock_airflow import AirflowFailException
-from tussock_operators import health, owed_events, run_actors
+from tussock_operators import health, run_actors
+from tussock_publishing import owed_events
 from tussock_steps import open_pipeline_store, pipeline_of
 
 from tests.support.airflow import start_metrics
@@ -170,9 +171,9 @@ def test_a_store_that_the_last_tasks_cannot_read_is_one_message_and_a_metric(
         raise ExpiredCredentialsError("s3://b", "get 'meta/store.json'", "ExpiredToken")
 
     monkeypatch.setattr(LocalObjectStore, "get", expired)
-    monkeypatch.setattr(tussock_operators, "has_announced", lambda context: False)
-    monkeypatch.setattr(tussock_operators, "wait_for_those_who_speak", lambda *_: None)
-    monkeypatch.setattr(tussock_operators, "announce_changes", lambda pipeline, *_: open_pipeline_store(pipeline.name))
+    monkeypatch.setattr(tussock_publishing, "has_announced", lambda context: False)
+    monkeypatch.setattr(tussock_publishing, "wait_for_those_who_speak", lambda *_: None)
+    monkeypatch.setattr(tussock_publishing, "announce_changes", lambda pipeline, *_: open_pipeline_store(pipeline.name))
     last, owed = health(pipeline_of(NAME)), owed_events(pipeline_of(NAME))
     for failed, told in (["see run_actors"], True), ([], False):
         monkeypatch.setattr(type(last), "_failed_tasks", lambda self, context, found=failed: found)
