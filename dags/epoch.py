@@ -1,10 +1,8 @@
 """One DAG per pipeline: advance all its views by one epoch, check the result, and publish it.
 
-However a run is started, it takes the files of its interval, each file once. Parsing reads the small
-pipelines/*/pipeline.toml and the names in the SQL files next to them.
+However a run is started, it takes the files of its interval, or all waiting files, each file once. Parsing reads the
+small pipelines/*/pipeline.toml and the names in the SQL files next to them.
 """
-
-from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from tussock_defaults import run_limit, store_note, tags_of, task_defaults
@@ -20,7 +18,7 @@ from tussock_publishing import (
     validate_views,
 )
 from tussock_steps import pipelines_of
-from tussock_timetable import IntervalsUntil
+from tussock_triggers import schedule_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 
@@ -31,8 +29,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
     with DAG(
         dag_id=f"epoch_{pipeline.name}",
         description=pipeline.description,
-        schedule=IntervalsUntil(schedule.cron, pipeline.time_zone, schedule.end) if schedule else None,
-        start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
+        schedule=schedule_of(pipeline),
+        start_date=schedule.start if schedule else pipeline.triggers.start,
         catchup=schedule.catchup if schedule else False,
         max_active_runs=pipeline.airflow.max_active_runs,  # backfills ignore it, so inject_barrier waits for its turn
         dagrun_timeout=run_limit(pipeline),

@@ -89,8 +89,8 @@ def owed_events(pipeline: Pipeline) -> "OwedEvents":
 
 
 def can_be_backfilled(pipeline: Pipeline) -> bool:
-    """Whether the pipeline has intervals to backfill."""
-    return pipeline.schedule is not None
+    """Whether Airflow accepts a backfill of the pipeline's DAG."""
+    return pipeline.schedule is not None or pipeline.triggers.every_ms is not None
 
 
 def publish_tables(pipeline: Pipeline) -> BaseOperator | TaskGroup:

@@ -118,7 +118,13 @@ def pipelines_of(kind: str) -> tuple[Pipeline, ...]:
 
 def _check_entry(entry: FolderEntry) -> FolderEntry:
     try:
-        return entry if entry.pipeline is None else FolderEntry(entry.name, _with_known_arguments(entry.pipeline))
+        if entry.pipeline is None:
+            return entry
+        if entry.pipeline.triggers.assets:
+            from tussock_triggers import schedule_of  # which imports this module
+
+            schedule_of(entry.pipeline)  # its errors
+        return FolderEntry(entry.name, _with_known_arguments(entry.pipeline))
     except PipelineError as err:
         return FolderEntry(entry.name, None, err)
 

@@ -1,11 +1,12 @@
-"""The timetable of epoch DAGs: one run per interval of a cron expression, up to a last interval."""
+"""The timetables of epoch DAGs: a run per interval of a cron expression, or a run per time span, up to an end."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.timetables.trigger import DeltaTriggerTimetable
 from pendulum import DateTime
 from tussock_airflow import HAS_DEADLINES
 
@@ -61,6 +62,38 @@ class IntervalsUntil(CronDataIntervalTimetable):
         return None
 
 
+class RunsUntil(DeltaTriggerTimetable):
+    """A run per time span, up to `last`. Runs have no interval, so each takes all waiting files.
+
+    A missed run is not repeated: the next one takes its files.
+    """
+
+    def __init__(self, seconds: float, last: datetime | None) -> None:
+        """
+        Args:
+            seconds: from one run to the next.
+            last: with a time zone; None: no end.
+        """
+        super().__init__(timedelta(seconds=seconds))
+        self._seconds, self._last = seconds, last
+
+    def serialize(self) -> dict[str, Any]:
+        return {"seconds": self._seconds, "last": None if self._last is None else self._last.isoformat()}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> "RunsUntil":
+        return cls(data["seconds"], None if data["last"] is None else datetime.fromisoformat(data["last"]))
+
+    def next_dagrun_info(
+        self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        following = super().next_dagrun_info(
+            last_automated_data_interval=last_automated_data_interval, restriction=restriction
+        )
+        is_over = following is not None and self._last is not None and following.run_after > self._last
+        return None if is_over else following
+
+
 def _deadline_references() -> list[type]:
     if not HAS_DEADLINES:
         return []
@@ -70,8 +103,8 @@ def _deadline_references() -> list[type]:
 
 
 class TussockTimetables(AirflowPlugin):
-    """Register the timetable and the deadline reference, so that the scheduler can restore them from stored DAGs."""
+    """Register the timetables and the deadline reference, so that the scheduler can restore them from stored DAGs."""
 
     name = "tussock_timetables"
-    timetables = [IntervalsUntil]  # noqa: RUF012  Airflow's attribute name
+    timetables = [IntervalsUntil, RunsUntil]  # noqa: RUF012  Airflow's attribute name
     deadline_references = _deadline_references()

@@ -1,8 +1,9 @@
 """Runs the levels of one epoch: from its plan to the answers of its actors."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -114,6 +115,7 @@ def run_levels(
         plan.catalog.resolve_zone(meta.settings.time_zone),
         views_by_spark(plan.schedule, reached),
         size.nbytes,
+        previous_hosts=partial(read_hosts, meta, plan.base.version.epoch),
     )
     with follow_progress(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
         answers, sealed = runner.run(levels)
@@ -125,6 +127,12 @@ def run_levels(
     except BaseException:
         sealed.release()
         raise
+
+
+def read_hosts(meta: MetaStore, epoch: int) -> Mapping[str, Sequence[int]]:
+    """Return the units of an epoch by the host that ran them; empty if its manifest is gone or the store is new."""
+    manifest = meta.read_manifest(epoch) if epoch else None
+    return {} if manifest is None else manifest.hosts
 
 
 def fragments_with_input(schedule: Schedule, started: Iterable[int]) -> frozenset[int]:

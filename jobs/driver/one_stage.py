@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext, SparkContext
 
 from tussock.jobs.chunks.failure import carried_by_spark
+from tussock.jobs.driver.runner import LevelsToRun
 from tussock.jobs.driver.slots import Slots, SlotsLostError
-from tussock.jobs.exchange.meeting import Meeting, Rendezvous
+from tussock.jobs.exchange.meeting import Meeting, Rendezvous, UnitsByHost
 from tussock.jobs.exchange.peers import Peers
 from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.encryption import encrypts_files, is_on, why_encrypted
@@ -30,7 +31,6 @@ from tussock.jobs.wire.measured import Report
 from tussock.jobs.wire.typed_rows import steps_behind
 from tussock.statestore.errors import InputError
 from tussock.statestore.local_disk import local_folder
-from tussock.statestore.meta.work import HowFar
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +74,18 @@ def group_levels(task: EpochTask) -> list[range]:
 
 
 @contextmanager
-def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: bool) -> Iterator[Rendezvous]:
+def meeting_of(
+    context: SparkContext,
+    task: EpochTask,
+    count: int,
+    *,
+    settled: bool,
+    hosts: UnitsByHost | None = None,
+) -> Iterator[Rendezvous]:
     """Let the `count` tasks of one stage meet during the block. Their connections use TLS if Spark encrypts.
 
     Args:
+        hosts: units by the host that ran them in the epoch before.
         settled: whether unit `u` belongs to task `u % count`, because an exchange of Spark sends its cells there.
     """
     (bind, host), conf = driver_address(context), context.getConf()
@@ -87,6 +95,7 @@ def meeting_of(context: SparkContext, task: EpochTask, count: int, *, settled: b
         count,
         task.unit_count,
         settled=settled,
+        hosts=hosts or {},
         encrypts=why_encrypted(conf) is not None,
         encrypts_files=encrypts_files(conf),
     ) as rendezvous:
@@ -104,18 +113,30 @@ def is_local(context: SparkContext) -> bool:
     return is_local_master(str(context.master))
 
 
-def run_in_one_stage(context: SparkContext, slots: Slots, task: EpochTask, far: HowFar, report: Report) -> pa.Table:
-    """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver."""
+def run_in_one_stage(
+    context: SparkContext, slots: Slots, levels: LevelsToRun, hosts: UnitsByHost, report: Report
+) -> pa.Table:
+    """Run all levels, and the flush if it needs an exchange. Returns the cells for the driver.
+
+    Args:
+        hosts: of the epoch before. `levels.measured` gets those of this epoch.
+    """
+    task = levels.task
     count = slots.task_count(task.unit_count)
-    with meeting_of(context, task, count, settled=False) as rendezvous, slots.watched_job(count, [rendezvous]):
+    with (
+        meeting_of(context, task, count, settled=False, hosts=hosts) as rendezvous,
+        slots.watched_job(count, [rendezvous]),
+    ):
         meeting = rendezvous.meeting
-        far.ask = progress_of([rendezvous], task)
+        levels.far.ask = progress_of([rendezvous], task)
         function = stage_function(lambda: task, range(len(task.schedule.levels)), meeting, is_local(context), report)
 
         def run_task(nothing: Iterable[Never]) -> Iterable[bytes]:
             yield cells_of(in_spark_task(function, CELL_SCHEMA)(iter(nothing)))
 
-        return cells_in(context.parallelize([], meeting.count).barrier().mapPartitions(run_task).collect())
+        cells = cells_in(context.parallelize([], meeting.count).barrier().mapPartitions(run_task).collect())
+        levels.measured.hosts = rendezvous.units_by_host
+        return cells
 
 
 def repeat_job(job: Callable[[], pa.Table]) -> pa.Table:

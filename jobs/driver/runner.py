@@ -8,7 +8,7 @@ All run the same level functions over the same cells, and write the same bytes.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -83,6 +83,7 @@ class LevelsToRun:
         nbytes: expected size of the input; an upper bound if the epoch reads existing relations in full.
         measured: receives the measurements of units and workers; those of a flush on Spark at its end.
         far: receives a function that returns the progress.
+        previous_hosts: returns units by the host that ran them in the epoch before, from its manifest. Cost: one GET.
     """
 
     objects: ObjectStore
@@ -94,6 +95,7 @@ class LevelsToRun:
     nbytes: int = 0
     measured: MeasurementSum = field(default_factory=MeasurementSum)
     far: HowFar = field(default_factory=HowFar)
+    previous_hosts: Callable[[], Mapping[str, Sequence[int]]] = dict
 
 
 class LevelRunner(Protocol):

@@ -37,6 +37,7 @@ from tussock.jobs.driver.one_stage import (
 from tussock.jobs.driver.runner import LevelsToRun, P, R
 from tussock.jobs.driver.sealed_tables import SealedTables, TablesInDriver
 from tussock.jobs.driver.slots import Slots
+from tussock.jobs.exchange.meeting import UnitsByHost
 from tussock.jobs.outside import world
 from tussock.jobs.spark.release import exchange_rows
 from tussock.jobs.spark.session import activated_session, epoch_session, tasks_done
@@ -75,6 +76,7 @@ class SparkRunner:
         self._slots = Slots(spark.sparkContext)
         self._why_files = reason_for_files(spark.sparkContext)
         self._process = OwnProcess()
+        self._hosts: UnitsByHost | None = {} if is_local(spark.sparkContext) else None  # None: not read yet
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
         """See LevelRunner. Raises InheritedError in a forked child; ZoneRulesDifferError."""
@@ -91,13 +93,20 @@ class SparkRunner:
             levels.measured.ran = f"on Spark, with an exchange through shuffle files ({self._why_files})"
             return self._through_files(spark, levels)
         groups = group_levels(task)
+        if self._hosts is None:
+            self._hosts = levels.previous_hosts()
         levels.measured.ran = f"on Spark, in {'one stage' if len(groups) == 1 else f'{len(groups)} stages'}"
         with spark_errors_as_ours(spark, levels.reads), self._measuring.add_to(levels.measured):
             if len(groups) == 1 and not levels.reads:
-                cells = repeat_job(partial(run_in_one_stage, spark.sparkContext, self._slots, task, levels.far, report))
+                cells = repeat_job(
+                    partial(run_in_one_stage, spark.sparkContext, self._slots, levels, self._hosts, report)
+                )
             else:
                 with _broadcast_task(spark, task) as known:
                     cells = repeat_job(partial(_run_stages, spark, self._slots, known, levels, groups, report))
+        if is_local(spark.sparkContext):
+            levels.measured.hosts = {}
+        self._hosts = levels.measured.hosts
         return _answers_and_sealed(levels, with_reasons(spark, cells))
 
     def _through_files(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, SealedTables]:
@@ -261,7 +270,9 @@ def _run_stages(
             reads = _read_sources(spark, levels, group)
             frame = _make_stage(spark, task, group[-1], meeting.count, function, frame, reads, barrier=True)
         assert frame is not None, "a plan has levels"
-        return frame.toArrow()
+        cells = frame.toArrow()
+        levels.measured.hosts = rendezvous[-1].units_by_host
+        return cells
 
 
 def _read_sources(spark: SparkSession, levels: LevelsToRun, group: range) -> list[DataFrame]:

@@ -360,8 +360,9 @@ class Train:
                 meta.put_in_force(barrier)
             ssts, seconds = in_order([*epoch.uploaded, *flushed]), step_seconds(epoch.seconds)
             requests = self._requests_since() + epoch.measured.sum[1]
+            ran, hosts = epoch.measured.ran, epoch.measured.hosts
             sealed = meta.seal_epoch(
-                manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests, epoch.measured.ran)
+                manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests, ran, hosts)
             )
         self.progress(f"epoch {barrier.epoch}: sealed")
         return sealed

@@ -29,6 +29,8 @@ _TOGETHER_S, _SETTLE_S = 0.15, 0.5  # tasks of one attempt come within the first
 _LOOK_S, _REST_S = 0.1, 60.0  # between two looks at the clock while processes wait, and while none does
 _STRANGERS = 256  # further connections that may be unknown at once
 
+UnitsByHost = Mapping[str, Sequence[int]]
+
 
 class Meeting(msgspec.Struct, frozen=True):
     """Where and with which token the processes of an epoch meet.
@@ -109,6 +111,7 @@ class Rendezvous:
         units: int,
         *,
         settled: bool = False,
+        hosts: UnitsByHost | None = None,
         encrypts: bool = False,
         encrypts_files: bool = False,
         patience_s: float | None = None,
@@ -118,6 +121,7 @@ class Rendezvous:
             bind, host: the address to listen on, and the one that the processes connect to.
             count: number of processes.
             units: number of parallel units. Process `unit % count` runs a unit, unless another remembers its rows.
+            hosts: units by the host that ran them before, whose disk cache has their rows.
             settled: whether `unit % count` runs every unit.
             encrypts: whether all connections of the epoch's processes use TLS.
             encrypts_files: whether the processes encrypt the cells that they write to the local disk.
@@ -130,7 +134,8 @@ class Rendezvous:
         self._socket = world.create_server((bind, 0), family=family, backlog=max(64, count))
         token = world.random_bytes(TOKEN_BYTES)
         self.meeting = Meeting(host, self._socket.getsockname()[1], token, count, keys, encrypts_files)
-        self._units, self._settled = units, settled
+        self._units, self._settled, self._hosts = units, settled, hosts or {}
+        self.units_by_host: UnitsByHost = {}  # of the last attempt
         self._patience_s = PATIENCE_S if patience_s is None else patience_s
         self._done: dict[int, int] = {}  # by rank
         self._here: dict[int, _Present] = {}  # by rank
@@ -221,8 +226,15 @@ class Rendezvous:
         self._here = {}
 
     def _make_roll(self, hellos: Sequence[_Hello]) -> Roll:
-        remembered = {} if self._settled else {hello.rank: hello.units for hello in hellos}
-        by_unit = assign_units(self._units, self.meeting.count, remembered)
+        remembered, nearby = {}, {}
+        if not self._settled:
+            remembered = {hello.rank: hello.units for hello in hellos}
+            nearby = {hello.rank: self._hosts.get(hello.address.host, ()) for hello in hellos}
+        by_unit = assign_units(self._units, self.meeting.count, remembered, nearby)
+        by_host: dict[str, list[int]] = {}
+        for unit, rank in enumerate(by_unit):
+            by_host.setdefault(hellos[rank].address.host, []).append(unit)
+        self.units_by_host = by_host
         return Roll(tuple(h.task for h in hellos), tuple(h.address for h in hellos), by_unit)
 
 
@@ -232,11 +244,17 @@ class _Present(NamedTuple):
     arrived_s: float
 
 
-def assign_units(units: int, processes: int, remembered: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+def assign_units(
+    units: int,
+    processes: int,
+    remembered: Mapping[int, Sequence[int]],
+    nearby: Mapping[int, Sequence[int]] | None = None,
+) -> tuple[int, ...]:
     """Assign each unit to a process: to the one that remembers its rows, as long as the numbers stay even.
 
     Args:
         remembered: units by process.
+        nearby: units whose rows the cache of the process's host has, by process.
     """
     share, over = divmod(units, processes)  # `over` processes run one unit more
     counts, process_by_unit = [0] * processes, dict[int, int]()
@@ -250,7 +268,7 @@ def assign_units(units: int, processes: int, remembered: Mapping[int, Sequence[i
         process_by_unit[unit] = process
         return True
 
-    for process, known in sorted(remembered.items()):
+    for process, known in (*sorted(remembered.items()), *sorted((nearby or {}).items())):
         for unit in known:
             if unit < units and unit not in process_by_unit:
                 give_unit(process, unit)

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from tussock.jobs.driver import run_record
-from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.settings.schedule import RunSchedule, RunTriggers
 from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
 
@@ -103,3 +103,16 @@ def overdue_run(schedule: RunSchedule, time_zone: str, seen: datetime | None, no
         due = min(due, ticks.tick_after(*ticks.latest_ticks(schedule.end, 1)))
     first = ticks.tick_after(ticks.first_tick(schedule.start))  # a run begins when its interval ends
     return due if due >= first and seen < due else None
+
+
+def overdue_repetition(triggers: RunTriggers, seen: datetime | None, now: datetime) -> datetime | None:
+    """Return when the run after the last one was due, if `every` is set and GRACE is over since; None without one.
+
+    Args:
+        seen: as in `overdue_run`.
+    """
+    if seen is None or triggers.every_ms is None:
+        return None
+    due = seen + timedelta(milliseconds=triggers.every_ms)
+    is_wanted = triggers.start <= due and (triggers.end is None or due <= triggers.end)
+    return due if is_wanted and due + GRACE < now else None

@@ -12,7 +12,7 @@ from tussock.jobs.facts.epochs import EpochFacts, list_epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts, compare_published, find_copy
-from tussock.jobs.facts.runs import RunFacts, last_run, last_sign, overdue_run
+from tussock.jobs.facts.runs import RunFacts, last_run, last_sign, overdue_repetition, overdue_run
 from tussock.jobs.facts.sources import SourceFacts, list_sources
 from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, store_shape, sum_cost, vacuum_facts
 from tussock.jobs.facts.units import UnitFacts, list_units
@@ -21,10 +21,11 @@ from tussock.jobs.facts.views import ViewFacts, inputs_by_relation, list_views
 from tussock.jobs.facts.zones import ZoneDatabases, ZoneFacts, list_zones, zone_databases
 from tussock.jobs.quality.arrival import MissingFiles, missing_files, past_intervals
 from tussock.jobs.quality.record import read_record
-from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.prices import Prices
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.publishing import PublishSettings
+from tussock.jobs.settings.schedule import NO_TRIGGERS, RunSchedule, RunTriggers
 from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
 from tussock.statestore.meta.store import MetaStore
@@ -101,6 +102,7 @@ def read_status(
     freshness: Mapping[str, int] | None = None,
     publish: Sequence[PublishSettings] = (),
     schedule: RunSchedule | None = None,
+    triggers: RunTriggers = NO_TRIGGERS,
     time_zone: str = "UTC",
     arrival: Mapping[str, ArrivalRule] | None = None,
 ) -> Status:
@@ -112,7 +114,7 @@ def read_status(
         last: the number of newest epochs to include; units and cost cover these.
         freshness: the pipeline's maximum age of views, ms by name.
         publish: settings of published tables, to compare these with the store's history.
-        schedule: the pipeline's schedule in `time_zone`, to find overdue runs.
+        schedule, triggers: the pipeline's schedule in `time_zone`, and other causes of runs, to find overdue runs.
         arrival: the pipeline's rules on the files of each source, which the last intervals of the schedule must meet.
         everything: also report the stored bytes per unit, and what vacuum would free.
 
@@ -134,7 +136,7 @@ def read_status(
     compared = read_verified(meta, version)
     tables = tuple(compare_published(meta, sink) for sink in publish) if version.published else ()
     run, committed = last_run(meta, now), _moment_or_none(version.epoch)
-    signs = [at for at in (None if run is None else run.at, committed) if at is not None]
+    seen_run = max((at for at in (None if run is None else run.at, committed) if at is not None), default=None)
     listed = find_troubles(
         HealthFacts(
             pipeline=pipeline,
@@ -143,7 +145,9 @@ def read_status(
             committed=version.epoch,
             published=version.published,
             run=run,
-            overdue=None if schedule is None else overdue_run(schedule, time_zone, max(signs, default=None), now),
+            overdue=overdue_repetition(triggers, seen_run, now)
+            if schedule is None
+            else overdue_run(schedule, time_zone, seen_run, now),
             opened=opened,
             sources=waits,
             views=seen,
@@ -208,6 +212,7 @@ def status_of(pipeline: Pipeline, meta: MetaStore, now: datetime, *, last: int =
         freshness=pipeline.freshness,
         publish=pipeline.publish,
         schedule=pipeline.schedule,
+        triggers=pipeline.triggers,
         time_zone=pipeline.time_zone,
         arrival=pipeline.arrival,
     )

@@ -26,6 +26,20 @@ def notifier_class(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def class_at(file: str, key: str, path: str) -> Any:
+    """Import the class that a key of pipeline.toml names. Raises PipelineError."""
+    module, _, name = path.rpartition(".")
+    try:
+        return notifier_class(path)
+    except ModuleNotFoundError as err:
+        raise PipelineError(file, key, repr(path), f"a module that exists: no {err.name or module}") from err
+    except ImportError as err:
+        raise PipelineError(file, key, f"{path!r} ({err})", "a module that can be imported") from err
+    except AttributeError as err:
+        near = did_you_mean(name, _classes_of(module))
+        raise PipelineError(file, key, repr(path), f"a class of {module}{near.rstrip('?')}") from err
+
+
 def check_notifiers(pipeline: Pipeline, progress: Progress) -> None:
     """Check each notifier that can be imported here.
 
@@ -46,19 +60,13 @@ def check_notifiers(pipeline: Pipeline, progress: Progress) -> None:
 def _check_notifier(file: str, key: str, settings: NotifierSettings) -> str | None:
     """Raise PipelineError for a mistake. Return the package that is not installed, or None."""
     path = settings.notifier
-    module, _, name = path.rpartition(".")
     try:
-        notifier = notifier_class(path)
-    except ModuleNotFoundError as err:
-        missing = err.name or module
-        if not _is_typo(missing):
+        notifier = class_at(file, f"{key}.notifier", path)
+    except PipelineError as err:
+        missing = err.__cause__.name if isinstance(err.__cause__, ModuleNotFoundError) else None
+        if missing is not None and not _is_typo(missing):
             return missing
-        raise PipelineError(file, f"{key}.notifier", repr(path), f"a module that exists: no {missing}") from err
-    except ImportError as err:
-        raise PipelineError(file, f"{key}.notifier", f"{path!r} ({err})", "a module that can be imported") from err
-    except AttributeError as err:
-        near = did_you_mean(name, _classes_of(module))
-        raise PipelineError(file, f"{key}.notifier", repr(path), f"a class of {module}{near.rstrip('?')}") from err
+        raise
     if not (isinstance(notifier, type) and callable(getattr(notifier, "notify", None))):
         raise PipelineError(
             file, f"{key}.notifier", repr(path), "a class with a method `notify`, as Airflow's notifiers"

@@ -28,7 +28,8 @@ from tussock.jobs.quality.record import SUBJECT, Failure, ViewQuality
 from tussock.jobs.quality.suite import REPORTS
 from tussock.jobs.reading.intake import MOST_EPOCHS, SourceIntake, read_intakes
 from tussock.jobs.reading.reader import open_table, stored_table
-from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.schedule import RunSchedule
 from tussock.jobs.settings.tables import ArrivalRule
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.sources.listing import Interval, has_interval, named_by_interval

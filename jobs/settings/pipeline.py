@@ -12,10 +12,17 @@ and reads one small file per pipeline.
 
     [schedule]                                         # optional; without it, the pipeline runs only when triggered
     cron = "@daily"                                    # a run per interval, {start:…} to {end:…} in paths; or "none"
-    start = 2013-01-01                                 # start of the first interval
+    start = 2013-01-01                                 # start of the first interval; required with cron
     end = 2013-12-31                                   # optional; start of the last interval
     catchup = true                                     # optional; also run the intervals that have already passed
     partitions = false                                 # optional; true: asset events contain the interval's day
+    every = "5m"                                       # in place of cron: a run per time span takes all waiting files
+    assets = ["orders", "lake.customers"]              # optional; events of these assets start a run too
+    needs = "any"                                      # of the assets: an event of "any", or of "all" of them
+
+    [watch.orders]                                     # optional; emits the asset event of a source in `assets`
+    trigger = "airflow.providers.common.messaging.triggers.msg_queue.MessageQueueTrigger" # a class
+    arguments = { queue = "https://sqs.eu-central-1.amazonaws.com/1/new" } # of the class
 
     [epoch]                                            # optional
     units = 2                                          # parallel units, from the next barrier on
@@ -128,10 +135,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -148,6 +154,14 @@ from tussock.jobs.settings.publishing import (
     publish_entries,
     read_publish,
     writes_with_spark,
+)
+from tussock.jobs.settings.schedule import (
+    NO_TRIGGERS,
+    RunSchedule,
+    RunTriggers,
+    ScheduleTable,
+    WatchSettings,
+    read_schedule,
 )
 from tussock.jobs.settings.tables import (
     OTHER_PLACES,
@@ -167,11 +181,8 @@ from tussock.jobs.settings.tables import (
 )
 from tussock.jobs.settings.user_files import UserFileError, text_of
 from tussock.jobs.settings.values import (
-    CRON_OR_NONE,
     SPAN,
     TABLE,
-    YES,
-    CronOrNone,
     PipelineError,
     Span,
     Text,
@@ -187,6 +198,7 @@ from tussock.statestore.objectstore.branch import SCHEME as BRANCH_OF
 FILE = "pipeline.toml"
 _MAX_KEPT_TABLES = 30 * 86_400_000  # ms
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+_Class = TypeVar("_Class", NotifierSettings, WatchSettings)
 
 
 class UnknownPipelineError(InputError):
@@ -210,21 +222,6 @@ class UnknownPipelineError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class RunSchedule:
-    """The schedule of runs.
-
-    `start` and `end` are the starts of the first and the last interval. If `partitions`, asset events contain the day
-    of a run's interval.
-    """
-
-    cron: str
-    start: datetime
-    end: datetime | None = None
-    catchup: bool = False
-    partitions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A checked pipeline.toml. `store` and `data` are absolute paths or `s3://` addresses.
 
@@ -239,6 +236,8 @@ class Pipeline:
     data: str | None = None
     time_zone: str = "UTC"
     schedule: RunSchedule | None = None
+    triggers: RunTriggers = NO_TRIGGERS
+    watch: Mapping[str, WatchSettings] = field(default_factory=dict)  # by source
     epoch: EpochSettings = field(default_factory=EpochSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
@@ -294,7 +293,7 @@ class Pipeline:
     def find_variables(self) -> dict[str, str]:
         """Return the variables that pipeline.toml and the SQL files use, with their values or defaults.
 
-        Omits the variables of [spark] and [notify], and of [publish] except `to`, which may be secrets.
+        Omits the variables of [spark], [notify] and [watch], and of [publish] except `to`, which may be secrets.
         Raises as `read_scripts`.
         """
         texts = [_listed_text(path, self.folder) for path in self.sql]
@@ -357,14 +356,6 @@ def pipeline_names(pipelines: Path) -> tuple[str, ...]:
 # Errors print a type's description as the expected value.
 
 
-class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    cron: Annotated[CronOrNone, CRON_OR_NONE]
-    start: Any  # a date or a datetime; msgspec does not support their union
-    end: Any = None
-    catchup: Annotated[bool, YES] = False
-    partitions: Annotated[bool, YES] = False
-
-
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: Text = QUALITY_FOLDER
     docs: Text | None = None
@@ -380,7 +371,8 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo(
         "UTC"
     )
-    schedule: Annotated[_Schedule, TABLE] | None = None
+    schedule: Annotated[ScheduleTable, TABLE] | None = None
+    watch: Annotated[dict[str, Any], TABLE] = {}
     epoch: Annotated[EpochSettings, TABLE] = EpochSettings()
     spark: Annotated[dict[str, Any], TABLE] = {}
     upkeep: Annotated[UpkeepSettings, TABLE] = UpkeepSettings()
@@ -410,6 +402,7 @@ _VALUES_BY_NAME: Mapping[str, Any] = {
     "freshness": Annotated[Span, SPAN],
     "arrival": ArrivalRule,
     "notify": NotifierSettings,
+    "watch": WatchSettings,
     "variables": Text,
 }
 """The values of tables whose keys are names: of Spark's settings, views, sources, teams and variables."""
@@ -520,7 +513,8 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
     used: dict[str, str] = {}
 
     def substitute_text(key: str, value: str) -> str:
-        if not key.startswith(("spark.", "notify.", "publish.")) or key.endswith(".to"):  # the others may be secrets
+        may_be_secret = key.startswith(("spark.", "notify.", "watch.", "publish.")) and not key.endswith(".to")
+        if not may_be_secret:
             used.update(variables_in(value, values_of_names))
         return substitute_variables(value, values_of_names, file, key)
 
@@ -544,6 +538,14 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
             raise error(f"airflow.default_args.{argument}", "an argument that has its own key", OTHER_PLACES[argument])
     if epoch.units is not None and epoch.units > epoch.vnodes:
         raise error("epoch.units", str(epoch.units), f"at most vnodes, {epoch.vnodes}")
+    watch = {
+        source: _substitute_arguments(
+            converted_value(table, _VALUES_BY_NAME["watch"], file, f"watch.{source}"),
+            partial(substitute_text, f"watch.{source}"),
+        )
+        for source, table in document.watch.items()
+    }
+    schedule, triggers = read_schedule(document.schedule, watch, document.time_zone, file)
     return Pipeline(
         name=name,
         folder=folder,
@@ -552,7 +554,9 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         data=data,
         sql=tuple(_script_path(file, folder, data, script) for script in document.sql),
         time_zone=document.time_zone.key,
-        schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
+        schedule=schedule,
+        triggers=triggers,
+        watch=watch,
         epoch=epoch,
         spark={
             k: substitute_text(f"spark.{k}", converted_value(v, _VALUES_BY_NAME["spark"], file, f"spark.{k}"))
@@ -572,7 +576,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipe
         airflow=document.airflow,
         pages=document.pages,
         notify={
-            of: _substitute_notifier(
+            of: _substitute_arguments(
                 converted_value(table, _VALUES_BY_NAME["notify"], file, f"notify.{of}"),
                 partial(substitute_text, f"notify.{of}"),
             )
@@ -601,8 +605,8 @@ def _substitute_variable(file: str, name: str, value: Any) -> str:
     return substitute_variables(converted_value(value, _VALUES_BY_NAME["variables"], file, key), os.environ, file, key)
 
 
-def _substitute_notifier(table: NotifierSettings, text: Callable[[str], str]) -> NotifierSettings:
-    """Substitute the variables in the arguments of a notifier."""
+def _substitute_arguments(table: _Class, text: Callable[[str], str]) -> _Class:
+    """Substitute the variables in the arguments of a notifier or a trigger."""
     return msgspec.structs.replace(table, arguments=_fill_value(table.arguments, text))
 
 
@@ -646,23 +650,6 @@ def _placed_sink(sink: PublishSettings, key: str, home: Path, file: str) -> Publ
         found = f"{sink.keep_ms // 86_400_000} days"
         raise PipelineError(file, f"{key}.keep", found, f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
     return msgspec.structs.replace(sink, to=_absolute_place(sink.to, home)) if sink.is_folder else sink
-
-
-def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule | None:
-    start = _parse_moment(table.start, zone, file, "schedule.start")
-    end = None if table.end is None else _parse_moment(table.end, zone, file, "schedule.end")
-    if end is not None and end < start:
-        raise PipelineError(file, "schedule.end", end.isoformat(), f"not before start, {start.isoformat()}")
-    if not table.cron:
-        return None
-    return RunSchedule(str(table.cron), start, end, table.catchup, table.partitions)
-
-
-def _parse_moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
-    if not isinstance(value, date):  # datetime is a subclass of date
-        raise PipelineError(file, key, describe_value(value), "a date, e.g. 2013-01-01, or a date with a time")
-    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def _absolute_place(text: str, home: Path) -> str:

@@ -5,7 +5,7 @@ therefore travel through Spark's accumulators, or are passed directly within one
 attempts are lost; a stage that ran again counts twice.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from tussock.statestore.objectstore.requests import Requests
@@ -28,10 +28,12 @@ class MeasurementSum:
     """The sum of all measurements of an epoch; it grows while the epoch runs.
 
     `ran`: where its levels ran and why, as text for people. `undivided`: whether one unit ran the vnodes of all.
+    `hosts`: units by the host that ran them; empty without executors of a cluster.
     """
 
     def __init__(self) -> None:
         self.sum, self.ran, self.undivided = NOTHING, "", False
+        self.hosts: Mapping[str, Sequence[int]] = {}
 
     def add_measurement(self, measurement: Measurement) -> None:
         """Add the measurement of another task or job."""

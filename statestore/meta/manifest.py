@@ -1,6 +1,6 @@
 """Sealed manifests: everything that an epoch commits. Written once, after all its SSTs are in the bucket."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -54,8 +54,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Two drivers of one barrier produce the same rows and SSTs, so either manifest is valid.
 
-    `writer`, `seconds` and `ran` belong to the sealing driver and differ between manifests. MetaStore.seal_epoch keeps
-    the first manifest.
+    `writer`, `seconds`, `ran` and `hosts` belong to the sealing driver and differ between manifests.
+    MetaStore.seal_epoch keeps the first manifest.
     """
 
     prev_epoch: int
@@ -78,6 +78,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     requests: Requests | None = None
     # Where its levels ran and why, as text for people; empty if no fragment ran.
     ran: str = ""
+    # Units by the host that ran them, whose disk cache has their rows. Empty without executors of a cluster.
+    hosts: Mapping[str, tuple[int, ...]] = {}
 
 
 def manifest_of(
@@ -89,6 +91,7 @@ def manifest_of(
     units: tuple[UnitWork, ...] = (),
     requests: Requests | None = None,
     ran: str = "",
+    hosts: Mapping[str, Sequence[int]] | None = None,
 ) -> SealedManifest:
     """Build the manifest of a barrier whose actors wrote `ssts`."""
     return SealedManifest(
@@ -110,6 +113,7 @@ def manifest_of(
         units=units,
         requests=requests,
         ran=ran,
+        hosts={host: tuple(units) for host, units in sorted((hosts or {}).items())},
     )
 
 

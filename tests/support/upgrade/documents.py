@@ -604,6 +604,7 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         rows={"orders": RowCounts(3, 2, -1)},
         units=(UnitWork(0, 3, 100, 0.25, HotKey("per_g", ("g",), "7", 9, 0.75, 2_000)), UnitWork(1, 0, 0)),
         requests=Requests(5, 4, 3, 2, 1_000, 100),
+        hosts={"10.0.0.1": (0, 2), "10.0.0.2": (1,)},
     ),
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
     "snapshot": HummockVersion(

@@ -11,7 +11,7 @@ from tussock_timetable import IntervalsUntil
 
 from tussock.jobs.facts.runs import GRACE, overdue_run
 from tussock.jobs.quality.arrival import past_intervals
-from tussock.jobs.settings.pipeline import RunSchedule
+from tussock.jobs.settings.schedule import RunSchedule
 from tussock.jobs.settings.ticks import Ticks
 
 ROOT = Path(__file__).parents[3]

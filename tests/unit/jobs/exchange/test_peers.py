@@ -209,6 +209,26 @@ def test_a_unit_returns_to_the_process_that_remembers_it() -> None:
             assert {of.count(p) for p in range(count)} <= {units // count, -(-units // count)}
 
 
+def test_a_unit_returns_to_the_host_that_ran_it_unless_a_process_remembers_it() -> None:
+    assert assign_units(4, 2, {}, {0: (1, 3), 1: (0, 2)}) == (1, 0, 1, 0)
+    assert assign_units(4, 2, {1: (1, 3)}, {0: (0, 1), 1: (0, 1)}) == (0, 1, 0, 1), "memory is nearer than a disk"
+    assert assign_units(4, 4, {}, {rank: (3, 1) if rank < 2 else (2, 0) for rank in range(4)}) == (3, 1, 2, 0)
+
+
+def test_the_tasks_of_a_new_application_prefer_the_units_of_their_hosts() -> None:
+    """Two processes on two hosts, which ran these units in an earlier application."""
+
+    def joined(met: Meeting, rank: int) -> list[int]:
+        with Peers.join_meeting(met, rank, rank, host=f"127.0.0.{rank + 1}", bind="") as peers:
+            return list(peers.units)
+
+    before = {"127.0.0.2": (0, 1), "127.0.0.1": (2, 3), "127.0.0.9": (4,)}
+    with Rendezvous(HOST, HOST, 2, 5, hosts=before) as rendezvous, ThreadPoolExecutor(2) as pool:
+        units = [one.result(30) for one in [pool.submit(joined, rendezvous.meeting, rank) for rank in (0, 1)]]
+    assert units == [[2, 3, 4], [0, 1]]
+    assert rendezvous.units_by_host == {"127.0.0.1": [2, 3, 4], "127.0.0.2": [0, 1]}
+
+
 def test_frames_of_any_fragmentation_are_read(tmp_path: Path) -> None:
     frame = peers._Frame()
     batch = make_cells(3, Address(5, 6), [b"abc", b"", b"de" * 500])

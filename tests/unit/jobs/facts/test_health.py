@@ -31,14 +31,15 @@ from tussock.jobs.facts.health import (
     with_scheduler,
 )
 from tussock.jobs.facts.metrics import health_metrics
-from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue_run
+from tussock.jobs.facts.runs import GRACE, SILENT, RunState, last_run, overdue_repetition, overdue_run
 from tussock.jobs.facts.views import ViewState
 from tussock.jobs.operations.epochs import recorded_to_its_end
 from tussock.jobs.operations.health import health_after_run
 from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.record import CORRECT_ROWS, Failure, QualityRecord, ViewQuality, write_record
-from tussock.jobs.settings.pipeline import Pipeline, RunSchedule
+from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.process import clock_ms, open_meta
+from tussock.jobs.settings.schedule import NO_TRIGGERS, RunSchedule, RunTriggers
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.texts.status import health_line, health_text, status_text
 from tussock.statestore.errors import InputError
@@ -448,6 +449,16 @@ def test_a_scheduled_run_is_overdue_if_no_run_gave_a_sign_since_its_time() -> No
     assert missed(at + GRACE * 2, None) is None, "the DAG was never switched on"
     assert missed(datetime(2030, 1, 1, 12, tzinfo=UTC), at - 9 * day) is None, "the first interval has not ended"
     assert missed(at + GRACE * 2, at - day, "America/New_York") == at - day + timedelta(hours=5)
+
+
+def test_a_run_of_a_repetition_is_overdue_if_no_run_gave_a_sign_for_its_time_span() -> None:
+    seen, every = datetime(2030, 1, 3, tzinfo=UTC), timedelta(hours=1)
+    triggers = RunTriggers(int(every.total_seconds() * 1000), end=seen + 3 * every)
+    assert overdue_repetition(triggers, seen, seen + every + GRACE / 2) is None, "it may still begin"
+    assert overdue_repetition(triggers, seen, seen + every + GRACE * 2) == seen + every
+    assert overdue_repetition(triggers, seen + 3 * every, seen + 9 * every) is None, "after the end"
+    assert overdue_repetition(triggers, None, seen + 9 * every) is None, "the DAG was never switched on"
+    assert overdue_repetition(NO_TRIGGERS, seen, seen + 9 * every) is None
 
 
 def test_the_command_lists_all_pipelines_also_those_that_cannot_be_read(

@@ -25,8 +25,9 @@ from tussock.jobs.operations.store import PipelineStore
 from tussock.jobs.quality.arrival import MissingFiles, judge_arrivals, past_intervals
 from tussock.jobs.quality.record import Failure, QualityVerdict, ViewQuality, remedies
 from tussock.jobs.reading.intake import read_intakes
-from tussock.jobs.settings.pipeline import RunSchedule, load_pipeline
+from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.printed_commands import commands_in
+from tussock.jobs.settings.schedule import RunSchedule
 from tussock.jobs.sources.base import Restated
 from tussock.jobs.sources.listing import Interval
 from tussock.jobs.trouble.restate import Restating

@@ -105,6 +105,26 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert (sink.kind, sink.keep_ms) == ("parquet", 2 * 86_400_000)
 
 
+def test_a_pipeline_without_intervals_has_other_causes_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE", "https://queue")
+    text = """
+        [schedule]
+        every = "5m"
+        start = 2013-01-01
+        assets = ["orders", "lake.customers", "s3://lake/prices"]
+        needs = "all"
+        [watch.orders]
+        trigger = "company.Arrivals"
+        arguments = { queue = "${QUEUE}/1" }
+    """
+    pipeline = load_pipeline(write(tmp_path, MINIMAL + text))
+    triggers = pipeline.triggers
+    assert pipeline.schedule is None
+    assert (triggers.every_ms, triggers.start, triggers.end) == (300_000, datetime(2013, 1, 1, tzinfo=UTC), None)
+    assert (triggers.assets[2], triggers.needs, triggers.sources) == ("s3://lake/prices", "all", ("orders",))
+    assert pipeline.watch["orders"].arguments == {"queue": "https://queue/1"}
+
+
 def test_publish_is_a_list_whose_entries_an_environment_changes_by_name(tmp_path: Path) -> None:
     text = (
         MINIMAL
@@ -245,6 +265,30 @@ MISTAKES = {
     "a schedule without a start": (
         MINIMAL + '[schedule]\ncron = "@daily"',
         "schedule.start: found nothing, expected a value: the key is required",
+    ),
+    "two rhythms": (
+        MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\nevery = "5m"',
+        "schedule.every: found a time span, expected either `every` or `cron`, and not both",
+    ),
+    "a rhythm without time": (
+        MINIMAL + '[schedule]\nevery = "0s"',
+        "schedule.every: found no time, expected a time span of at least 1s",
+    ),
+    "intervals of a rhythm that has none": (
+        MINIMAL + '[schedule]\nevery = "5m"\ncatchup = true',
+        "schedule.catchup: found true, expected false, since `every` has no intervals",
+    ),
+    "no name of an asset": (
+        MINIMAL + '[schedule]\nassets = ["my orders"]',
+        "schedule.assets: found 'my orders', expected a source of this pipeline, pipeline.relation, or the URI",
+    ),
+    "a need that is none": (
+        MINIMAL + '[schedule]\nassets = ["orders"]\nneeds = "one"',
+        'schedule.needs: found string \'one\', expected "any" or "all"',
+    ),
+    "a trigger of a source that starts no run": (
+        MINIMAL + '[watch.orders]\ntrigger = "a.B"',
+        "watch.orders: found a trigger, expected 'orders' in schedule.assets too",
     ),
     "an unknown table": (
         MINIMAL + "[spork]\na = 1",
