@@ -25,18 +25,27 @@ def schedule_of(pipeline: Pipeline) -> Any:
     timed, assets = _timetable_of(pipeline), _assets_of(pipeline)
     if not assets:
         return timed
-    condition = (AssetAll if pipeline.triggers.needs is AssetsNeeded.ALL else AssetAny)(*assets)
-    return condition if timed is None else AssetOrTimeSchedule(timetable=timed, assets=condition)  # type: ignore[arg-type]
+    condition: Any = (AssetAll if pipeline.triggers.needs is AssetsNeeded.ALL else AssetAny)(*assets)
+    return condition if timed is None else AssetOrTimeSchedule(timetable=timed, assets=condition)
 
 
-def arrival_of(pipeline: str, source: str, watchers: Any = ()) -> Asset:
-    """The asset whose events report new input of a source.
+def arrival_of(pipeline: str, source: str) -> Asset:
+    """The asset whose events report new input of a source. DAGs that deliver files emit them.
 
     `commit_version` emits other events, of the source itself, after an epoch has taken input. If these started runs, a
     run would start another one.
     """
-    uri = f"tussock://{pipeline}/{source}/arrival"
-    return Asset(name=f"{pipeline}.{source}.arrival", uri=uri, group="tussock", watchers=list(watchers))
+    return table_asset(pipeline, source, "arrival")
+
+
+def messages_of(pipeline: str, source: str, watcher: AssetWatcher) -> Asset:
+    """The asset whose events a trigger of Airflow emits.
+
+    It is not the asset of arrivals: if the DAG of another file has the asset without the trigger, Airflow removes the
+    trigger whenever it parses that file.
+    """
+    uri = f"tussock://{pipeline}/{source}/messages"
+    return Asset(name=f"{pipeline}.{source}.messages", uri=uri, group="tussock", watchers=[watcher])
 
 
 def _timetable_of(pipeline: Pipeline) -> IntervalsUntil | RunsUntil | None:
@@ -60,12 +69,12 @@ def _asset_at(pipeline: Pipeline, name: str) -> Any:
         return Asset.ref(uri=name)  # another DAG defines it, possibly with a name
     match name.split("."):
         case [source]:
-            watch = pipeline.watch.get(source)
-            return arrival_of(pipeline.name, source, () if watch is None else [_watcher_of(pipeline, source, watch)])
+            arrival, watch = arrival_of(pipeline.name, source), pipeline.watch.get(source)
+            if watch is None:
+                return arrival
+            return AssetAny(arrival, messages_of(pipeline.name, source, _watcher_of(pipeline, source, watch)))
         case [other, relation]:
             return asset_of(other, relation)
-        case [other, relation, "arrival"]:
-            return arrival_of(other, relation)
         case [other, relation, sink]:
             return table_asset(other, relation, sink)
     raise AssertionError(name)

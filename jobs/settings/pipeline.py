@@ -16,11 +16,11 @@ and reads one small file per pipeline.
     end = 2013-12-31                                   # optional; start of the last interval
     catchup = true                                     # optional; also run the intervals that have already passed
     partitions = false                                 # optional; true: asset events contain the interval's day
-    every = "5m"                                       # in place of cron: a run per time span takes all waiting files
+    every = "5m"                                       # instead of cron: a run per time span, for all waiting files
     assets = ["orders", "lake.customers"]              # optional; events of these assets start a run too
     needs = "any"                                      # of the assets: an event of "any", or of "all" of them
 
-    [watch.orders]                                     # optional; emits the asset event of a source in `assets`
+    [watch.orders]                                     # optional; emits the event of a source in the assets
     trigger = "airflow.providers.common.messaging.triggers.msg_queue.MessageQueueTrigger" # a class
     arguments = { queue = "https://sqs.eu-central-1.amazonaws.com/1/new" } # of the class
 

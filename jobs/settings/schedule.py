@@ -1,9 +1,9 @@
 """`[schedule]` and `[watch.SOURCE]` of pipeline.toml: when a pipeline runs in Airflow.
 
-- `cron`: a run per interval, which takes the files of its interval.
-- `every`: a run per time span, which takes all waiting files.
-- `assets`: a run after events of assets, which takes all waiting files. It combines with either of the others.
-- `[watch.SOURCE]`: a trigger of Airflow that emits such events, for example from messages of an object store.
+- cron: a run per interval, which takes the files of its interval.
+- every: a run per time span, which takes all waiting files.
+- assets: a run after events of assets, which takes all waiting files. It combines with either of the others.
+- [watch.SOURCE]: a trigger of Airflow that emits such events, for example from messages of an object store.
 """
 
 import re
@@ -80,7 +80,7 @@ class RunTriggers:
     """The causes of runs without an interval.
 
     `every_ms`: milliseconds from one run to the next, from `start` to `end`; None: none.
-    `assets`: names of own sources, `pipeline.relation`, or URIs of other assets.
+    `assets`: own sources, relations of other pipelines with their pipeline, or URIs.
     """
 
     every_ms: int | None = None
