@@ -24,6 +24,7 @@ from airflow.sdk.execution_time.comms import GetPreviousDagRun
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
 from tussock_airflow import newest_events
+from tussock_assets import asset_of, table_asset
 from tussock_steps import open_pipeline_store
 from tussock_turn import FINISHED, LAST, run_of
 
@@ -63,16 +64,6 @@ class Subject:
 
     name: str
     news: "Callable[[Pipeline, Mapping[str, Any], RunInterval], Iterator[tuple[Asset, Extra]]]"
-
-
-def asset_of(pipeline: str, relation: str) -> Asset:
-    """The asset of a source or a view, for the schedules of other DAGs. It has the name of the view in OpenLineage."""
-    return Asset(name=f"{pipeline}.{relation}", uri=f"tussock://{pipeline}/{relation}", group="tussock")
-
-
-def table_asset(pipeline: str, relation: str, sink: str) -> Asset:
-    """The asset of a relation's copy in a sink."""
-    return Asset(name=f"{pipeline}.{relation}.{sink}", uri=f"tussock://{pipeline}/{relation}/{sink}", group="tussock")
 
 
 def alias_of(pipeline: str, subject: Subject) -> AssetAlias:

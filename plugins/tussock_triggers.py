@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAll, AssetAny, AssetWatcher
 from airflow.timetables.assets import AssetOrTimeSchedule
-from tussock_events import asset_of, table_asset
+from tussock_assets import arrival_of, asset_of, messages_of, table_asset
 from tussock_timetable import IntervalsUntil, RunsUntil
 
 from tussock.jobs.operations.files import created_in_files
@@ -27,25 +27,6 @@ def schedule_of(pipeline: Pipeline) -> Any:
         return timed
     condition: Any = (AssetAll if pipeline.triggers.needs is AssetsNeeded.ALL else AssetAny)(*assets)
     return condition if timed is None else AssetOrTimeSchedule(timetable=timed, assets=condition)
-
-
-def arrival_of(pipeline: str, source: str) -> Asset:
-    """The asset whose events report new input of a source. DAGs that deliver files emit them.
-
-    `commit_version` emits other events, of the source itself, after an epoch has taken input. If these started runs, a
-    run would start another one.
-    """
-    return table_asset(pipeline, source, "arrival")
-
-
-def messages_of(pipeline: str, source: str, watcher: AssetWatcher) -> Asset:
-    """The asset whose events a trigger of Airflow emits.
-
-    It is not the asset of arrivals: if the DAG of another file has the asset without the trigger, Airflow removes the
-    trigger whenever it parses that file.
-    """
-    uri = f"tussock://{pipeline}/{source}/messages"
-    return Asset(name=f"{pipeline}.{source}.messages", uri=uri, group="tussock", watchers=[watcher])
 
 
 def _timetable_of(pipeline: Pipeline) -> IntervalsUntil | RunsUntil | None:
