@@ -27,6 +27,7 @@ from tussock.jobs.operations.epochs import Where, interval_of, run_pipeline_epoc
 from tussock.jobs.operations.store import PipelineStore, open_pipeline, open_store
 from tussock.jobs.operations.verify import verify_views
 from tussock.jobs.quality.record import HeldViewsError
+from tussock.jobs.settings.branches import on_branch
 from tussock.jobs.settings.pipeline import load_pipeline
 from tussock.jobs.settings.printed_commands import address_commands, in_commands
 from tussock.jobs.settings.redaction import without_secrets
@@ -65,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except TussockError as err:
         message = "\n  ".join((f"error: {printed_error(err)}", *getattr(err, "__notes__", ())))
-        folder, environment = (getattr(chosen, name, None) or "" for name in ("pipeline", "env"))
-        _print_error(address_commands(message, pipeline=in_commands(Path(folder).name, environment)))
+        folder, *where = (getattr(chosen, name, None) or "" for name in ("pipeline", "env", "branch"))
+        _print_error(address_commands(message, pipeline=in_commands(Path(folder).name, *where)))
         return 1
 
 
@@ -80,6 +81,7 @@ def _pipeline_arguments(parser: argparse.ArgumentParser, *, or_store: bool = Fal
     if or_store:
         which.add_argument("--store", metavar="URI")
     parser.add_argument("--env", metavar="NAME", help="environment of the pipeline (default: $TUSSOCK_ENV)")
+    parser.add_argument("--branch", metavar="NAME", help="work on this branch of the store")
 
 
 def _open_pipeline(chosen: argparse.Namespace) -> PipelineStore:
@@ -89,7 +91,7 @@ def _open_pipeline(chosen: argparse.Namespace) -> PipelineStore:
     """
     pipeline = load_pipeline(Path(chosen.pipeline), chosen.env)
     prints_for_airflow(pipeline.pages.rows)
-    return open_pipeline(pipeline)
+    return open_pipeline(on_branch(pipeline, chosen.branch) if chosen.branch else pipeline)
 
 
 # --- epoch ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any, TypedDict
 from airflow.sdk import Param, task
 from tussock_airflow import AirflowSkipException
 from tussock_approval import Approve, approved_plan, handed_on
-from tussock_steps import pipeline_of
+from tussock_publishing import set_connection
+from tussock_steps import open_pipeline_store, pipeline_of
 from tussock_tasks import no_retry
 
 from tussock.jobs.settings.pipeline import Pipeline
@@ -40,6 +41,13 @@ PARAMS = {
         title="Zone rules",
         description="Move the store to this Java's rules of its time zones, and rebuild the views that need them.",
     ),
+    "merge": Param(
+        None,
+        type=["null", "string"],
+        title="Merge a branch",
+        description="Let the store adopt the views of this branch with their rows, instead of applying the files. The "
+        "branch must have the deployed files.",
+    ),
 }
 """The fields of the trigger form."""
 
@@ -52,6 +60,8 @@ def plan(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import deploy
         from tussock.jobs.texts.deployment import deployment_text
 
+        if branch := (params or {}).get("merge"):
+            return _plan_merge(name, branch)
         with no_retry():
             pipeline = pipeline_of(name)
             deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
@@ -77,6 +87,9 @@ def apply(pipeline: Pipeline) -> Any:
         from tussock.jobs.operations import deploy
         from tussock.jobs.texts.deployment import deployment_text
 
+        if branch := (params or {}).get("merge"):
+            _merge_branch(name, branch, approved_plan(ti, "plan"))
+            return
         with no_retry():
             deployment = deploy.apply(
                 pipeline_of(name), **_read_choices(params), approved=approved_plan(ti, "plan"), progress=print
@@ -84,6 +97,38 @@ def apply(pipeline: Pipeline) -> Any:
         print(deployment_text(deployment, name))
 
     return bring(pipeline.name)
+
+
+def _plan_merge(name: str, branch: str) -> dict[str, str]:
+    """Bring a branch to the epoch of its parent, and return the merge with the rows that readers will see changed."""
+    from tussock.jobs.catalog.store_zone import store_zone
+    from tussock.jobs.operations import branches
+    from tussock.jobs.operations.differences import compare_for_merge
+    from tussock.jobs.texts.branches import merge_text
+    from tussock.jobs.texts.comparison import comparison_text
+
+    with no_retry(name):
+        at = open_pipeline_store(name)
+        branches.bring_to_parent(at, branch, print)
+        merge = branches.plan_merge_of(at, branch)
+        difference = compare_for_merge(at, branch, print)
+    text = f"{comparison_text(difference, store_zone(at.meta))}\n{merge_text(merge)}"
+    print(text)
+    if not (merge.adopted or merge.ended):
+        raise AirflowSkipException(f"Branch {branch} has no changes.")
+    return handed_on(text, merge.digest, merge.digest)
+
+
+def _merge_branch(name: str, branch: str, approved: str) -> None:
+    """Let the store adopt the views of a branch, as they were approved. Its next run emits the events."""
+    from tussock.jobs.operations.branches import merge_into_parent
+    from tussock.jobs.texts.branches import merge_text
+
+    with no_retry(name):
+        at = open_pipeline_store(name)
+        for sink in at.pipeline.publish:
+            set_connection(sink)
+        print(merge_text(merge_into_parent(at, branch, approved, print)))
 
 
 class _Choices(TypedDict):

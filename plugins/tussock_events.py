@@ -26,7 +26,7 @@ from pydantic import JsonValue
 from tussock_airflow import newest_events
 from tussock_assets import asset_of, table_asset
 from tussock_steps import open_pipeline_store
-from tussock_turn import FINISHED, LAST, run_of
+from tussock_turn import FINISHED, LAST, branch_in, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import PublishSettings
@@ -96,8 +96,12 @@ def announce_changes(
     """Emit an event for each asset that has changed, when this task succeeds.
 
     Requires: the task's outlets are the aliases of `subjects`, and assets. Unchanged assets are removed from the
-    outlets, since Airflow emits an event for each asset that is in the list when the task ends.
+    outlets, since Airflow emits an event for each asset that is in the list when the task ends. A run on a branch emits
+    none, because the assets are the parent's.
     """
+    if branch_in(context):
+        announce_nothing(context)
+        return
     aliases = {subject: alias_of(pipeline.name, subject) for subject in subjects}
     named = [outlet for outlet in context["ti"].task.outlets if isinstance(outlet, Asset)]
     said: list[Asset] = []

@@ -33,7 +33,7 @@ from tussock_tasks import (
     run_interval,
     span_text,
 )
-from tussock_turn import RunPublished, run_ahead, run_of
+from tussock_turn import RunPublished, branch_in, run_ahead, run_of
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.printed_commands import address_commands
@@ -91,6 +91,13 @@ PARAMS: Mapping[str, Param] = {
         description="Paths of files, as recorded when they were taken, one per line. A folder or a glob stands for all "
         "its files. One epoch restates all of them. If empty, the interval applies.",
     ),
+    "branch": Param(
+        None,
+        type=["null", "string"],
+        title="Branch",
+        description="Work on this open branch of the store. Nothing is published outside of the branch, and no events "
+        "are emitted. A branch that follows its parent takes the parent's epochs, whatever the interval is.",
+    ),
 }
 """The fields of the trigger form."""
 
@@ -124,7 +131,7 @@ class InjectBarrier(PipelineTask):
             span_text(interval) if interval else "all waiting files, since neither params nor a data interval are set",
         )
         self._begin(context, interval)
-        barrier = _inject(self.opened(), context)
+        barrier = _inject(self.opened(context), context)
         self._wait_for_turn(
             context
         )  # two runs may look at the same moment; the store decides whose barrier is in force
@@ -140,12 +147,12 @@ class InjectBarrier(PipelineTask):
         from tussock.jobs.texts.restatement import begun_lines
 
         params, run = context["params"], run_of(context)
-        with no_retry(self.pipeline_name):
+        with no_retry(self.pipeline_name, context):
             if views := tuple(params.get("pause") or ()):
-                epochs.pause_views(self.opened(), views, run)
+                epochs.pause_views(self.opened(context), views, run)
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
-                at = self.opened()
+                at = self.opened(context)
                 span = epochs.interval_between(at, interval)
                 asked = restate.restated_of_form(params.get("file") or "", span)
                 for line in begun_lines(restate.begin_restatement(at, source, asked, run)):
@@ -158,8 +165,8 @@ class InjectBarrier(PipelineTask):
     def _wait_for_turn(self, context: Any) -> None:
         from tussock.jobs.operations.epochs import holding_run
 
-        with no_retry(self.pipeline_name):
-            held_by = holding_run(self.opened(), context["dag"].dag_id)
+        with no_retry(self.pipeline_name, context):
+            held_by = holding_run(self.opened(context), context["dag"].dag_id)
         if (other := run_ahead(context, held_by)) is not None:
             self.log.info(
                 "Waiting for run %s, which is ahead. If that run is no longer being executed, mark it as failed.", other
@@ -175,13 +182,16 @@ class RunActors(SubmitJob):
     """
 
     def execute(self, context: Any) -> None:
+        if branch_in(context):  # the metrics are those of the store
+            self._take_in(context)
+            return
         with metrics.sends_epochs(self.pipeline_name):
             self._take_in(context)
 
     def _take_in(self, context: Any) -> None:
         from tussock.jobs.operations.epochs import ended_without_input, recorded_in_job, spark_must_ask
 
-        at = open_of_task(self.pipeline_name)
+        at = open_of_task(self.pipeline_name, context)
         # Checked again: since inject_barrier, files may have arrived or another run may have finished.
         if _inject(at, context) is None and not spark_must_ask(at):
             ended_without_input(at, _wish(at, context))
@@ -206,10 +216,12 @@ class RunActors(SubmitJob):
         from tussock.jobs.driver.summary import show_summary
         from tussock.jobs.operations.epochs import run_pipeline_epochs
 
-        with no_retry(self.pipeline_name):
+        with no_retry(self.pipeline_name, context):
             done = run_pipeline_epochs(at, _wish(at, context), _where(), self.log.info)
         for summary in done.summaries:
-            self.log.info("%s", address_commands(show_summary(summary), pipeline=argument_of(self.pipeline_name)))
+            self.log.info(
+                "%s", address_commands(show_summary(summary), pipeline=argument_of(self.pipeline_name, context))
+            )
         if done.needs_spark:
             self.log.info("%s", SparkWantedError(done.why_spark))
         return not done.needs_spark
@@ -251,9 +263,9 @@ class Health(PipelineTask):
         from tussock.jobs.operations.health import health_after_run
         from tussock.jobs.texts.status import health_line
 
-        at = self.opened()
-        undone = tuple((event, self._to_run(text)) for event, text in self._left_undone(at, context))
-        with no_retry(self.pipeline_name):
+        at = self.opened(context)
+        undone = tuple((event, self._to_run(text, context)) for event, text in self._left_undone(at, context))
+        with no_retry(self.pipeline_name, context):
             status = health_after_run(
                 at,
                 run_of(context),
@@ -262,7 +274,8 @@ class Health(PipelineTask):
                 epoch_if_any(context),
                 [text for _, text in undone],
             )
-        metrics.send_health(self.pipeline_name, status)
+        if not branch_in(context):
+            metrics.send_health(self.pipeline_name, status)
         for trouble in status.troubles:
             self.log.log(logging.ERROR if trouble.wrong else logging.WARNING, "%s", health_line(trouble))
         self.log.info("pipeline %s: %s", self.pipeline_name, status.verdict)
@@ -270,8 +283,8 @@ class Health(PipelineTask):
             raise UndoneError("\n".join(reasons), undone)
         return {"health": status.verdict}
 
-    def _to_run(self, text: str) -> str:
-        return address_commands(text, pipeline=argument_of(self.pipeline_name))
+    def _to_run(self, text: str, context: Any) -> str:
+        return address_commands(text, pipeline=argument_of(self.pipeline_name, context))
 
     def _failed_tasks(self, context: Any) -> Iterator[str]:
         """A task that runs in any state would make a failed run green, because it is the last one.
@@ -293,7 +306,7 @@ class Health(PipelineTask):
 
         checks = (_require_not_held, _require_arrived, _require_none_paused, _require_none_held_back)
         for require in checks:
-            with no_retry(self.pipeline_name):
+            with no_retry(self.pipeline_name, context):
                 try:
                     require(at, context)
                 except HeldSourcesError as err:
@@ -338,7 +351,7 @@ def _is_scheduled(context: Any) -> bool:
 def _inject(at: "PipelineStore", context: Any) -> "Barrier | None":
     from tussock.jobs.operations.epochs import inject_barrier
 
-    with no_retry(at.pipeline.name):
+    with no_retry(at.pipeline.name, context):
         return inject_barrier(at, _wish(at, context))
 
 

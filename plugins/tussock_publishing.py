@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, BaseOperator, TaskGroup
-from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException
+from tussock_airflow import HAS_PARTITIONS, AirflowException, AirflowFailException, AirflowSkipException
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
@@ -28,6 +28,7 @@ from tussock_events import (
 )
 from tussock_notify import sends_no_message
 from tussock_tasks import AnnouncingTask, SubmitJob, epoch_if_any, no_retry, open_of_task, run_interval
+from tussock_turn import branch_in
 
 from tussock.jobs.settings.pipeline import Pipeline
 from tussock.jobs.settings.publishing import AIRFLOW_CONNECTION, PublishSettings, writes_with_spark
@@ -143,8 +144,8 @@ class ValidateViews(SubmitJob):
         from tussock.jobs.operations import quality
         from tussock.jobs.quality.record import QualityVerdict
 
-        at = open_of_task(self.pipeline_name)
-        with no_retry(self.pipeline_name):
+        at = open_of_task(self.pipeline_name, context)
+        with no_retry(self.pipeline_name, context):
             if not quality.has_suites(at):
                 self.log.info("Pipeline %s has no suites; epoch %d is not checked.", self.pipeline_name, epoch)
                 return
@@ -154,7 +155,7 @@ class ValidateViews(SubmitJob):
             if known is QualityVerdict.FAILED and not quality.checks_each_view(at):
                 raise AirflowFailException(quality.failure(at, epoch))
             return
-        if self._judged_here(at, epoch):
+        if self._judged_here(at, epoch, context):
             return
         try:
             self.submit(context, ["--epoch", str(epoch)])
@@ -163,13 +164,13 @@ class ValidateViews(SubmitJob):
                 raise AirflowFailException(failure) from None
             raise
 
-    def _judged_here(self, at: "PipelineStore", epoch: int) -> bool:
+    def _judged_here(self, at: "PipelineStore", epoch: int, context: Any) -> bool:
         """Whether this process could judge the epoch and it passed. Raises AirflowFailException if it failed."""
         from tussock.jobs.operations import quality
         from tussock.jobs.quality.epoch_check import SparkNeededError
         from tussock.jobs.quality.record import HeldViewsError
 
-        with no_retry(self.pipeline_name):
+        with no_retry(self.pipeline_name, context):
             try:
                 record = quality.check_here(at, epoch, self.log.info)
             except SparkNeededError as err:
@@ -192,8 +193,8 @@ class CommitVersion(AnnouncingTask):
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.epochs import commit_sealed
 
-        with no_retry(self.pipeline_name):
-            version = commit_sealed(self.opened())
+        with no_retry(self.pipeline_name, context):
+            version = commit_sealed(self.opened(context))
             announce_changes(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
         return {"epoch": str(version.epoch), "version": str(version.id)}
 
@@ -204,14 +205,15 @@ class PublishViews(AnnouncingTask):
     Reports changed views to Airflow and OpenLineage.
     """
 
-    published: "Publication | None" = None  # set by `execute`
+    published: "Publication | None" = None  # set by `execute`, except on a branch
 
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.publish import publish_checked_epoch
 
-        with no_retry(self.pipeline_name):
-            published = self.published = publish_checked_epoch(self.opened(), _committed_epoch(context))
+        with no_retry(self.pipeline_name, context):
+            published = publish_checked_epoch(self.opened(context), _committed_epoch(context))
             announce_changes(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
+        self.published = None if branch_in(context) else published
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         return {"epoch": str(published.epoch), "version": str(published.version), **held}
 
@@ -232,7 +234,7 @@ class OwedEvents(AnnouncingTask):
             return
         wait_for_those_who_speak(context, ("commit_version", "publish_views", *sink_tasks(self.pipeline)))
         try:
-            with no_retry(self.pipeline_name):
+            with no_retry(self.pipeline_name, context):
                 announce_changes(self.pipeline, context, RunInterval(None, None), subjects_of(self.pipeline))
         except Exception as err:  # the task that kept the run from publish_views has sent the message
             sends_no_message(err)
@@ -253,7 +255,7 @@ class _WritesTables:
         from tussock.jobs.operations.tables import tables_at
 
         epoch = _committed_epoch(context)
-        tables = tables_at(open_of_task(self.pipeline.name), self.sink, epoch)
+        tables = tables_at(open_of_task(self.pipeline.name, context), self.sink, epoch)
         self.written = epoch, tables
         announce_changes(self.pipeline, context, RunInterval(None, None), [tables_in(self.sink)])
         return {relation: state.version for relation, state in tables.items()}
@@ -275,9 +277,10 @@ class PublishTablesHere(_WritesTables, AnnouncingTask):
     def execute(self, context: Any) -> dict[str, str]:
         from tussock.jobs.operations.tables import publish_tables
 
-        with no_retry(self.pipeline_name):
+        _skip_branch(context)
+        with no_retry(self.pipeline_name, context):
             set_connection(self.sink)
-            publish_tables(self.opened(), _committed_epoch(context), self.log.info, self.sink.title)
+            publish_tables(self.opened(context), _committed_epoch(context), self.log.info, self.sink.title)
         return self.emit(context)
 
 
@@ -299,8 +302,15 @@ class PublishTables(_WritesTables, SubmitJob):
         self.pipeline, self.sink = pipeline, sink
 
     def execute(self, context: Any) -> None:
+        _skip_branch(context)
         self.submit(context, ["--epoch", str(_committed_epoch(context)), "--sink", self.sink.title])
         self.emit(context)
+
+
+def _skip_branch(context: Any) -> None:
+    """Skip the task if the run works on a branch, because tables outside of the store are the parent's."""
+    if branch := branch_in(context):
+        raise AirflowSkipException(f"Branch {branch} writes no tables outside of itself.")
 
 
 def _interval(pipeline: Pipeline, context: Any) -> RunInterval:

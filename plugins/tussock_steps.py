@@ -32,20 +32,25 @@ def pipeline_of(name: str) -> Pipeline:
     return find_pipeline(name, pipelines_folder())
 
 
-def open_pipeline_store(name: str) -> "PipelineStore":
+def open_pipeline_store(name: str, branch: str = "") -> "PipelineStore":
     """Open a pipeline with its store, for a task, which then prints rows only if all readers of its DAG may see them.
 
+    Args:
+        branch: of the store; empty: the store itself.
+
     Raises:
+        BranchGoneError: no open branch has this name.
         NotInitialisedError: `tussock apply` has not created the store yet.
         CopiedStoreError: this is a copy of a store, which must not emit the events of the original.
     """
-    from tussock.jobs.operations.store import open_at_home
+    from tussock.jobs.operations.store import open_at_home, open_pipeline
     from tussock.jobs.settings.arrow import leave_pandas
+    from tussock.jobs.settings.branches import on_branch
 
     leave_pandas()
     pipeline = pipeline_of(name)
     prints_for_airflow(pipeline.pages.rows)
-    return open_at_home(pipeline)
+    return open_pipeline(on_branch(pipeline, branch)) if branch else open_at_home(pipeline)
 
 
 def airflow_home() -> Path:

@@ -16,7 +16,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseOperator
 from tussock_airflow import AirflowException, AirflowFailException
 from tussock_steps import airflow_home, open_pipeline_store, pipelines_folder
-from tussock_turn import IN_ORDER
+from tussock_turn import IN_ORDER, branch_in
 
 from tussock.jobs.delta.delta_packages import with_delta
 from tussock.jobs.operations.code_archive import PACKAGE, build_archive
@@ -42,9 +42,9 @@ class PipelineTask(BaseOperator):
         super().__init__(**more)
         self.pipeline_name = pipeline.name
 
-    def opened(self) -> "PipelineStore":
-        """The pipeline with its store."""
-        return open_of_task(self.pipeline_name)
+    def opened(self, context: Any) -> "PipelineStore":
+        """The pipeline with its store, or with the branch that the run works on."""
+        return open_of_task(self.pipeline_name, context)
 
 
 class AnnouncingTask(PipelineTask):
@@ -68,6 +68,7 @@ class SubmitJob(SparkSubmitOperator):
             **more,
         )
         self.pipeline, self.pipeline_name, self.job = pipeline, pipeline.name, job
+        self.folder: Path | None = None  # of the pipeline's files; None: the deployed ones
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job to its end.
@@ -88,9 +89,10 @@ class SubmitJob(SparkSubmitOperator):
             "TUSSOCK_LOG": log_level,
             **submit_options(),
         }
-        environment = ["--env", self.pipeline.environment] if self.pipeline.environment else []
-        folder = str(pipelines_folder() / self.pipeline.name)
-        self.application_args = [self.job, "--pipeline", folder, *environment, *arguments]
+        places = (("--env", self.pipeline.environment), ("--branch", branch_in(context)))
+        where = [word for option, value in places if value for word in (option, value)]
+        folder = str(self.folder or pipelines_folder() / self.pipeline.name)
+        self.application_args = [self.job, "--pipeline", folder, *where, *arguments]
         try:
             super().execute(context)
         except AirflowException as err:
@@ -100,27 +102,31 @@ class SubmitJob(SparkSubmitOperator):
 
 
 @contextmanager
-def no_retry(pipeline: str = "") -> Iterator[None]:
+def no_retry(pipeline: str = "", context: Any = None) -> Iterator[None]:
     """Fail without retries on errors that a user must correct. Lost races and unreachable servers are retried.
 
-    `pipeline`: the name that commands in messages get, so that they work as printed.
+    Args:
+        pipeline: the name that commands in messages get, so that they work as printed.
+        context: of a run that may work on a branch, which the commands name too.
     """
     try:
         yield
     except (InputError, DamagedError) as err:
         message = "\n  ".join([f"{type(err).__name__}: {printed_error(err)}", *getattr(err, "__notes__", ())])
         cause = err if prints_rows() else None  # Airflow's log also has the texts of causes
-        raise AirflowFailException(address_commands(message, pipeline=pipeline and argument_of(pipeline))) from cause
+        argument = pipeline and argument_of(pipeline, context)
+        raise AirflowFailException(address_commands(message, pipeline=argument)) from cause
 
 
-def argument_of(name: str) -> str:
-    """A pipeline as commands name it, in the environment of Airflow's processes."""
-    return in_commands(name, os.environ.get("TUSSOCK_ENV", ""))
+def argument_of(pipeline: str, context: Any = None) -> str:
+    """A pipeline as commands name it, in the environment of Airflow's processes and on the branch of a run."""
+    return in_commands(pipeline, os.environ.get("TUSSOCK_ENV", ""), branch_in(context or {}))
 
 
-def open_of_task(name: str) -> "PipelineStore":
-    with no_retry(name):
-        return open_pipeline_store(name)
+def open_of_task(pipeline: str, context: Any) -> "PipelineStore":
+    """The pipeline with its store, or with the branch that the run works on. Fails the task as `no_retry`."""
+    with no_retry(pipeline, context):
+        return open_pipeline_store(pipeline, branch_in(context))
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:

@@ -51,6 +51,11 @@ def run_of(context: Mapping[str, Any]) -> dict[str, str]:
     return {"dag": context["dag_run"].dag_id, "run": context["dag_run"].run_id}
 
 
+def branch_in(context: Mapping[str, Any]) -> str:
+    """The branch of the store that a run works on; empty: the store itself."""
+    return str((context.get("params") or {}).get("branch") or "")
+
+
 class RunPublished(BaseTrigger):
     """Fires when a run has published or ended, or after LOOK_AGAIN_S."""
 

@@ -57,7 +57,8 @@ class Merge:
         adopted: the relations that the parent gets, each after its inputs.
         ended: the relations of the parent that they replace, or that the branch dropped.
         rows: stored rows of the adopted relations, by name; omits relations that were not counted.
-        digest: of the adopted relations and the branch's epoch, for an approval.
+        digest: of the branch, its relations and their definitions, for an approval. It stays the same while the branch
+            follows its parent, so an approval may take its time.
     """
 
     branch: str
@@ -85,9 +86,16 @@ def plan_merge(branch: MetaStore) -> Merge:
         _require_mergeable(branch, mine, parent, theirs)
     rows = {r.name: mine.rows[r.id] for r in adopted if r.id in mine.rows}
     live = [r.id for r in mine.catalog.live_relations()]
-    facts = origin.number, mine.epoch, live, [bytes(r.definition) for r in adopted]
+    facts = origin.number, live, [bytes(r.definition) for r in adopted]
     digest = hash_of(msgspec.msgpack.encode(facts))[:16]
     return Merge(origin.name, mine.epoch, adopted, ended, rows, digest)
+
+
+def was_adopted(branch: MetaStore) -> bool:
+    """Return whether the parent has the relations of the branch: a merge was killed before it ended the branch."""
+    mine = branch.read_latest().catalog
+    ids = own_ids(mine)
+    return _has_adopted(branch.parent.read_latest(), [r for r in mine.live_relations() if r.id in ids])
 
 
 def _require_mergeable(branch: MetaStore, mine: HummockVersion, parent: MetaStore, theirs: HummockVersion) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from tussock.jobs.settings.prices import Prices
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import Branch, HummockVersion
 from tussock.statestore.objectstore.branch import branch_of
@@ -21,6 +22,10 @@ class BranchFacts(msgspec.Struct, frozen=True):
     behind: int  # readable epochs of the parent after the last one that the branch has
     own_objects: int  # below its prefix
     own_bytes: int
+
+    def monthly_dollars(self, prices: Prices) -> float:
+        """The price of storing its own bytes for a month."""
+        return self.own_bytes / 1e9 * prices.gb_month
 
 
 def list_branches(meta: MetaStore) -> tuple[BranchFacts, ...]:

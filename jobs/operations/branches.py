@@ -1,14 +1,34 @@
 """Branches of a store: create, list and end them."""
 
-from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge
+from typing import TYPE_CHECKING
+
+from tussock.jobs.barriers.moment import ALL
+from tussock.jobs.driver.merge import Merge, merge_branch, plan_merge, was_adopted
 from tussock.jobs.facts.branches import BranchFacts, facts_of_branch, list_branches
-from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.operations.epochs import run_pipeline_epochs
+from tussock.jobs.operations.runners import Where
+from tussock.jobs.operations.store import PipelineStore, open_branch
 from tussock.jobs.settings.branches import on_branch
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.branch import KEEP_MS, find_branch
 from tussock.statestore.progress import Progress, no_progress
 
-__all__ = ["BranchFacts", "Merge", "branches_of", "create_branch", "end_branch", "merge_into_parent", "plan_merge_of"]
+if TYPE_CHECKING:
+    from tussock.jobs.statements.deployment import Deployment
+
+__all__ = [
+    "BranchFacts",
+    "Merge",
+    "branches_of",
+    "bring_to_parent",
+    "build_in_parent",
+    "create_branch",
+    "end_branch",
+    "follows_parent",
+    "merge_into_parent",
+    "plan_build_of",
+    "plan_merge_of",
+]
 
 
 class NotApprovedError(InputError):
@@ -73,25 +93,69 @@ def plan_merge_of(at: PipelineStore, name: str) -> Merge:
     """
     merge = plan_merge(at.meta.branch(name))
     if at.pipeline.sql:
-        from tussock.jobs.operations.deploy import plan  # imports the language
-
-        if plan(on_branch(at.pipeline, name)).pending:
-            raise FilesDifferError(name, at.pipeline.name)
+        _require_files(at, name)
     return merge
+
+
+def _require_files(at: PipelineStore, name: str) -> None:
+    from tussock.jobs.operations.deploy import plan  # imports the language
+
+    if plan(on_branch(at.pipeline, name)).pending:
+        raise FilesDifferError(name, at.pipeline.name)
+
+
+def follows_parent(at: PipelineStore, name: str) -> bool:
+    """Return whether a branch follows its parent, so that the parent can adopt its views. Raises BranchGoneError."""
+    return at.meta.branch(name).follows
+
+
+def bring_to_parent(at: PipelineStore, name: str, progress: Progress = no_progress) -> None:
+    """Bring a following branch to the epoch of its parent. Raises: BranchConflictError; as `run_pipeline_epochs`."""
+    branch = open_branch(at, name)
+    if branch.meta.follows and not was_adopted(branch.meta):
+        run_pipeline_epochs(branch, ALL, Where.AS_SET, progress)
+
+
+def plan_build_of(at: PipelineStore, name: str) -> "Deployment":
+    """Return what applying the files to the parent changes, for a branch whose views it cannot adopt.
+
+    Changes nothing. Raises: FilesDifferError; as tussock.jobs.operations.deploy.plan.
+    """
+    from tussock.jobs.operations.deploy import plan  # imports the language
+
+    _require_files(at, name)
+    return plan(at.pipeline)
+
+
+def build_in_parent(
+    at: PipelineStore, name: str, approved: str | None = None, progress: Progress = no_progress
+) -> "Deployment":
+    """Apply the files to the parent, and end the branch. The parent builds the views with its next epoch.
+
+    Raises: FilesDifferError; as tussock.jobs.operations.deploy.apply.
+    """
+    from tussock.jobs.operations.deploy import apply  # imports the language
+
+    _require_files(at, name)
+    done = apply(at.pipeline, approved=approved, progress=progress)
+    at.meta.end_branch(name, "merged")
+    return done
 
 
 def merge_into_parent(
     at: PipelineStore, name: str, approved: str | None = None, progress: Progress = no_progress
 ) -> Merge:
-    """Let a store adopt the relations of its branch, publish the epoch, and end the branch. Computes no view.
+    """Let a store adopt the relations of its branch, publish the epoch, and end the branch.
 
-    A repeated call continues an interrupted one. `approved`: the digest of the plan that a person has approved.
+    Brings the branch to the parent's epoch first. The parent computes no view. A repeated call continues an interrupted
+    one. `approved`: the digest of the plan that a person has approved.
 
     Raises: as `plan_merge_of`; NotApprovedError: nothing was changed; QualityCheckError, HeldViewsError: the epoch is
         committed, and readers keep the rows that the pipeline's suites refused.
     """
     from tussock.jobs.operations.publish import publish_newest
 
+    bring_to_parent(at, name, progress)
     merge = plan_merge_of(at, name)
     if approved is not None and approved != merge.digest:
         raise NotApprovedError(name, approved, merge.digest)

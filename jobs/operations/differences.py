@@ -2,7 +2,7 @@
 
 from tussock.jobs.compare.compare import StoreAt, Wanted, compare_stores
 from tussock.jobs.compare.record import StoreDifference
-from tussock.jobs.operations.store import PipelineStore
+from tussock.jobs.operations.store import PipelineStore, open_branch
 from tussock.statestore.progress import Progress
 
 
@@ -20,6 +20,34 @@ def compare_pipelines(
     Raises, warns, cost: as `compare_stores`.
     """
     return compare_stores(_state_of(before, since), _state_of(after, until), wanted, progress)
+
+
+def compare_with_branch(
+    parent: PipelineStore, branch: PipelineStore, wanted: Wanted, until: int | None = None, *, progress: Progress
+) -> StoreDifference:
+    """Compare a store with one of its branches, at equal input if the branch follows.
+
+    Args:
+        until: an epoch of the branch; None: what its readers see.
+
+    Raises, warns, cost: as `compare_stores`.
+    """
+    return compare_pipelines(parent, branch, wanted, _epoch_of_parent(parent, branch, until), until, progress=progress)
+
+
+def compare_for_merge(parent: PipelineStore, name: str, progress: Progress) -> StoreDifference:
+    """Compare the newest rows of a store with those of its branch, which readers see after the merge."""
+    branch = open_branch(parent, name)
+    return compare_with_branch(parent, branch, Wanted(), branch.meta.read_latest().epoch, progress=progress)
+
+
+def _epoch_of_parent(parent: PipelineStore, branch: PipelineStore, until: int | None) -> int | None:
+    """The parent's newest epoch that a following branch has taken; None: what readers of the parent see."""
+    if not branch.meta.follows:
+        return None
+    at, theirs = until or branch.meta.read_latest().published, parent.meta.read_latest()
+    taken = max((epoch for epoch in theirs.epochs if epoch <= at), default=None)
+    return None if taken == theirs.published else taken
 
 
 def _state_of(at: PipelineStore, epoch: int | None) -> StoreAt:

@@ -97,7 +97,8 @@ def check_epoch(
         EpochExpiredError.
     Cost: see above.
     """
-    docs = None if pipeline.quality is None else pipeline.quality.docs
+    # The Data Docs are outside of the store, and those of its parent.
+    docs = None if pipeline.quality is None or pipeline.branch else pipeline.quality.docs
     with meta.open_for_reading(epoch) as version:
         suites, assertions = read_suites(pipeline.quality), read_assertions(pipeline)
         request = _Request(suites, assertions, docs, costs=costs)

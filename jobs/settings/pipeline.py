@@ -312,10 +312,11 @@ def _listed_text(path: Path, folder: Path) -> str:
         raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.reason})", expected) from err
 
 
-def load_pipeline(folder: Path, environment: str | None = None) -> Pipeline:
+def load_pipeline(folder: Path, environment: str | None = None, home: Path | None = None) -> Pipeline:
     """Read and check `folder/pipeline.toml`.
 
     Args:
+        home: the folder from which relative places of stores and files lead; None: two levels above `folder`.
         environment: a table of `[env]`. None: the one in TUSSOCK_ENV, or none if the variable is unset.
 
     Raises:
@@ -334,7 +335,7 @@ def load_pipeline(folder: Path, environment: str | None = None) -> Pipeline:
         raise PipelineError(str(path), "the file", err.strerror or str(err), "a readable file") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise PipelineError(str(path), "the file", f"an error of syntax ({err})", "a valid TOML file") from err
-    return _in_environment(document, folder, environment)
+    return _in_environment(document, folder, environment, home or folder.parent.parent)
 
 
 def find_pipeline(name: str, pipelines: Path, environment: str | None = None) -> Pipeline:
@@ -446,7 +447,7 @@ def known_keys() -> dict[str, KnownKey]:
     return key_by_name
 
 
-def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> Pipeline:
+def _in_environment(values: dict[str, Any], folder: Path, asked: str | None, home: Path) -> Pipeline:
     """Check the file in each of its environments, and return the pipeline in the chosen one."""
     file = str(folder / FILE)
     tables = _check_environments(file, values.get("env", {}))
@@ -457,7 +458,7 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
             _check_document(overlay_settings(values, tables[name]), file)
     if chosen := chosen_environment(file, tuple(tables), asked):
         with _placed_in(chosen, values):
-            return _pipeline_of(overlay_settings(values, tables[chosen]), folder, chosen)
+            return _pipeline_of(overlay_settings(values, tables[chosen]), folder, chosen, home)
     required = (key.name for key in _fields_of(_Document) if key.required)
     if tables and (missing := next((key for key in required if key not in values), None)) is not None:
         raise PipelineError(
@@ -466,7 +467,7 @@ def _in_environment(values: dict[str, Any], folder: Path, asked: str | None) -> 
             "a value only in [env]",
             f"an environment: pass --env NAME or set {VARIABLE}, with one of {', '.join(tables)}",
         )
-    return _pipeline_of(values, folder, "")
+    return _pipeline_of(values, folder, "", home)
 
 
 def _check_document(values: dict[str, Any], file: str) -> _Document:
@@ -503,8 +504,8 @@ def _placed_in(environment: str, values: Mapping[str, Any]) -> Iterator[None]:
         raise PipelineError(err.file, f"env.{environment}.{err.key}", err.finding, err.expected) from None
 
 
-def _pipeline_of(values: dict[str, Any], folder: Path, environment: str) -> Pipeline:
-    file, home = str(folder / FILE), folder.parent.parent
+def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: Path) -> Pipeline:
+    file = str(folder / FILE)
     document: _Document = converted_value(values, _Document, file)
     error = partial(PipelineError, file)
     variables = {name: _substitute_variable(file, name, value) for name, value in document.variables.items()}

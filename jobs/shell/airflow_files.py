@@ -13,13 +13,14 @@ from tussock.statestore.errors import InputError
 _MARK = "Written by `tussock airflow-files`"
 _FILES = {
     "tussock_pipelines.py": f'''\
-"""The DAGs epoch_, upkeep_, deploy_, rebalance_ and verify_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
+"""The DAGs epoch_, upkeep_, deploy_, preview_, rebalance_ and verify_<pipeline> of each pipeline in TUSSOCK_PIPELINES.
 
 {_MARK}. The package contains the DAGs, so this file stays valid after an upgrade.
 """
 
 from tussock_dags.deploy import *  # Airflow collects DAGs from the names of this file
 from tussock_dags.epoch import *
+from tussock_dags.preview import *
 from tussock_dags.rebalance import *
 from tussock_dags.upkeep import *
 from tussock_dags.verify import *

@@ -30,19 +30,49 @@ def _run_list(chosen: argparse.Namespace) -> None:
     from tussock.jobs.texts.branches import branches_text
 
     chosen.pipeline = chosen.name or chosen.pipeline
-    print(branches_text(branches_of(open_chosen(chosen))))
+    at = open_chosen(chosen)
+    print(branches_text(branches_of(at), at.pipeline.prices))
 
 
 def _run_merge(chosen: argparse.Namespace) -> None:
-    from tussock.jobs.operations.branches import merge_into_parent, plan_merge_of
+    from tussock.jobs.operations import branches
     from tussock.jobs.texts.branches import merge_text
 
     parent, name = _open_parent(chosen)
-    if chosen.plan:
-        print(merge_text(plan_merge_of(parent, name)))
+    if not branches.follows_parent(parent, name) and parent.pipeline.sql:
+        _build_views(parent, name, chosen)
         return
-    print(merge_text(merge_into_parent(parent, name, chosen.approved, say)))
+    if chosen.plan:
+        _print_merge(parent, name)
+        return
+    print(merge_text(branches.merge_into_parent(parent, name, chosen.approved, say)))
     print(f"branch {name} is merged, and has ended")
+
+
+def _print_merge(parent: "PipelineStore", name: str) -> None:
+    """Print the relations that the parent would adopt, and the rows that its readers would see changed."""
+    from tussock.jobs.catalog.store_zone import store_zone
+    from tussock.jobs.operations.branches import plan_merge_of
+    from tussock.jobs.operations.differences import compare_for_merge
+    from tussock.jobs.texts.branches import merge_text
+    from tussock.jobs.texts.comparison import comparison_text
+
+    merge = plan_merge_of(parent, name)
+    print(comparison_text(compare_for_merge(parent, name, say), store_zone(parent.meta)))
+    print(merge_text(merge))
+
+
+def _build_views(parent: "PipelineStore", name: str, chosen: argparse.Namespace) -> None:
+    """Merge a branch with its own input, whose rows are not the parent's: the parent builds the views."""
+    from tussock.jobs.operations.branches import build_in_parent, plan_build_of
+    from tussock.jobs.texts.deployment import deployment_text
+
+    print(f"branch {name} takes its own input, so the parent adopts no rows and builds these views with an epoch:")
+    if chosen.plan:
+        print(deployment_text(plan_build_of(parent, name), parent.pipeline.argument))
+        return
+    print(deployment_text(build_in_parent(parent, name, chosen.approved, say), parent.pipeline.argument))
+    print(f"branch {name} has ended")
 
 
 def _merge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +151,8 @@ COMMANDS = (
     Command(
         "branch list",
         "list the open branches of a store",
-        "Prints the epoch of each branch, the epochs that its parent is ahead, and the bytes below its prefix.",
+        "Prints the epoch of each branch, the epochs that its parent is ahead, the bytes below its prefix, and the "
+        "monthly price of storing them.",
         ("tussock branch list shop",),
         _run_list,
         _list_arguments,
@@ -130,9 +161,9 @@ COMMANDS = (
     Command(
         "branch merge",
         "let a store adopt the views that its branch has built",
-        "The branch must follow the store and stand at its epoch. The store gets the branch's views with their rows in "
-        "one epoch, which computes nothing. The command then ends the branch and publishes the epoch. To merge a "
-        "branch with its own input, apply its files to the store.",
+        "Brings the branch to the store's epoch. The store then gets the branch's views with their rows in one epoch, "
+        "which computes nothing. The command ends the branch and publishes the epoch. From a branch with its own "
+        "input, the store adopts no rows: the command applies the files, and the next epoch builds the views.",
         ("tussock branch merge shop pr-142 --plan", "tussock branch merge shop pr-142"),
         _run_merge,
         _merge_arguments,

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class WhichSideError(InputError):
 def _run_diff(chosen: argparse.Namespace) -> int:
     from tussock.jobs.catalog.store_zone import store_zone
     from tussock.jobs.compare.compare import Wanted
-    from tussock.jobs.operations.differences import compare_pipelines
+    from tussock.jobs.operations.differences import compare_pipelines, compare_with_branch
     from tussock.jobs.texts.comparison import comparison_json, comparison_markdown, comparison_text
     from tussock.jobs.texts.comparison_page import comparison_page
 
@@ -46,14 +47,11 @@ def _run_diff(chosen: argparse.Namespace) -> int:
             raise WhichSideError(first, names[0] if names else "")
         names = names[1:]
     wanted = Wanted(tuple(names), chosen.tolerance, chosen.samples)
-    comparison = compare_pipelines(
-        before,
-        before if after is None else after,
-        wanted,
-        chosen.since,
-        chosen.until,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    progress = partial(print, file=sys.stderr, flush=True)
+    if after is not None and after.pipeline.branch:
+        comparison = compare_with_branch(before, after, wanted, progress=progress)
+    else:
+        comparison = compare_pipelines(before, after or before, wanted, chosen.since, chosen.until, progress=progress)
     zone = store_zone(before.meta)
     if chosen.html is not None:
         with errors_of_writing(chosen.html):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from tussock.jobs.driver.merge import Merge
 from tussock.jobs.facts.branches import BranchFacts
+from tussock.jobs.settings.prices import Prices
 from tussock.jobs.texts.status import bytes_text
 from tussock.jobs.texts.table import align_cells
 from tussock.statestore.meta.catalog import shown_name
 
-_HEAD = ("branch", "epoch", "behind", "own bytes", "created", "ends")
+_HEAD = ("branch", "epoch", "behind", "own bytes", "per month", "created", "ends")
 
 
 def created_text(branch: BranchFacts) -> str:
@@ -34,8 +35,8 @@ def merge_text(merge: Merge) -> str:
     return "\n".join([*lines, f"0 rows to compute; the digest of this merge is {merge.digest}"])
 
 
-def branches_text(branches: Sequence[BranchFacts]) -> str:
-    """One line per branch."""
+def branches_text(branches: Sequence[BranchFacts], prices: Prices) -> str:
+    """One line per branch. `prices`: of its storage."""
     if not branches:
         return "no open branch"
     lines = [
@@ -44,9 +45,10 @@ def branches_text(branches: Sequence[BranchFacts]) -> str:
             str(branch.epoch),
             str(branch.behind) if branch.follows else f"{branch.behind} (own input)",
             bytes_text(branch.own_bytes),
+            f"${branch.monthly_dollars(prices):.4f}",
             f"{branch.created:%Y-%m-%d %H:%M}",
             f"{branch.ends:%Y-%m-%d %H:%M}",
         )
         for branch in branches
     ]
-    return align_cells([_HEAD, *lines], [False, True, True, True, False, False])
+    return align_cells([_HEAD, *lines], [False, True, True, True, True, False, False])

@@ -116,6 +116,17 @@ def comparison_json(comparison: StoreDifference, time_zone: str) -> str:
     return msgspec.json.encode({"differs": comparison.differs, **fields}).decode()
 
 
+def with_text_samples(comparison: StoreDifference, time_zone: str) -> StoreDifference:
+    """Return the comparison with the values of its sample rows as texts."""
+
+    def to_texts(rows: pa.Table) -> pa.Table:
+        columns = [pa.array(cells, pa.string()) for cells in cell_texts(rows, time_zone)]
+        return pa.table(columns, names=rows.column_names)
+
+    views = (msgspec.structs.replace(view, samples=to_texts(view.samples)) for view in comparison.views)
+    return msgspec.structs.replace(comparison, views=tuple(views))
+
+
 def sample_cells(view: RelationDifference, time_zone: str) -> tuple[list[str], list[tuple[str, ...]]]:
     """The header and the rows of a view's samples as text: sign, the kind of difference, the values."""
     kept = [DIFFERENCE, SIDE, *view.key]

@@ -54,7 +54,7 @@ def _view_lines(view: RelationDifference, time_zone: str) -> Iterator[str]:
     if notes := notes_of(view):
         yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>"
     if view.rows:
-        yield _picture(view)
+        yield difference_picture(view)
     if view.columns:
         cells = [(c.name, f"{c.rows:,}", share_text(c.share)) for c in view.columns]
         yield _table(("column", "rows that differ", "share of rows"), cells, range(1, 3))
@@ -73,8 +73,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequen
     return f"<table><tr>{line_of(header, 'th')}</tr>{body}</table>"
 
 
-def _picture(view: RelationDifference) -> str:
-    """Stacked bars: the rows of each day that are missing, added and changed."""
+def difference_picture(view: RelationDifference) -> str:
+    """Return stacked bars as SVG: the rows of each day that are missing, added and changed.
+
+    Requires: rows differ. The classes `missing`, `added` and `changed` need colours.
+    """
     bars = _bars_of(view)
     top = max(bar.missing + bar.added + bar.changed for bar in bars)
     step = (_WIDTH - _LEFT) / max(len(bars), 12)

@@ -9,6 +9,7 @@ request.
     dag.py       a pipeline: its views, its graph, one view       rows.py     rows of a view
     epochs.py    epochs and runs                                  quality.py  results of suites and assertions
     verified.py  comparisons with Spark                           actions.py  forms that trigger runs
+    branches.py  branches and previews
     page.py      renders a template of templates/                 remembered.py  answers that pages share
     sparkline.py a series of numbers as a line                    static/     style and scripts
 """

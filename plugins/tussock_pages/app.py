@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from tussock.jobs.facts.health import TroubleKind
 from tussock.statestore.errors import TussockError
-from tussock_pages import actions, dag, epochs, overview, quality, rows, verified
+from tussock_pages import actions, branches, dag, epochs, overview, quality, rows, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
 from tussock_pages.health import trouble_without_store
 from tussock_pages.page import FOLDER, page
@@ -29,6 +29,7 @@ for router in (
     quality.router,
     rows.router,
     verified.router,
+    branches.router,
     actions.router,
 ):
     app.include_router(router)

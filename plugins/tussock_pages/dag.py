@@ -48,7 +48,7 @@ from tussock_pages.overview import Waiting
 from tussock_pages.page import page
 from tussock_pages.remembered import Same, key_of
 from tussock_pages.sparkline import Sparkline, sparkline
-from tussock_pages.stores import Looked, SeenStore, name_in, open_store, pipeline_of
+from tussock_pages.stores import KINDS, Looked, SeenStore, name_in, open_store, pipeline_of
 
 RELATIONS_A_PAGE = 50
 EPOCHS_IN_SPARKLINES = 30
@@ -117,7 +117,7 @@ def store_of(dag_id: str) -> SeenStore:
     if (kind_and_name := name_in(dag_id)) is None:
         raise HTTPException(
             404,
-            f"{dag_id} is not a Tussock DAG. Their names start with epoch_, deploy_, upkeep_, rebalance_ or verify_.",
+            f"{dag_id} is not a Tussock DAG. Their names start with {', '.join(f'{kind}_' for kind in KINDS)}.",
         )
     return open_store(pipeline_of(kind_and_name[1]))
 

@@ -40,7 +40,7 @@ OLD_S = 10.0
 
 OLD_PATIENCE_S = 0.6
 ANSWER_S = 5.0  # a page waits this long for the store's newest version
-KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify")
+KINDS = ("epoch", "deploy", "upkeep", "rebalance", "verify", "preview")
 """Prefixes of the names of a pipeline's DAGs."""
 
 

@@ -53,7 +53,7 @@ def test_the_settings_of_airflow_are_those_of_every_dag_and_task(
 ) -> None:
     pipeline_of(tmp_path, AIRFLOW)
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path))
-    for kind in ("epoch", "upkeep", "deploy", "rebalance", "verify"):
+    for kind in ("epoch", "upkeep", "deploy", "rebalance", "verify", "preview"):
         dag = getattr(parsed(kind), f"{kind}_shop")
         assert set(dag.tags) == {"tussock", "daily"}
         for task in dag.tasks:

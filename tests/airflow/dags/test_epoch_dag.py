@@ -86,7 +86,7 @@ def test_every_pipeline_has_a_dag_of_sequential_tasks_that_ends_with_its_health(
         assert not any(task.depends_on_past for task in dag.tasks)
 
 
-@pytest.mark.parametrize("kind", ["epoch", "deploy", "rebalance", "upkeep", "verify"])
+@pytest.mark.parametrize("kind", ["epoch", "deploy", "rebalance", "upkeep", "verify", "preview"])
 def test_every_task_ends_after_the_pipelines_limit_but_for_one_that_waits_for_a_person(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +229,14 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
 
     write(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + text)
     bag = dag_bag(ROOT / "dags", "dags")
-    assert sorted(bag.dags) == ["deploy_shop", "epoch_shop", "rebalance_shop", "upkeep_shop", "verify_shop"]
+    assert sorted(bag.dags) == [
+        "deploy_shop",
+        "epoch_shop",
+        "preview_shop",
+        "rebalance_shop",
+        "upkeep_shop",
+        "verify_shop",
+    ]
     (file, error), *others = bag.import_errors.items()
     assert (Path(file).name, others) == ("broken_pipelines.py", [])
     assert f"{tmp_path}/ship/pipeline.toml: {message}" in error
@@ -277,7 +284,7 @@ def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> Non
     assert run.stdout.strip() == "[]", run.stderr
 
 
-@pytest.mark.parametrize("kind", ["epoch", "upkeep", "deploy", "rebalance", "verify"])
+@pytest.mark.parametrize("kind", ["epoch", "upkeep", "deploy", "rebalance", "verify", "preview"])
 def test_a_task_reads_only_its_own_pipeline_and_the_dag_processor_all(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

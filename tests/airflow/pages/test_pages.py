@@ -175,6 +175,7 @@ def test_every_page_shows_the_failed_run_that_only_the_scheduler_has(
             "/epochs",
             "/quality",
             "/verified",
+            "/branches",
             "/actions",
             "/relations/t",
             f"/runs/{run}/report",

@@ -29,6 +29,7 @@ ROUTES = {
     "GET /dags/{dag_id}/quality": "quality",
     "GET /dags/{dag_id}/quality/{view}": "quality of a view",
     "GET /dags/{dag_id}/verified": "verified",
+    "GET /dags/{dag_id}/branches": "branches",
     "GET /dags/{dag_id}/reports/{path:path}": "Data Docs",
     "GET /dags/{dag_id}/actions": "the list of actions",
     "GET /dags/{dag_id}/actions/{name}": "the effect of an action",
