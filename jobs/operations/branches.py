@@ -113,7 +113,9 @@ def bring_to_parent(at: PipelineStore, name: str, progress: Progress = no_progre
     """Bring a following branch to the epoch of its parent. Raises: BranchConflictError; as `run_pipeline_epochs`."""
     branch = open_branch(at, name)
     if branch.meta.follows and not was_adopted(branch.meta):
-        run_pipeline_epochs(branch, ALL, Where.AS_SET, progress)
+        done = run_pipeline_epochs(branch, ALL, Where.SMALL_HERE, progress)
+        if done.needs_spark:
+            run_pipeline_epochs(branch, ALL, Where.AS_SET, progress)
 
 
 def plan_build_of(at: PipelineStore, name: str) -> "Deployment":

@@ -50,7 +50,18 @@ def counts_text(view: RelationDifference) -> str:
     counts = [(view.missing, "missing"), (view.added, "added"), (view.changed, "changed")]
     texts = [f"{rows_text(count)} {name}" for count, name in counts if count]
     totals = "" if view.rows_before is None else f" ({view.rows_before:,} rows before, {view.rows_after:,} after)"
-    return f"{', '.join(texts) or 'no rows differ'}{totals}"
+    return f"{', '.join(texts) or _schema_text(view)}{totals}"
+
+
+def _schema_text(view: RelationDifference) -> str:
+    """What differs of a view without rows that differ."""
+    counts = (
+        (len(view.retyped_columns), "retyped"),
+        (len(view.added_columns), "new"),
+        (len(view.dropped_columns), "dropped"),
+    )
+    texts = [f"{count} {kind} column{'s' * (count != 1)}" for count, kind in counts if count]
+    return f"{', '.join(texts)}; the other columns are equal" if texts else "no rows differ"
 
 
 def rows_text(count: int) -> str:
@@ -90,7 +101,7 @@ def comparison_markdown(comparison: StoreDifference, time_zone: str) -> str:
         ]
         for view in differing:
             rows_after = "" if view.rows_after is None else f"{view.rows_after:,}"
-            columns = ", ".join(f"{_code(c.name)} {c.rows:,}" for c in view.columns)
+            columns = ", ".join(_column_cells(view))
             counts = " | ".join(f"{count:,}" for count in (view.missing, view.added, view.changed))
             lines.append(f"| {_code(view.name)} | {counts} | {rows_after} | {columns} |")
         lines.append("")
@@ -100,6 +111,14 @@ def comparison_markdown(comparison: StoreDifference, time_zone: str) -> str:
         lines += ["", *_sample_table(view, time_zone), "</details>", ""]
     lines += [f"* {_marked(line)}" for line in _other_lines(comparison, equal)]
     return "\n".join(lines) + "\n"
+
+
+def _column_cells(view: RelationDifference) -> Iterator[str]:
+    """The columns that differ, in Markdown: by type, in one side only, and by the values of some rows."""
+    yield from (f"{_code(c.name)} {_marked(c.before)} → {_marked(c.after)}" for c in view.retyped_columns)
+    yield from (f"{_code(name)} new" for name in view.added_columns)
+    yield from (f"{_code(name)} dropped" for name in view.dropped_columns)
+    yield from (f"{_code(c.name)} {c.rows:,}" for c in view.columns)
 
 
 def comparison_json(comparison: StoreDifference, time_zone: str) -> str:

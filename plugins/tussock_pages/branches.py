@@ -7,7 +7,6 @@ from typing import Any
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from markupsafe import Markup
 
 from tussock.jobs.catalog.store_zone import store_zone
 from tussock.jobs.compare.preview_record import Preview, read_previews
@@ -30,7 +29,7 @@ class ShownView:
     name: str
     counts: str
     notes: tuple[str, ...]
-    picture: Markup
+    picture: str  # SVG
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -76,7 +75,7 @@ def _shown_preview(preview: Preview, zone: Any, may_see_rows: bool) -> ShownPrev
 def _shown_view(view: RelationDifference, zone: Any, may_see_rows: bool) -> ShownView:
     about = view.name, counts_text(view), tuple(notes_of(view))
     if not may_see_rows:
-        return ShownView(*about, Markup(""), (), ())
+        return ShownView(*about, "", (), ())
     header, rows = sample_cells(view, zone) if view.samples.num_rows else ([], [])
-    picture = Markup(difference_picture(view)) if view.rows else Markup("")
+    picture = difference_picture(view) if view.rows else ""
     return ShownView(*about, picture, tuple(header), tuple(rows))

@@ -516,7 +516,7 @@ def a_branch_that_is_behind(shop: Shop) -> str:
     assert shop.run("branch", "create", "shop", "pr-1")[0] == 0
     write_rows(shop.files / "2.parquet", (4, 2, 4))
     shop.epoch()
-    return shop.fails("branch", "merge", "shop", "pr-1")
+    return shop.fails("branch", "merge", "shop", "pr-1", "--plan")
 
 
 def another_merge_approved(shop: Shop) -> str:
@@ -783,7 +783,8 @@ NOT_RUN = {
         UnsupportedExpressionError UnsupportedFileTypeError UnsupportedFormatError UnsupportedQueryError
         UnsupportedTypeError""",
     "The remedy is another argument of the command or call. The message lists the valid ones": """
-        BranchWritesOutsideError BranchedBranchError EpochMergedError FollowingBranchError
+        BranchWritesOutsideError BranchedBranchError EpochMergedError FollowingBranchError OutsidePreviewsError
+        UnknownRevisionError
         PublishedOptionsError UnknownSinkError UnreadableSinkError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
