@@ -17,7 +17,7 @@ from tussock.jobs.texts.comparison_page import difference_picture
 from tussock.jobs.texts.preview_report import preview_headline
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.guard import READS_RUNS, User
-from tussock_pages.page import page
+from tussock_pages.page import Html, page
 
 router = APIRouter(dependencies=[READS_RUNS])
 
@@ -29,7 +29,7 @@ class ShownView:
     name: str
     counts: str
     notes: tuple[str, ...]
-    picture: str  # SVG
+    picture: Html
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -75,7 +75,7 @@ def _shown_preview(preview: Preview, zone: Any, may_see_rows: bool) -> ShownPrev
 def _shown_view(view: RelationDifference, zone: Any, may_see_rows: bool) -> ShownView:
     about = view.name, counts_text(view), tuple(notes_of(view))
     if not may_see_rows:
-        return ShownView(*about, "", (), ())
+        return ShownView(*about, Html(""), (), ())
     header, rows = sample_cells(view, zone) if view.samples.num_rows else ([], [])
-    picture = difference_picture(view) if view.rows else ""
+    picture = Html(difference_picture(view) if view.rows else "")
     return ShownView(*about, picture, tuple(header), tuple(rows))
