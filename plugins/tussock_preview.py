@@ -187,13 +187,14 @@ def compare_branch(pipeline: Pipeline) -> Any:
         from tussock.jobs.settings.process import clock_ms
         from tussock.jobs.texts.comparison import comparison_text, with_text_samples
         from tussock.jobs.texts.preview_report import preview_markdown
+        from tussock.statestore.decoding import convert_value
 
         branch, files = _begun(ti)
         with no_retry(name):
             at, on_branch = open_pipeline_store(name), open_pipeline_store(name, branch)
             zone = store_zone(at.meta)
             difference = with_text_samples(compare_for_merge(at, branch, print), zone)
-            checks = msgspec.convert(ti.xcom_pull(task_ids="check"), tuple[PreviewCheck, ...])
+            checks = tuple(convert_value(check, PreviewCheck) for check in ti.xcom_pull(task_ids="check"))
             followed, ended = change_preview.count_followed(on_branch), clock_ms()
             preview = Preview(
                 branch, files.title, run_of({"dag_run": dag_run})["run"], ended, followed, difference, checks
