@@ -13,6 +13,7 @@ from tussock.jobs.shell import (
     branch_commands,
     care_commands,
     diff_command,
+    import_commands,
     inspect_commands,
     pipeline_commands,
     quality_commands,
@@ -39,6 +40,7 @@ COMMANDS = (
     *diff_command.COMMANDS,
     *undo_command.COMMANDS,
     *view_tests_command.COMMANDS,
+    *import_commands.COMMANDS,
 )
 
 _OVERVIEW = """\
@@ -63,12 +65,14 @@ EXIT_CODES = """\
   0    success
   1    error; the message describes it, and no partial result is visible
        `tussock diff`: rows or columns differ
+       `tussock import --check`: the pipeline differs from the project
   2    unknown command or option
        `tussock plan`: the store differs from the SQL files
        `tussock diff`: error
   3    another run committed first; nothing of this run is visible
   4    `tussock status`: the pipeline has a problem
        `tussock verify`: a view differs from Spark's result
+       `tussock import`: a model or a test was not taken
   5    `tussock verify`: no view differs, but some could not be compared
   130  interrupted; run the same command again to continue
 """

@@ -30,6 +30,7 @@ EXTRAS = {
     "pyspark": "spark",
     "pytest": "test",
     "sqlalchemy": "airflow",
+    "sqlglot": "dialects",
     "starlette": "airflow",
     "yaml": "test",
 }

@@ -654,8 +654,8 @@ def _placed_sink(sink: PublishSettings, key: str, home: Path, file: str) -> Publ
 
 
 def _absolute_place(text: str, home: Path) -> str:
-    """Make a relative path absolute; leave addresses unchanged."""
-    return text if "://" in text or text.startswith(BRANCH_OF) else str(home / text)
+    """Make a relative path absolute, without `..`; leave addresses unchanged."""
+    return text if "://" in text or text.startswith(BRANCH_OF) else os.path.normpath(home / text)
 
 
 def _script_path(file: str, folder: Path, data: str | None, text: str) -> Path:

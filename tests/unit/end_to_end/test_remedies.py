@@ -789,12 +789,12 @@ NOT_RUN = {
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
-        NoPipelineError
+        NoPipelineError BadSourceError ProjectError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
         PipelineThereError SettingError SuiteThereError TwoThreadsError UnfilteredChangesError
         UnknownEnvironmentError UnsearchableValueError UserFileError VnodeCountError WhichStoreError""",
     "The remedy is an edit of a file of the pipeline: pipeline.toml, a suite or a function": """
-        KeylessTopicError
+        KeylessTopicError EditedFileError
         BadPartitionError BadExchangeError BrokenPipelinesError FunctionCodeError FunctionResultError
         NeverPassedError NoDeltaReleaseError NoSuiteError OtherTimeZoneError
         QualitySuiteError UnitsInFileError UnknownArrivalError UnknownMetricError UnknownPublishedError

@@ -1,0 +1,2 @@
+{{ config(severity='warn') }}
+select order_id from {{ ref('order_totals') }} where items <= 0

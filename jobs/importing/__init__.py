@@ -1,0 +1,1 @@
+"""Projects of other tools as pipelines: `tussock import`."""

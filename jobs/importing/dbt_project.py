@@ -1,0 +1,342 @@
+"""A dbt project, from its manifest, as a `Project`.
+
+model table, incremental  -> materialized view over its compiled SQL, where is_incremental() is false
+model view                -> view; materialized, if a unit test gives it rows or tests it
+model ephemeral           -> part of the compiled SQL of its readers
+seed, source              -> source (dbt_sources.py)
+snapshot                  -> a flow of SCD type 2 (dbt_snapshots.py)
+test                      -> an assertion, whose SELECT is the compiled test (dbt_tests.py)
+unit test                 -> a test of a view (dbt_tests.py)
+unique_key                -> an assertion, unless a test checks it already
+exposure, owner, tags     -> comments of their relations, and the owner and tags of the DAGs
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from tussock.jobs.importing.dbt_manifest import COMPILE, Manifest, Node, read_manifest
+from tussock.jobs.importing.dbt_snapshots import snapshot_models
+from tussock.jobs.importing.dbt_sources import seed_model, source_model, tags_of
+from tussock.jobs.importing.dbt_tests import key_assertion, test_assertions, unit_test_of, views_in_unit_tests
+from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
+from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.names import name_text, parts_of, relation_names, rename_relations
+from tussock.jobs.importing.project import Assertion, FilePlace, LeftOut, Model, Project
+from tussock.statestore.errors import InputError
+
+SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
+_STORED = ("table", "incremental", "materialized_view", "streaming_table", "dynamic_table")
+_QUERIES = re.compile(r"\brun_query\s*\(|\{%-?\s*call\s+statement\b|\bdbt_utils\.get_single_value\s*\(")
+_BLOCK = re.compile(
+    r"\{%-?\s*if\s+is_incremental\(\)\s*-?%\}(?P<text>.*?)\{%-?\s*(?:else|elif|endif)\b", re.DOTALL | re.IGNORECASE
+)
+_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_COMPILE_AGAIN = f"Run `{COMPILE}`, and import again"
+_LEAST_FRAGMENT = 12  # characters of a branch that tell it from other SQL
+
+
+@dataclass(frozen=True, slots=True)
+class DbtOptions:
+    """The options of `tussock import dbt`.
+
+    Args:
+        name: of the pipeline; default: the project's.
+        dialect: of the SQL, as sqlglot calls it; empty: Spark's.
+        sources: places by source, from `--source`.
+    """
+
+    name: str = ""
+    dialect: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_dbt_project(path: Path, options: DbtOptions) -> Project:
+    """Read a dbt project from its manifest. Raises ProjectError, UserFileError, MissingExtraError."""
+    if options.dialect:
+        require_dialect(options.dialect)
+    manifest = read_manifest(path)
+    return _Reading(manifest, Path(os.path.abspath(path)), options).to_project()  # noqa: PTH100  keeps links
+
+
+@dataclass
+class _Reading:
+    """One reading of a manifest."""
+
+    manifest: Manifest
+    path: Path
+    options: DbtOptions
+
+    def to_project(self) -> Project:
+        self._require_known_sources()
+        models = [*self._sources(), *self._models()]
+        return Project(
+            tool="dbt",
+            name=self.options.name or self._project_word(),
+            root=self.root,
+            inputs=(self.path,),
+            description=f"The dbt project {self.manifest.metadata.project_name or self.root.name}.",
+            models=tuple(models),
+            assertions=tuple(self._assertions(models)),
+            unit_tests=tuple(unit_test_of(test, self) for _, test in sorted(self.manifest.unit_tests.items())),
+            left_out=tuple(self._left_out()),
+            notes=tuple(self._notes()),
+            outdated=tuple(self._outdated()),
+        )
+
+    @property
+    def root(self) -> Path:
+        """The project's folder: the manifest is in its `target/`."""
+        return self.path.parent.parent if self.path.parent.name == "target" else self.path.parent
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The relation in the pipeline of each model, seed, snapshot and source, by dbt's identifier."""
+        places = {
+            node.unique_id: (node.schema or "", node.identifier)
+            for node in self.manifest.nodes_of("model", "seed", "snapshot")
+            if node.config.materialized != "ephemeral"
+        }
+        places |= {
+            source.unique_id: (source.schema or "", source.identifier or source.name)
+            for source in self.manifest.sources.values()
+        }
+        names = relation_names(sorted(set(places.values())))
+        return {identifier: names[place] for identifier, place in places.items()}
+
+    @cached_property
+    def qualified_names(self) -> Mapping[tuple[str, ...], str]:
+        """The relation in the pipeline, by the parts of the name that compiled SQL contains."""
+        rendered = {n.unique_id: n.relation_name for n in self.manifest.nodes.values() if n.unique_id in self.names}
+        rendered |= {source.unique_id: source.relation_name for source in self.manifest.sources.values()}
+        return {parts_of(name): self.names[identifier] for identifier, name in sorted(rendered.items()) if name}
+
+    @cached_property
+    def tested_views(self) -> frozenset[str]:
+        """dbt's identifiers of the models that unit tests name."""
+        return views_in_unit_tests(self.manifest)
+
+    def sql_of(self, compiled: str, own: str = "") -> tuple[str, tuple[str, ...], str]:
+        """Compiled SQL for the pipeline, the relations that it reads, and why it cannot be taken (else empty).
+
+        Args:
+            own: the relation that the SQL computes, which it must not read.
+        """
+        try:
+            renamed = rename_relations(compiled.strip().rstrip(";"), self.qualified_names)
+        except InputError as err:
+            return "", (), f"its SQL cannot be read: {str(err).partition(chr(10))[0]}"
+        if own and own in renamed.reads:
+            return "", (), f"it reads its own rows, so only its incremental branch is compiled. {_COMPILE_AGAIN}"
+        if self.options.dialect:
+            sql, refusal = translate_sql(renamed.sql, self.options.dialect)
+            return sql, renamed.reads, refusal
+        adapter = self.manifest.metadata.adapter_type or ""
+        if renamed.double_quotes and adapter not in SPARK_ADAPTERS:
+            reason = (
+                f"it contains {renamed.double_quotes}, which is a name in {adapter or 'other databases'} and a text in "
+                f"Spark. Import with --dialect {adapter or 'NAME'}, or write the name without quotes"
+            )
+            return "", (), reason
+        return renamed.sql, renamed.reads, ""
+
+    def _project_word(self) -> str:
+        word = re.sub(r"[^a-z0-9_]+", "_", (self.manifest.metadata.project_name or self.root.name).lower()).strip("_")
+        return word if re.match("[a-z]", word) else f"dbt_{word}"
+
+    # --- relations ----------------------------------------------------------------------------------------------------
+
+    def _require_known_sources(self) -> None:
+        known = {f"{s.source_name}.{s.name}".lower() for s in self.manifest.sources.values()}
+        known |= {source.name.lower() for source in self.manifest.sources.values()}
+        for name in sorted(self._given):
+            if name not in known:
+                expected = f"one of the project's sources: {', '.join(sorted(n for n in known if '.' in n)) or 'none'}"
+                raise ProjectError(f"--source {name}", "an unknown source", expected)
+
+    @property
+    def _given(self) -> Mapping[str, str]:
+        return {name.lower(): place for name, place in self.options.sources.items()}
+
+    def _sources(self) -> Iterator[Model]:
+        for node in self.manifest.nodes_of("seed"):
+            yield replace(
+                seed_model(node, self.names[node.unique_id], self.root), readers=self._readers(node.unique_id)
+            )
+        read = {name for node in self.manifest.nodes.values() for name in node.depends_on.nodes}
+        for identifier, source in sorted(self.manifest.sources.items()):
+            if identifier in read:
+                model = source_model(source, self.names[identifier], self.root, self._given)
+                yield replace(model, readers=self._readers(identifier))
+
+    def _models(self) -> Iterator[Model]:
+        for node in self.manifest.nodes_of("model"):
+            if node.config.materialized != "ephemeral":
+                yield self._model_of(node)
+        for node in self.manifest.nodes_of("snapshot"):
+            sql, reads, refusal = self.sql_of(node.compiled_code or "")
+            base = replace(self._frame_of(node, "snapshot"), reads=reads)
+            if not node.compiled_code:
+                refusal = f"it is not compiled. {_COMPILE_AGAIN}"
+            yield from snapshot_models(node, base, sql, refusal)
+
+    def _frame_of(self, node: Node, kind: str) -> Model:
+        """The facts of a node, without its statement."""
+        group = self.manifest.groups.get(f"group.{node.package_name}.{node.group}")
+        owner = node.config.meta.get("owner") or (group.owner.text if group is not None else "") or ""
+        key = node.config.unique_key or ()
+        return Model(
+            self.names[node.unique_id],
+            kind,
+            FilePlace(node.original_file_path),
+            "",
+            key=(key,) if isinstance(key, str) else tuple(key),
+            description=node.description or "",
+            tags=tags_of(node.tags),
+            owner=str(owner),
+            readers=self._readers(node.unique_id),
+        )
+
+    def _readers(self, identifier: str) -> tuple[str, ...]:
+        return tuple(
+            exposure.text
+            for _, exposure in sorted(self.manifest.exposures.items())
+            if identifier in exposure.depends_on.nodes
+        )
+
+    def _model_of(self, node: Node) -> Model:
+        materialized = node.config.materialized or "view"
+        model = self._frame_of(node, f"{materialized} model")
+        if node.language == "python":
+            return replace(
+                model,
+                refusal="it is a Python model. Write it as SQL, or let another program write it and read a source",
+            )
+        if materialized not in ("view", *_STORED):
+            return replace(
+                model, refusal=f"its materialization {materialized!r} is not dbt's own, so its meaning is unknown"
+            )
+        if not node.compiled_code:
+            return replace(model, refusal=f"it is not compiled. {_COMPILE_AGAIN}")
+        if fragment := _incremental_fragment(node):
+            return replace(
+                model,
+                refusal=f"only its incremental branch is compiled ({fragment!r}). {_COMPILE_AGAIN}",
+            )
+        sql, reads, refusal = self.sql_of(node.compiled_code, model.name)
+        if refusal:
+            return replace(model, refusal=refusal)
+        is_view = materialized == "view" and node.unique_id not in self.tested_views
+        notes = [
+            *(
+                ["a view in dbt, materialized here because a unit test needs its rows"]
+                if materialized == "view"
+                else []
+            ),
+            *([describe_translation(self.options.dialect)] if self.options.dialect else []),
+            *self._query_notes(node),
+        ]
+        words = "VIEW" if is_view else "MATERIALIZED VIEW"
+        return replace(
+            model,
+            statement=f"CREATE {words} {name_text(model.name)} AS\n{sql}",
+            reads=reads,
+            notes=tuple(notes[1:] if is_view and materialized == "view" else notes),
+        )
+
+    def _query_notes(self, node: Node) -> Iterator[str]:
+        """A note if dbt ran a query to make the SQL, whose answer is now part of the text."""
+        if _QUERIES.search(node.raw_code or ""):
+            yield _query_note("the model")
+            return
+        seen, waiting = set[str](), list(node.depends_on.macros)
+        while waiting:
+            name = waiting.pop()
+            macro = self.manifest.macros.get(name)
+            if (
+                name in seen
+                or macro is None
+                or (macro.package_name.startswith("dbt_") and macro.package_name != "dbt_utils")
+            ):
+                continue
+            seen.add(name)
+            if macro.package_name != "dbt" and _QUERIES.search(macro.macro_sql):
+                yield _query_note(f"the macro {macro.name}")
+                return
+            waiting += macro.depends_on.macros
+
+    # --- tests and the rest -------------------------------------------------------------------------------------------
+
+    def _assertions(self, models: list[Model]) -> Iterator[Assertion]:
+        for node in self.manifest.nodes_of("test"):
+            yield from test_assertions(node, self)
+        by_name = {model.name: model for model in models}
+        for node in self.manifest.nodes_of("model"):
+            if node.unique_id in self.names and (model := by_name[self.names[node.unique_id]]).key:
+                yield from key_assertion(node, model, self.manifest)
+
+    def _left_out(self) -> Iterator[LeftOut]:
+        for node in self.manifest.nodes_of("model"):
+            place = FilePlace(node.original_file_path)
+            if node.config.materialized == "ephemeral":
+                yield LeftOut("ephemeral model", node.name, place, "its SQL is part of the models that read it")
+            for when, hooks in (("before", node.config.pre_hook), ("after", node.config.post_hook)):
+                for hook in hooks:
+                    text = " ".join(str(hook.get("sql", hook) if isinstance(hook, dict) else hook).split())
+                    yield LeftOut("hook", node.name, place, f"does not run {when} the model: {text[:80]}")
+        for node in self.manifest.nodes_of("operation", "sql_operation"):
+            yield LeftOut("hook", node.name, FilePlace(node.original_file_path), "hooks of a run do not run")
+        for node in self.manifest.nodes_of("analysis"):
+            yield LeftOut("analysis", node.name, FilePlace(node.original_file_path), "dbt only compiles it")
+        others = {
+            "metric": self.manifest.metrics,
+            "semantic model": self.manifest.semantic_models,
+            "saved query": self.manifest.saved_queries,
+        }
+        for kind, parts in others.items():
+            for _, part in sorted(parts.items()):
+                yield LeftOut(kind, part.name, FilePlace(part.original_file_path), "its queries run on other tools")
+
+    def _notes(self) -> Iterator[str]:
+        adapter = self.manifest.metadata.adapter_type
+        if adapter not in (None, *SPARK_ADAPTERS) and not self.options.dialect:
+            yield (
+                f"the project was compiled for {adapter}, and its SQL is read as Spark's. If it uses functions of "
+                f"{adapter}, import with --dialect {adapter}"
+            )
+        if disabled := len(self.manifest.disabled or {}):
+            yield f"{disabled} disabled nodes of the project are not imported"
+
+    def _outdated(self) -> Iterator[str]:
+        """The models whose files changed after dbt compiled them."""
+        for node in self.manifest.nodes_of("model"):
+            file = self.root / node.original_file_path
+            if node.checksum.name != "sha256" or not file.is_file():
+                continue
+            if sha256(file.read_text(encoding="utf-8", errors="replace").strip().encode()).hexdigest() != (
+                node.checksum.checksum
+            ):
+                yield f"{node.original_file_path} changed after {self.path.name} was written: run `{COMPILE}`"
+
+
+def _query_note(where: str) -> str:
+    return (
+        f"{where} queries the database with run_query while dbt compiles. The answer is a constant here: compile and "
+        "import again when it changes"
+    )
+
+
+def _incremental_fragment(node: Node) -> str:
+    """A part of the compiled SQL that stands only in an `{% if is_incremental() %}` block; empty if there is none."""
+    raw, compiled = node.raw_code or "", " ".join((node.compiled_code or "").split())
+    for block in _BLOCK.finditer(raw):
+        outside = " ".join((raw[: block.start("text")] + raw[block.end("text") :]).split())
+        for part in _JINJA.split(block["text"]):
+            fragment = " ".join(part.split())
+            if len(fragment) >= _LEAST_FRAGMENT and fragment in compiled and fragment not in outside:
+                return fragment[:60]
+    return ""

@@ -1,0 +1,156 @@
+"""dbt's sources and seeds as CREATE SOURCE.
+
+The place of a source comes from `--source name=path`, from `external_location` (dbt-duckdb), or from
+`external: {location: …}` (dbt_external_tables).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tussock.jobs.importing.dbt_manifest import Node, Source
+from tussock.jobs.importing.names import name_text
+from tussock.jobs.importing.project import FilePlace, Model, Script
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import string_text
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.preview import preview_source, source_text
+from tussock.statestore.errors import InputError
+
+_CALL = re.compile(r"(?:read_)?(?P<format>csv|csv_auto|parquet|json|json_auto|delta|delta_scan)\(\s*'(?P<path>[^']*)'")
+_INFERRED = ("csv", "json", "parquet")
+_TYPES = (
+    (r"(n?var)?char(acter)?( varying)?(\(\d+\))?|text|string|uuid|json|jsonb|bpchar", "string"),
+    (r"int64|bigint|int8|long|integer64", "bigint"),
+    (r"int|integer|int4|int32", "int"),
+    (r"smallint|int2", "smallint"),
+    (r"float64|double|double precision|float8|float", "double"),
+    (r"real|float4", "float"),
+    (r"bool|boolean", "boolean"),
+    (r"(timestamp|datetime)(_ntz|_ltz|_tz|tz)?(\(\d+\))?( with(out)? time zone)?", "timestamp"),
+    (r"(numeric|decimal|number)\((?P<size>\d+ *, *\d+)\)", "decimal"),
+    (r"numeric|bignumeric", "decimal(38,9)"),
+    (r"number|decimal", "decimal(38,0)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A source to create. `types`: the declared types by lower-case column."""
+
+    name: str
+    path: str  # absolute, or an address
+    format: str
+    types: Mapping[str, str]
+    options: Mapping[str, str]
+
+
+def spark_type(text: str) -> str:
+    """The type of Spark for a type of a dbt project. Types of Spark and unknown ones stay as they are."""
+    plain = " ".join(text.lower().split())
+    for pattern, name in _TYPES:
+        if (match := re.fullmatch(pattern, plain)) is not None:
+            return f"decimal({match['size'].replace(' ', '')})" if name == "decimal" else name
+    return plain
+
+
+def seed_model(node: Node, name: str, root: Path) -> Model:
+    """A seed as a source over its CSV file."""
+    place = FilePlace(node.original_file_path)
+    model = Model(name, "seed", place, "", Script.SOURCES, description=node.description or "", tags=tags_of(node.tags))
+    path = root / node.original_file_path
+    if not path.is_file():
+        return replace(model, refusal=f"its file {path} does not exist: import the manifest from the project's folder")
+    types = {column.lower(): spark_type(type_) for column, type_ in (node.config.column_types or {}).items()}
+    options = {"delimiter": node.config.delimiter} if node.config.delimiter not in (None, ",") else {}
+    return _with_statement(model, _Wanted(name, str(path), "csv", types, options), root)
+
+
+def source_model(source: Source, name: str, root: Path, given: Mapping[str, str]) -> Model:
+    """A source of the project as a source of the pipeline, or refused with the option that names its place.
+
+    Args:
+        given: absolute paths or addresses by name, from `--source`.
+    """
+    full = f"{source.source_name}.{source.name}"
+    model = Model(
+        name,
+        "source",
+        FilePlace(source.original_file_path),
+        "",
+        Script.SOURCES,
+        description=source.description or "",
+        tags=tags_of(source.tags),
+    )
+    place = given.get(full.lower()) or given.get(source.name.lower()) or _declared_place(source)
+    if not place:
+        return replace(
+            model,
+            refusal=f"the place of its rows is unknown. Import with --source {full}=PATH, a folder or files of csv, "
+            "json, parquet, or a Delta table",
+        )
+    format_name = ""
+    if (call := _CALL.match(place)) is not None:
+        format_name, place = call["format"].removesuffix("_auto").removesuffix("_scan"), call["path"]
+    if not re.match(r"[a-z0-9]+:", place):
+        place = str(root / place)
+    format_name = format_name or _format_of(place, source)
+    types = {c.name.lower(): spark_type(c.data_type) for c in source.columns.values() if c.data_type}
+    return _with_statement(model, _Wanted(name, place, format_name, types, {}), root)
+
+
+def tags_of(tags: tuple[str, ...] | str) -> tuple[str, ...]:
+    """Tags, which a project may write as one text."""
+    return (tags,) if isinstance(tags, str) else tags
+
+
+def _declared_place(source: Source) -> str:
+    if source.external is not None and source.external.location:
+        return source.external.location
+    place = source.config.external_location or next(
+        (
+            meta["external_location"]
+            for meta in (source.config.meta, source.meta, source.source_meta)
+            if meta.get("external_location")
+        ),
+        "",
+    )
+    facts = {"name": source.name, "schema": source.schema or "", "identifier": source.identifier or source.name}
+    return re.sub(r"\{(name|schema|identifier)\}", lambda match: facts[match[1]], str(place))
+
+
+def _format_of(place: str, source: Source) -> str:
+    declared = (source.external.file_format if source.external is not None else None) or ""
+    if declared.lower() in ("csv", "json", "parquet", "delta", "orc", "avro"):
+        return declared.lower()
+    if Path(place, "_delta_log").is_dir():
+        return "delta"
+    match = re.search(r"\.(orc|avro)\b", place)
+    return match[1] if match else ""
+
+
+def _with_statement(model: Model, wanted: _Wanted, root: Path) -> Model:
+    """The model with its CREATE SOURCE: columns from the files, with the types that the project declares."""
+    path = wanted.path
+    if path.startswith(f"{root}/"):
+        path = "${data}/" + path.removeprefix(f"{root}/")
+    if wanted.format in ("", *_INFERRED):
+        try:
+            inferred = preview_source(wanted.path, wanted.name, wanted.format)
+        except InputError as err:
+            return replace(model, refusal=" ".join(str(err).split()))
+        fields = tuple(Field(f.name, wanted.types.get(f.name.lower(), f.type)) for f in inferred.source.fields)
+        options = {**inferred.source.options, **wanted.options, "path": path}
+        source = msgspec.structs.replace(inferred.source, fields=fields, options=options)
+        return replace(model, statement=source_text(source).rstrip(";"))
+    options = {"path": path, **wanted.options}
+    source = CreateSource(wanted.name, wanted.format, (), options)
+    return replace(model, statement=_text_without_columns(source))
+
+
+def _text_without_columns(source: CreateSource) -> str:
+    options = ", ".join(f"{key} {string_text(value)}" for key, value in source.options.items())
+    return f"CREATE SOURCE {name_text(source.name)} USING {source.format} OPTIONS ({options})"

@@ -1,0 +1,156 @@
+"""Import a project: read, judge, write or compare; and the report of it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from threading import Event
+
+from tussock.jobs.importing.judge import Judge, Verdict, Verdicts, file_of
+from tussock.jobs.importing.pipeline_files import (
+    Drift,
+    find_drift,
+    missing_settings,
+    refusal_of_test,
+    texts_of,
+    write_files,
+)
+from tussock.jobs.importing.project import FilePlace, Model, Project, ReadProject, Script, models_in_order
+from tussock.statestore.errors import InputError
+
+_LOOK_S = 1.0  # between two looks at the project's files
+
+
+class Outcome(StrEnum):
+    """What the pipeline makes of a part of the project."""
+
+    INCREMENTAL = "incremental"  # each epoch updates it at the cost of the changes
+    VIEW = "view"  # a name for a query; materialized views that read it are incremental
+    SOURCE = "source"
+    TEST = "test"
+    NOT_TAKEN = "not taken"
+    NO_RELATION = "no relation"  # such as a hook, a metric or an inlined model
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLine:
+    """One part of the project and its outcome. `reason` is empty if it was taken."""
+
+    name: str
+    kind: str
+    place: FilePlace
+    outcome: Outcome
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """An import.
+
+    Args:
+        folder: of the pipeline.
+        lines: models in the order of their inputs, then tests, then other parts.
+        changed: the files that were written or removed; empty with `--check`.
+        drift: the files that differ from the project; only with `--check`.
+    """
+
+    project: Project
+    folder: Path
+    lines: tuple[ReportLine, ...]
+    notes: tuple[str, ...]
+    changed: tuple[Path, ...] = ()
+    drift: tuple[Drift, ...] = ()
+
+    @property
+    def refused(self) -> tuple[ReportLine, ...]:
+        """The lines of models and tests that were not taken."""
+        return tuple(line for line in self.lines if line.outcome is Outcome.NOT_TAKEN)
+
+
+def import_project(
+    project: Project, pipelines: Path, command: str, judge: Judge, *, check: bool = False
+) -> ImportReport:
+    """Write the pipeline of a project, or compare it with the project.
+
+    Args:
+        pipelines: the folder of the pipelines.
+        command: the command, for the first line of each file.
+        check: write nothing, and report the files that differ.
+
+    Raises: EditedFileError, UserFileError; nothing was written.
+    """
+    verdicts, folder = judge(project), pipelines / project.name
+    texts = texts_of(project, verdicts, command, path_from(pipelines, project.root))
+    drift = tuple(find_drift(folder, texts)) if check else ()
+    drift += tuple(Drift(Path(project.inputs[0].name), sentence) for sentence in project.outdated) if check else ()
+    changed = () if check else write_files(folder, texts)
+    outdated = () if check else project.outdated
+    notes = (*project.notes, *outdated, *missing_settings(folder, texts))
+    return ImportReport(project, folder, tuple(_report_lines(project, verdicts)), notes, changed, drift)
+
+
+def path_from(pipelines: Path, path: Path) -> str:
+    """A path relative to the folder that contains `pipelines/`, so that each checkout generates equal files."""
+    return Path(os.path.relpath(path.absolute(), pipelines.absolute().parent)).as_posix()
+
+
+def watch_project(
+    read: ReadProject, run: Callable[[Project], object], report_error: Callable[[InputError], None], stop: Event
+) -> None:
+    """Call `run` with the project, and again after each change of its files, until `stop` is set.
+
+    An error is reported, and the next change tries again.
+    """
+    before: tuple[tuple[str, int, int], ...] | None = None
+    inputs: tuple[Path, ...] = ()
+    while not stop.is_set():
+        if before is None or before != _stamps_of(inputs):
+            try:
+                project = read()
+                inputs = project.inputs
+                before = _stamps_of(inputs)
+                run(project)
+            except InputError as err:
+                report_error(err)
+                before = before or _stamps_of(inputs)
+        stop.wait(_LOOK_S)
+
+
+def _stamps_of(paths: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
+    stamps = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            stamps.append((str(path), 0, -1))
+        else:
+            stamps.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
+
+
+def _report_lines(project: Project, verdicts: Verdicts) -> list[ReportLine]:
+    lines = [_model_line(model, verdicts[model.name]) for model in models_in_order(project.models)]
+    for assertion in project.assertions:
+        verdict = verdicts[file_of(assertion)]
+        outcome = Outcome.TEST if verdict.accepted else Outcome.NOT_TAKEN
+        lines.append(
+            ReportLine(assertion.name, assertion.kind, assertion.place, outcome, verdict.reason, assertion.notes)
+        )
+    for test in project.unit_tests:
+        reason = refusal_of_test(test, verdicts)
+        outcome = Outcome.NOT_TAKEN if reason else Outcome.TEST
+        lines.append(ReportLine(test.name, "unit test", test.place, outcome, reason))
+    lines += [ReportLine(p.name, p.kind, p.place, Outcome.NO_RELATION, p.reason) for p in project.left_out]
+    return lines
+
+
+def _model_line(model: Model, verdict: Verdict) -> ReportLine:
+    if not verdict.accepted:
+        outcome = Outcome.NOT_TAKEN
+    elif model.script is Script.SOURCES:
+        outcome = Outcome.SOURCE
+    else:
+        outcome = Outcome.INCREMENTAL if verdict.stores else Outcome.VIEW
+    return ReportLine(model.name, model.kind, model.place, outcome, verdict.reason, (*model.notes, *verdict.costs))

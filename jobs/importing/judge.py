@@ -1,0 +1,114 @@
+"""The verdict of the engine on each statement of a project: it binds them over an empty store, in their order.
+
+This is the binder of `tussock plan`, so an accepted view is maintained incrementally, and a refused one has the reason
+that `tussock plan` would print. Nothing is recomputed in full because it was refused.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from tussock.jobs.catalog.definition import unbounded_costs
+from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.importing.project import Assertion, Model, Project, models_in_order
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.session import Session
+from tussock.jobs.settings.variables import substituted_in_sql
+from tussock.statestore.errors import InputError
+from tussock.statestore.local_disk import TemporaryFolder
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.progress import Progress, no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome for one statement.
+
+    Args:
+        reason: why it was refused; empty if it was accepted.
+        stores: it is kept up to date in the store. False: a plain view or a source, which stores no rows.
+        costs: costs of an epoch that grow with the stored rows.
+    """
+
+    reason: str = ""
+    stores: bool = False
+    costs: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return not self.reason
+
+
+Verdicts = Mapping[str, Verdict]
+"""By the name of the model or the assertion. Assertions have names with `.sql`, which no relation has."""
+
+Judge = Callable[[Project], Verdicts]
+
+
+def judge_project(project: Project, progress: Progress = no_progress) -> Verdicts:
+    """Bind the statements of a project. Starts Spark, unless the process has a session.
+
+    Cost: 0.1 to 0.3 s per statement, and the start of Spark.
+    """
+    verdicts: dict[str, Verdict] = {}
+    progress("binding the statements with Spark")
+    with _empty_session() as session:
+        for model in models_in_order(project.models):
+            reason = model.refusal or _unread(model.reads, verdicts, model.name)
+            verdicts[model.name] = Verdict(reason) if reason else _bind_model(session, model, project.root)
+        for assertion in project.assertions:
+            reason = assertion.refusal or _unread(assertion.reads, verdicts)
+            verdicts[file_of(assertion)] = Verdict(reason) if reason else _bind_assertion(session, assertion)
+    return verdicts
+
+
+def file_of(assertion: Assertion) -> str:
+    """The name of an assertion's file. Other characters than those of a name become `_`; long names end in a digest."""
+    word = re.sub(r"[^a-z0-9_]+", "_", assertion.name.lower()).strip("_")
+    if len(word) > 80:
+        word = f"{word[:71]}_{sha256(assertion.name.encode()).hexdigest()[:8]}"
+    return f"{word}.sql"
+
+
+def _unread(reads: tuple[str, ...], verdicts: Verdicts, own: str = "") -> str:
+    """A sentence if a statement reads a relation that was not accepted or comes later; else empty."""
+    for name in reads:
+        if name != own and not verdicts.get(name, Verdict("it reads itself through other models")).accepted:
+            return f"it reads {name}, which was not taken"
+    return ""
+
+
+@contextmanager
+def _empty_session() -> Iterator[Session]:
+    with TemporaryFolder("import") as folder, Session(folder) as session:
+        yield session
+
+
+def _bind_model(session: Session, model: Model, root: Path) -> Verdict:
+    try:
+        session.execute(substituted_in_sql(model.statement, {"data": str(root)}, model.place.file), base=root)
+    except InputError as err:
+        return Verdict(_reason_of(err))
+    catalog = PendingCatalog(session.meta).read_catalog(session.meta.read_latest())
+    relation = next((r for r in catalog.live_relations() if r.name == model.name.lower()), None)
+    if relation is None or relation.kind is not RelationKind.VIEW:
+        return Verdict()
+    costs = tuple(f"{cost.title}: an epoch {cost.cost}" for cost in unbounded_costs(relation))
+    return Verdict(stores=True, costs=costs)
+
+
+def _bind_assertion(session: Session, assertion: Assertion) -> Verdict:
+    name = f"assertion_{sha256(assertion.name.encode()).hexdigest()[:32]}"
+    try:
+        session.execute(f"CREATE MATERIALIZED VIEW {quote_name(name)} AS\n{assertion.select}")
+    except InputError as err:
+        return Verdict(_reason_of(err))
+    return Verdict(stores=True)
+
+
+def _reason_of(err: InputError) -> str:
+    """The message of an error in one line, without the excerpt of the text."""
+    return " ".join(str(err).partition("\n")[0].split())

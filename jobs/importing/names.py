@@ -1,0 +1,94 @@
+"""Names of a project's relations, in the project's SQL and in the pipeline."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import Token, tokens_of
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def relation_names(relations: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """The name in the pipeline of each (schema, name) of a project.
+
+    The schema is left out, because a store has one namespace. Of relations with equal names in several schemas, each
+    gets its schema as a prefix.
+    """
+    by_name: dict[str, set[str]] = {}
+    for schema, name in relations:
+        by_name.setdefault(name.lower(), set()).add(schema)
+    return {
+        (schema, name): name.lower() if len(by_name[name.lower()]) == 1 else f"{schema}_{name}".lower()
+        for schema, name in relations
+    }
+
+
+def name_text(name: str) -> str:
+    """The name of a relation or column in a statement, in backquotes if it needs them."""
+    return name if _PLAIN.fullmatch(name) else quote_name(name)
+
+
+def parts_of(qualified: str) -> tuple[str, ...]:
+    """The parts of a qualified name in any quotes, in lower case: `"db"."main"."orders"` -> (db, main, orders)."""
+    return tuple(token.value().lower() for token in tokens_of(SourceText(qualified)) if token.text != ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A text with the names of the pipeline. `reads`: the relations among them, sorted.
+
+    `double_quotes`: the first text in double quotes that names no relation; a name in some dialects, a string in Spark.
+    """
+
+    sql: str
+    reads: tuple[str, ...]
+    double_quotes: str = ""
+
+
+def rename_relations(sql: str, names: Mapping[tuple[str, ...], str]) -> Renamed:
+    """Replace the qualified names of relations by their names in the pipeline.
+
+    Args:
+        names: the name in the pipeline by the lower-case parts of the project's name; see `parts_of`.
+
+    Raises: SqlError if a quote or comment is not closed.
+    """
+    tokens = tokens_of(SourceText(sql))
+    text, at, index = "", 0, 0
+    reads: set[str] = set()
+    double_quotes = ""
+    while index < len(tokens):
+        chain = _chain_at(tokens, index)
+        taken = next((n for n in range(len(chain), 0, -1) if _parts(chain[:n]) in names), 0)
+        if taken:
+            name = names[_parts(chain[:taken])]
+            reads.add(name)
+            text += sql[at : chain[0].start] + name_text(name)
+            at = chain[taken - 1].end
+            chain = chain[:taken]
+        elif not double_quotes and chain and any(token.text.startswith('"') for token in chain):
+            double_quotes = next(token.text for token in chain if token.text.startswith('"'))
+        index += max(1, 2 * len(chain) - 1)
+    return Renamed(text + sql[at:], tuple(sorted(reads)), double_quotes)
+
+
+def _chain_at(tokens: Sequence[Token], index: int) -> list[Token]:
+    """The names joined by dots that begin at a token; empty if it is no name."""
+    chain: list[Token] = []
+    while index < len(tokens) and _is_name(tokens[index]):
+        chain.append(tokens[index])
+        if index + 1 >= len(tokens) or tokens[index + 1].text != ".":
+            break
+        index += 2
+    return chain
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind in ("word", "name") or (token.kind == "string" and token.text[0] == '"')
+
+
+def _parts(chain: Iterable[Token]) -> tuple[str, ...]:
+    return tuple(token.value().lower() for token in chain)

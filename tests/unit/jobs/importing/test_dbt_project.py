@@ -1,0 +1,255 @@
+"""dbt's manifest as a project. The manifest of the example was written by dbt Core 1.10 with dbt-spark."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
+from tussock.jobs.importing.dbt_sources import spark_type
+from tussock.jobs.importing.errors import ProjectError
+from tussock.jobs.importing.names import rename_relations
+from tussock.jobs.importing.project import Model, Project, Severity
+
+EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt" / "target" / "manifest.json"
+ORDERS = "model.bakery.order_totals"
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Project]:
+    """Read the example's manifest after a change."""
+
+    def read_changed(change: Change = lambda manifest: None, options: DbtOptions = DbtOptions()) -> Project:  # noqa: B008
+        manifest = json.loads(EXAMPLE.read_text())
+        change(manifest)
+        path = tmp_path / "target" / "manifest.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(manifest))
+        if not (tmp_path / "seeds").exists():
+            (tmp_path / "seeds").symlink_to(EXAMPLE.parents[1] / "seeds")
+        return read_dbt_project(path, options)
+
+    return read_changed
+
+
+def model_of(project: Project, name: str) -> Model:
+    return next(model for model in project.models if model.name == name)
+
+
+def test_the_example_is_taken_whole(read: Callable[..., Project]) -> None:
+    project = read()
+    assert [m.name for m in project.models if m.refusal] == []
+    assert [a.name for a in project.assertions if a.refusal] == []
+    assert [t.name for t in project.unit_tests if t.refusal] == []
+    assert model_of(project, "order_totals").key == ("order_id",)
+    assert model_of(project, "order_totals").owner == "Sales team"
+    assert model_of(project, "daily_sales").readers == ("dashboard morning_report (Shop managers)",)
+    assert "ordered_at >" not in model_of(project, "order_totals").statement
+
+
+def test_an_ephemeral_model_is_part_of_its_readers(read: Callable[..., Project]) -> None:
+    project = read()
+    assert "__dbt__cte__priced_lines" in model_of(project, "best_products").statement
+    assert [part.name for part in project.left_out] == ["priced_lines"]
+
+
+def test_a_severity_of_warn_becomes_a_warning(read: Callable[..., Project]) -> None:
+    severities = {one.name: one.severity for one in read().assertions}
+    assert severities["no_empty_order"] is Severity.WARNING
+    assert severities["unique_order_totals_order_id"] is Severity.ERROR
+
+
+def test_thresholds_of_a_test_count_its_rows(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["test.bakery.unique_customers_customer_id.c5af1ff4b1"]["config"]["error_if"] = "> 10"
+
+    by_name = {one.name: one for one in read(change).assertions if one.name.startswith("unique_customers")}
+    assert by_name["unique_customers_customer_id"].select.endswith("WHERE failures > 10")
+    assert by_name["unique_customers_customer_id__warn"].severity is Severity.WARNING
+    assert "failures" not in by_name["unique_customers_customer_id__warn"].select
+
+
+def test_a_unique_key_is_an_assertion_unless_a_test_has_it(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        del manifest["nodes"]["test.bakery.unique_order_totals_order_id.43cc207b9f"]
+
+    assert not [one for one in read().assertions if one.kind == "unique_key"]
+    (key,) = (one for one in read(change).assertions if one.kind == "unique_key")
+    assert "GROUP BY order_id\nHAVING count(*) > 1" in key.select
+
+
+def test_only_the_incremental_branch_is_refused_with_the_command(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        node = manifest["nodes"][ORDERS]
+        node["compiled_code"] += "\n  and o.ordered_at > (select max(ordered_at) from bakery.order_totals)"
+
+    refusal = model_of(read(change), "order_totals").refusal
+    assert "only its incremental branch is compiled" in refusal
+    assert "dbt compile --full-refresh" in refusal
+
+
+def test_an_incremental_branch_without_this_is_found_by_its_text(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        node = manifest["nodes"][ORDERS]
+        node["raw_code"] += "{% if is_incremental() %} and o.ordered_at > current_date() - 3 {% endif %}"
+        node["compiled_code"] += " and o.ordered_at > current_date() - 3"
+
+    assert "ordered_at > current_date() - 3" in model_of(read(change), "order_totals").refusal
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda node: node.update(language="python"), "Python model"),
+        (lambda node: node.update(compiled_code=None), "not compiled"),
+        (lambda node: node["config"].update(materialized="clustered_table"), "'clustered_table' is not dbt's own"),
+    ],
+)
+def test_a_model_that_cannot_be_taken_has_its_reason(
+    read: Callable[..., Project], change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    assert words in model_of(read(lambda manifest: change(manifest["nodes"][ORDERS])), "order_totals").refusal
+
+
+def test_hooks_and_queries_at_compile_time_are_listed(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        node = manifest["nodes"][ORDERS]
+        node["config"]["post-hook"] = [{"sql": "grant select on {{ this }} to x", "transaction": True}]
+        node["raw_code"] += "{% set days = run_query('select 1') %}"
+
+    project = read(change)
+    assert ("hook", "order_totals") in [(part.kind, part.name) for part in project.left_out]
+    assert "run_query" in " ".join(model_of(project, "order_totals").notes)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"strategy": "check", "check_cols": "all"}, "strategy 'check'"),
+        ({"hard_deletes": "invalidate"}, "hard_deletes"),
+    ],
+)
+def test_a_snapshot_without_times_of_its_changes_is_refused(
+    read: Callable[..., Project], config: dict[str, Any], words: str
+) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["nodes"]["snapshot.bakery.price_history"]["config"].update(config)
+
+    assert words in model_of(read(change), "price_history").refusal
+
+
+def test_a_source_without_a_place_has_the_option_that_names_it(read: Callable[..., Project], tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["sources"]["source.bakery.raw.shops"] = {
+            "unique_id": "source.bakery.raw.shops", "source_name": "raw", "name": "shops", "identifier": "shops",
+            "schema": "raw", "relation_name": "raw.shops", "original_file_path": "models/raw.yml",
+            "columns": {"id": {"name": "id", "data_type": "integer"}},
+        }  # fmt: skip
+        node = manifest["nodes"]["model.bakery.daily_sales"]
+        node["compiled_code"] = node["compiled_code"].replace("bakery_raw.raw_shops", "raw.shops")
+        node["depends_on"]["nodes"].append("source.bakery.raw.shops")
+
+    assert "--source raw.shops=PATH" in model_of(read(change), "shops").refusal
+    places = {"raw.shops": str(EXAMPLE.parents[1] / "seeds" / "raw_shops.csv")}
+    shops = model_of(read(change, DbtOptions(sources=places)), "shops")
+    assert shops.statement.startswith("CREATE SOURCE shops (\n    id int,\n    name string,")
+    assert "join shops s" in model_of(read(change, DbtOptions(sources=places)), "daily_sales").statement
+    with pytest.raises(ProjectError, match=r"raw\.shops"):
+        read(change, DbtOptions(sources={"raw.shop": "x"}))
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 20])
+def test_the_layouts_of_each_version_are_read(read: Callable[..., Project], version: int) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["metadata"]["dbt_schema_version"] = f"https://schemas.getdbt.com/dbt/manifest/v{version}.json"
+        if version < 12:
+            del manifest["unit_tests"], manifest["saved_queries"]
+
+    assert model_of(read(change), "order_totals").statement
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m["metadata"].update(dbt_schema_version="https://schemas.getdbt.com/dbt/manifest/v9.json"), "v9"),
+        (lambda m: [node.pop("compiled_code", None) for node in m["nodes"].values()], "without compiled SQL"),
+        (lambda m: m.pop("metadata"), "no manifest of dbt"),
+    ],
+)
+def test_a_wrong_manifest_is_an_error_with_a_remedy(read: Callable[..., Project], change: Change, words: str) -> None:
+    with pytest.raises(ProjectError, match=words) as caught:
+        read(change)
+    assert "dbt compile --full-refresh" in str(caught.value)
+
+
+def test_a_missing_manifest_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="dbt compile --full-refresh"):
+        read_dbt_project(tmp_path / "target" / "manifest.json", DbtOptions())
+
+
+def test_double_quotes_of_other_databases_need_a_dialect(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["metadata"]["adapter_type"] = "duckdb"
+        node = manifest["nodes"]["model.bakery.customers"]
+        node["compiled_code"] = node["compiled_code"].replace("c.full_name,", 'c."full_name",', 1)
+
+    assert "--dialect duckdb" in model_of(read(change), "customers").refusal
+    customers = model_of(read(change, DbtOptions(dialect="duckdb")), "customers")
+    assert "c.`full_name`" in customers.statement
+    assert customers.notes[0].startswith("translated from duckdb by sqlglot")
+
+
+def test_an_unknown_dialect_is_an_error(read: Callable[..., Project]) -> None:
+    with pytest.raises(ProjectError, match="duckdb"):
+        read(options=DbtOptions(dialect="ducdb"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "renamed"),
+    [
+        ('select * from "db"."main"."Orders" o', "select * from orders o"),
+        ("select `db`.`main`.`orders`.id from db.main.orders", "select orders.id from orders"),
+        ("select 'db.main.orders' -- db.main.orders\nfrom db . main . orders",
+         "select 'db.main.orders' -- db.main.orders\nfrom orders"),
+        ("select x.db.main.orders from t", "select x.db.main.orders from t"),
+    ],
+)  # fmt: skip
+def test_only_names_of_relations_are_replaced(sql: str, renamed: str) -> None:
+    assert rename_relations(sql, {("db", "main", "orders"): "orders"}).sql == renamed
+
+
+def test_models_of_equal_names_in_two_schemas_get_different_relations(read: Callable[..., Project]) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        node = manifest["nodes"]["model.bakery.customers"]
+        node.update(alias="daily_sales", schema="other", relation_name="other.daily_sales")
+
+    names = {model.name for model in read(change).models}
+    assert {"bakery_daily_sales", "other_daily_sales"} <= names
+
+
+def test_a_model_whose_file_changed_after_the_compile_is_reported(read: Callable[..., Project], tmp_path: Path) -> None:
+    assert read().outdated == ()
+    (tmp_path / "models" / "marts").mkdir(parents=True)
+    (tmp_path / "models" / "marts" / "customers.sql").write_text("select 1")
+    assert read().outdated == (
+        "models/marts/customers.sql changed after manifest.json was written: run `dbt compile --full-refresh`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("VARCHAR(20)", "string"),
+        ("character varying(255)", "string"),
+        ("numeric(10, 2)", "decimal(10,2)"),
+        ("timestamp without time zone", "timestamp"),
+        ("INT64", "bigint"),
+        ("array<int>", "array<int>"),
+    ],
+)
+def test_types_of_projects_become_types_of_spark(declared: str, expected: str) -> None:
+    assert spark_type(declared) == expected

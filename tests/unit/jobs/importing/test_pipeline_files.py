@@ -1,0 +1,162 @@
+"""The files of an imported pipeline: their bytes, their owner, and the difference from the project."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tussock.jobs.importing.errors import EditedFileError
+from tussock.jobs.importing.imports import Outcome, import_project
+from tussock.jobs.importing.judge import Verdict, Verdicts, file_of
+from tussock.jobs.importing.pipeline_files import texts_of
+from tussock.jobs.importing.project import Assertion, FilePlace, Model, Project, Script, UnitTest, models_in_order
+from tussock.jobs.settings.pipeline import load_pipeline
+
+PLACE = FilePlace("models/a.sql", 3)
+SOURCE = Model(
+    "orders", "source", PLACE, "CREATE SOURCE orders USING parquet OPTIONS (path '${data}/o')", Script.SOURCES
+)
+TOTAL = Model(
+    "total", "model", PLACE, "CREATE MATERIALIZED VIEW total AS\nSELECT 1 AS n FROM orders  ", reads=("orders",)
+)
+PYTHON = Model("scores", "model", PLACE, "", refusal="it is Python")
+READER = Model("best", "model", PLACE, "CREATE VIEW best AS SELECT * FROM scores", reads=("scores",))
+ASSERTION = Assertion("Total is 1?", "test", PLACE, "SELECT n FROM total WHERE n <> 1", reads=("total",))
+UNIT = UnitTest("one row", PLACE, "total", {"orders": [{"id": 1, "name": "a: b", "day": None}]}, [{"n": 1}])
+PROJECT = Project(
+    "dbt", "shop", Path("shop"), (Path("shop/manifest.json"),), "A shop.", (TOTAL, READER, PYTHON, SOURCE),
+    (ASSERTION,), (UNIT,),
+)  # fmt: skip
+COMMAND = "tussock import dbt shop/target/manifest.json"
+
+
+def judge_by_refusals(project: Project) -> Verdicts:
+    """Accept every statement that the front end accepts and whose inputs are accepted."""
+    verdicts: dict[str, Verdict] = {}
+    for model in models_in_order(project.models):
+        lost = [name for name in model.reads if not verdicts[name].accepted]
+        reason = model.refusal or (f"it reads {lost[0]}, which was not taken" if lost else "")
+        verdicts[model.name] = Verdict(reason, stores=not reason and "MATERIALIZED" in model.statement)
+    return verdicts | {file_of(one): Verdict(one.refusal, stores=True) for one in project.assertions}
+
+
+@pytest.fixture
+def pipelines(tmp_path: Path) -> Path:
+    return tmp_path / "pipelines"
+
+
+def run_import(pipelines: Path, project: Project = PROJECT, check: bool = False):  # type: ignore[no-untyped-def]
+    return import_project(project, pipelines, COMMAND, judge_by_refusals, check=check)
+
+
+def test_an_imported_pipeline_loads_with_its_files(pipelines: Path) -> None:
+    report = run_import(pipelines)
+    pipeline = load_pipeline(pipelines / "shop")
+    assert [path.name for path, _ in pipeline.read_scripts()] == ["sources.sql", "views.sql"]
+    assert [path.name for path, _ in pipeline.read_assertions()] == ["total_is_1.sql"]
+    assert sorted(report.changed) == sorted(
+        Path(name)
+        for name in ("pipeline.toml", "sources.sql", "views.sql", "quality/total_is_1.sql", "tests/imported.yaml")
+    )
+
+
+def test_equal_projects_give_equal_bytes(pipelines: Path) -> None:
+    run_import(pipelines)
+    before = {path: path.read_bytes() for path in pipelines.rglob("*.*")}
+    shuffled = replace(PROJECT, models=tuple(reversed(PROJECT.models)))
+    assert run_import(pipelines, shuffled).changed == ()
+    assert {path: path.read_bytes() for path in pipelines.rglob("*.*")} == before
+
+
+def test_each_statement_follows_the_relations_that_it_reads() -> None:
+    first = Model("b_first", "model", PLACE, "")
+    second = Model("a_second", "model", PLACE, "", reads=("b_first",))
+    assert [model.name for model in models_in_order([second, first, SOURCE])] == ["orders", "b_first", "a_second"]
+
+
+def test_a_cycle_of_models_comes_last() -> None:
+    left = Model("left", "model", PLACE, "", reads=("right",))
+    right = Model("right", "model", PLACE, "", reads=("left",))
+    assert [model.name for model in models_in_order([left, right, SOURCE])] == ["orders", "left", "right"]
+
+
+def test_a_refused_model_and_its_readers_are_comments_with_the_reason(pipelines: Path) -> None:
+    report = run_import(pipelines)
+    views = (pipelines / "shop" / "views.sql").read_text()
+    assert "-- Not taken: model scores (models/a.sql:3): it is Python" in views
+    assert "it reads scores, which was not taken" in " ".join(views.replace("--", " ").split())
+    assert "CREATE VIEW best" not in views
+    assert [line.name for line in report.refused] == ["scores", "best"]
+
+
+def test_the_report_has_the_outcome_of_every_part(pipelines: Path) -> None:
+    outcomes = {line.name: line.outcome for line in run_import(pipelines).lines}
+    assert outcomes == {
+        "orders": Outcome.SOURCE,
+        "total": Outcome.INCREMENTAL,
+        "scores": Outcome.NOT_TAKEN,
+        "best": Outcome.NOT_TAKEN,
+        "Total is 1?": Outcome.TEST,
+        "one row": Outcome.TEST,
+    }
+
+
+@pytest.mark.parametrize("text", ["SELECT 1;\n", None])
+def test_a_file_of_the_user_is_never_overwritten(pipelines: Path, text: str | None) -> None:
+    if text is None:
+        run_import(pipelines)
+    views = pipelines / "shop" / "views.sql"
+    views.parent.mkdir(parents=True, exist_ok=True)
+    text = text or views.read_text() + "-- mine\n"
+    views.write_text(text)
+    changed = replace(TOTAL, statement=TOTAL.statement.replace("1", "2"))
+    with pytest.raises(EditedFileError, match=r"views.sql was .* and was not changed"):
+        run_import(pipelines, replace(PROJECT, models=(SOURCE, changed)))
+    assert views.read_text() == text
+
+
+def test_a_settings_file_belongs_to_its_user_after_an_edit(pipelines: Path) -> None:
+    run_import(pipelines)
+    settings = pipelines / "shop" / "pipeline.toml"
+    edited = settings.read_text().replace("\n[quality]", '\n[schedule]\ncron = "@daily"\nstart = 2026-01-01')
+    settings.write_text(edited)
+    report = run_import(pipelines, replace(PROJECT, description="Another."))
+    assert settings.read_text() == edited
+    assert report.changed == ()
+    assert [note for note in report.notes if "[quality]" in note] == [
+        f"{settings} has no table [quality], so no assertion runs: add it"
+    ]
+
+
+def test_a_check_lists_changed_missing_and_superfluous_files(pipelines: Path) -> None:
+    run_import(pipelines)
+    assert run_import(pipelines, check=True).drift == ()
+    (pipelines / "shop" / "sources.sql").unlink()
+    changed = replace(TOTAL, statement=TOTAL.statement.replace("SELECT 1", "SELECT 2"))
+    project = replace(PROJECT, models=(SOURCE, changed, PYTHON, READER), assertions=())
+    drift = {str(one.path): one for one in run_import(pipelines, project, check=True).drift}
+    assert {path: one.finding for path, one in drift.items()} == {
+        "pipeline.toml": "differs",
+        "quality/total_is_1.sql": "has no counterpart in the project",
+        "sources.sql": "is missing",
+        "views.sql": "differs",
+    }
+    assert {"-SELECT 1 AS n FROM orders;", "+SELECT 2 AS n FROM orders;"} <= set(drift["views.sql"].lines)
+
+
+def test_a_file_without_a_counterpart_is_removed(pipelines: Path) -> None:
+    run_import(pipelines)
+    report = run_import(pipelines, replace(PROJECT, assertions=()))
+    assert Path("quality/total_is_1.sql") in report.changed
+    assert not (pipelines / "shop" / "quality" / "total_is_1.sql").exists()
+
+
+def test_rows_of_tests_keep_nulls_and_signs() -> None:
+    texts = texts_of(PROJECT, judge_by_refusals(PROJECT), COMMAND, "shop")
+    assert '      - {"id": 1, "name": "a: b", "day": null}\n' in texts[Path("tests/imported.yaml")]
+
+
+def test_long_names_of_assertions_stay_different() -> None:
+    files = {file_of(replace(ASSERTION, name="x" * 90 + end)) for end in "ab"}
+    assert len(files) == 2
+    assert max(map(len, files)) <= 84
