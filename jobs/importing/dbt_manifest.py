@@ -18,7 +18,7 @@ OLDEST_VERSION = 10
 COMPILE = "dbt compile --full-refresh"
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class DbtMetadata(msgspec.Struct, frozen=True):
     dbt_schema_version: str = ""
     dbt_version: str = ""
     invocation_id: str | None = None
@@ -26,7 +26,7 @@ class Metadata(msgspec.Struct, frozen=True):
     adapter_type: str | None = None
 
 
-class Checksum(msgspec.Struct, frozen=True):
+class DbtChecksum(msgspec.Struct, frozen=True):
     name: str = "none"
     checksum: str = ""
 
@@ -36,24 +36,24 @@ class DependsOn(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class Column(msgspec.Struct, frozen=True):
+class DbtColumn(msgspec.Struct, frozen=True):
     name: str
     description: str | None = ""
     data_type: str | None = None
 
 
-class TestMetadata(msgspec.Struct, frozen=True):
+class DbtTestMetadata(msgspec.Struct, frozen=True):
     __test__ = False
     name: str
     kwargs: dict[str, Any] = {}
     namespace: str | None = None
 
 
-class Hook(msgspec.Struct, frozen=True):
+class DbtHook(msgspec.Struct, frozen=True):
     sql: str = ""
 
 
-class Config(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "post_hook": "post-hook"}):
+class DbtConfig(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "post_hook": "post-hook"}):
     """The configuration of a node. Values that a user writes in several forms are `Any`."""
 
     materialized: str | None = None
@@ -75,7 +75,7 @@ class Config(msgspec.Struct, frozen=True, rename={"pre_hook": "pre-hook", "post_
     dbt_valid_to_current: str | None = None
 
 
-class Node(msgspec.Struct, frozen=True):
+class DbtNode(msgspec.Struct, frozen=True):
     """A model, seed, snapshot, test, analysis or operation."""
 
     unique_id: str
@@ -89,13 +89,13 @@ class Node(msgspec.Struct, frozen=True):
     language: str | None = "sql"
     raw_code: str | None = ""
     compiled_code: str | None = None
-    config: Config = Config()
+    config: DbtConfig = DbtConfig()
     depends_on: DependsOn = DependsOn()
     description: str | None = ""
     tags: tuple[str, ...] | str = ()
     group: str | None = None
-    checksum: Checksum = Checksum()
-    test_metadata: TestMetadata | None = None
+    checksum: DbtChecksum = DbtChecksum()
+    test_metadata: DbtTestMetadata | None = None
     attached_node: str | None = None
     root_path: str | None = None
 
@@ -104,7 +104,7 @@ class Node(msgspec.Struct, frozen=True):
         return self.alias or self.name
 
 
-class External(msgspec.Struct, frozen=True):
+class DbtExternal(msgspec.Struct, frozen=True):
     """The place of a source, as the package dbt_external_tables describes it."""
 
     location: str | None = None
@@ -116,7 +116,7 @@ class SourceConfig(msgspec.Struct, frozen=True):
     external_location: str | None = None
 
 
-class Source(msgspec.Struct, frozen=True):
+class DbtSource(msgspec.Struct, frozen=True):
     unique_id: str
     source_name: str
     name: str
@@ -125,15 +125,15 @@ class Source(msgspec.Struct, frozen=True):
     schema: str | None = ""
     relation_name: str | None = None
     description: str | None = ""
-    columns: dict[str, Column] = {}
+    columns: dict[str, DbtColumn] = {}
     meta: dict[str, Any] = {}
     source_meta: dict[str, Any] = {}
     config: SourceConfig = SourceConfig()
-    external: External | None = None
+    external: DbtExternal | None = None
     tags: tuple[str, ...] | str = ()
 
 
-class Owner(msgspec.Struct, frozen=True):
+class DbtOwner(msgspec.Struct, frozen=True):
     name: str | None = None
     email: str | list[str] | None = None
 
@@ -142,17 +142,17 @@ class Owner(msgspec.Struct, frozen=True):
         return self.name or (self.email if isinstance(self.email, str) else ", ".join(self.email or []))
 
 
-class Group(msgspec.Struct, frozen=True):
+class DbtGroup(msgspec.Struct, frozen=True):
     name: str
-    owner: Owner = Owner()
+    owner: DbtOwner = DbtOwner()
 
 
-class Exposure(msgspec.Struct, frozen=True):
+class DbtExposure(msgspec.Struct, frozen=True):
     name: str
     type: str = "exposure"
     label: str | None = None
     url: str | None = None
-    owner: Owner = Owner()
+    owner: DbtOwner = DbtOwner()
     depends_on: DependsOn = DependsOn()
 
     @property
@@ -168,7 +168,7 @@ class UnitTestRows(msgspec.Struct, frozen=True):
     fixture: str | None = None
 
 
-class Overrides(msgspec.Struct, frozen=True):
+class DbtOverrides(msgspec.Struct, frozen=True):
     macros: dict[str, Any] = {}
     vars: dict[str, Any] = {}
     env_vars: dict[str, Any] = {}
@@ -181,43 +181,43 @@ class DbtUnitTest(msgspec.Struct, frozen=True):
     expect: UnitTestRows
     given: tuple[UnitTestRows, ...] = ()
     description: str | None = ""
-    overrides: Overrides | None = None
+    overrides: DbtOverrides | None = None
     depends_on: DependsOn = DependsOn()
 
 
-class Macro(msgspec.Struct, frozen=True):
+class DbtMacro(msgspec.Struct, frozen=True):
     name: str = ""
     package_name: str = ""
     macro_sql: str = ""
     depends_on: DependsOn = DependsOn()
 
 
-class Other(msgspec.Struct, frozen=True):
+class DbtPart(msgspec.Struct, frozen=True):
     """A metric, a semantic model or a saved query."""
 
     name: str
     original_file_path: str = ""
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    metadata: Metadata
-    nodes: dict[str, Node] = {}
-    sources: dict[str, Source] = {}
-    macros: dict[str, Macro] = {}
-    exposures: dict[str, Exposure] = {}
-    groups: dict[str, Group] = {}
-    metrics: dict[str, Other] = {}
-    semantic_models: dict[str, Other] = {}
-    saved_queries: dict[str, Other] = {}
+class DbtManifest(msgspec.Struct, frozen=True):
+    metadata: DbtMetadata
+    nodes: dict[str, DbtNode] = {}
+    sources: dict[str, DbtSource] = {}
+    macros: dict[str, DbtMacro] = {}
+    exposures: dict[str, DbtExposure] = {}
+    groups: dict[str, DbtGroup] = {}
+    metrics: dict[str, DbtPart] = {}
+    semantic_models: dict[str, DbtPart] = {}
+    saved_queries: dict[str, DbtPart] = {}
     unit_tests: dict[str, DbtUnitTest] = {}
     disabled: dict[str, Any] | None = None
 
-    def nodes_of(self, *types: str) -> Iterator[Node]:
+    def nodes_of(self, *types: str) -> Iterator[DbtNode]:
         """The nodes of some types, by identifier."""
         return (node for _, node in sorted(self.nodes.items()) if node.resource_type in types)
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> DbtManifest:
     """Read a manifest. Raises UserFileError; ProjectError if it is none, too old, or not compiled."""
     if path.is_dir() or not path.exists():
         raise ProjectError(
@@ -227,7 +227,7 @@ def read_manifest(path: Path) -> Manifest:
             "target/manifest.json",
         )
     try:
-        manifest = msgspec.convert(_without_nulls(msgspec.json.decode(text_of(path))), Manifest)
+        manifest = msgspec.convert(_without_nulls(msgspec.json.decode(text_of(path))), DbtManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as err:
         finding = f"a file that is no manifest of dbt ({err})"
         raise ProjectError(str(path), finding, f"a manifest.json that `{COMPILE}` wrote") from err

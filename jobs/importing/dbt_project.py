@@ -1,4 +1,4 @@
-"""A dbt project, from its manifest, as a `Project`.
+"""A dbt project, from its manifest, as a `ForeignProject`.
 
 model table, incremental  -> materialized view over its compiled SQL, where is_incremental() is false
 model view                -> view; materialized, if a unit test gives it rows or tests it
@@ -19,14 +19,14 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from tussock.jobs.importing.dbt_manifest import COMPILE, Manifest, Node, read_manifest
+from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, read_manifest
 from tussock.jobs.importing.dbt_snapshots import snapshot_models
 from tussock.jobs.importing.dbt_sources import seed_model, source_model, tags_of
 from tussock.jobs.importing.dbt_tests import key_assertion, test_assertions, unit_test_of, views_in_unit_tests
 from tussock.jobs.importing.dialect import describe_translation, require_dialect, translate_sql
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import name_text, parts_of, relation_names, rename_relations
-from tussock.jobs.importing.project import Assertion, FilePlace, LeftOut, Model, Project
+from tussock.jobs.importing.project import ForeignProject, LeftOut, Model, ProjectPlace, ProjectTest
 from tussock.statestore.errors import InputError
 
 SPARK_ADAPTERS = ("spark", "databricks", "fabricspark", "glue", "athena-spark")
@@ -55,7 +55,7 @@ class DbtOptions:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_dbt_project(path: Path, options: DbtOptions) -> Project:
+def read_dbt_project(path: Path, options: DbtOptions) -> ForeignProject:
     """Read a dbt project from its manifest. Raises ProjectError, UserFileError, MissingExtraError."""
     if options.dialect:
         require_dialect(options.dialect)
@@ -67,14 +67,14 @@ def read_dbt_project(path: Path, options: DbtOptions) -> Project:
 class _Reading:
     """One reading of a manifest."""
 
-    manifest: Manifest
+    manifest: DbtManifest
     path: Path
     options: DbtOptions
 
-    def to_project(self) -> Project:
+    def to_project(self) -> ForeignProject:
         self._require_known_sources()
         models = [*self._sources(), *self._models()]
-        return Project(
+        return ForeignProject(
             tool="dbt",
             name=self.options.name or self._project_word(),
             root=self.root,
@@ -184,7 +184,7 @@ class _Reading:
                 refusal = f"it is not compiled. {_COMPILE_AGAIN}"
             yield from snapshot_models(node, base, sql, refusal)
 
-    def _frame_of(self, node: Node, kind: str) -> Model:
+    def _frame_of(self, node: DbtNode, kind: str) -> Model:
         """The facts of a node, without its statement."""
         group = self.manifest.groups.get(f"group.{node.package_name}.{node.group}")
         owner = node.config.meta.get("owner") or (group.owner.text if group is not None else "") or ""
@@ -192,7 +192,7 @@ class _Reading:
         return Model(
             self.names[node.unique_id],
             kind,
-            FilePlace(node.original_file_path),
+            ProjectPlace(node.original_file_path),
             "",
             key=(key,) if isinstance(key, str) else tuple(key),
             description=node.description or "",
@@ -208,7 +208,7 @@ class _Reading:
             if identifier in exposure.depends_on.nodes
         )
 
-    def _model_of(self, node: Node) -> Model:
+    def _model_of(self, node: DbtNode) -> Model:
         materialized = node.config.materialized or "view"
         model = self._frame_of(node, f"{materialized} model")
         if node.language == "python":
@@ -248,7 +248,7 @@ class _Reading:
             notes=tuple(notes[1:] if is_view and materialized == "view" else notes),
         )
 
-    def _query_notes(self, node: Node) -> Iterator[str]:
+    def _query_notes(self, node: DbtNode) -> Iterator[str]:
         """A note if dbt ran a query to make the SQL, whose answer is now part of the text."""
         if _QUERIES.search(node.raw_code or ""):
             yield _query_note("the model")
@@ -271,7 +271,7 @@ class _Reading:
 
     # --- tests and the rest -------------------------------------------------------------------------------------------
 
-    def _assertions(self, models: list[Model]) -> Iterator[Assertion]:
+    def _assertions(self, models: list[Model]) -> Iterator[ProjectTest]:
         for node in self.manifest.nodes_of("test"):
             yield from test_assertions(node, self)
         by_name = {model.name: model for model in models}
@@ -281,7 +281,7 @@ class _Reading:
 
     def _left_out(self) -> Iterator[LeftOut]:
         for node in self.manifest.nodes_of("model"):
-            place = FilePlace(node.original_file_path)
+            place = ProjectPlace(node.original_file_path)
             if node.config.materialized == "ephemeral":
                 yield LeftOut("ephemeral model", node.name, place, "its SQL is part of the models that read it")
             for when, hooks in (("before", node.config.pre_hook), ("after", node.config.post_hook)):
@@ -289,9 +289,9 @@ class _Reading:
                     text = " ".join(str(hook.get("sql", hook) if isinstance(hook, dict) else hook).split())
                     yield LeftOut("hook", node.name, place, f"does not run {when} the model: {text[:80]}")
         for node in self.manifest.nodes_of("operation", "sql_operation"):
-            yield LeftOut("hook", node.name, FilePlace(node.original_file_path), "hooks of a run do not run")
+            yield LeftOut("hook", node.name, ProjectPlace(node.original_file_path), "hooks of a run do not run")
         for node in self.manifest.nodes_of("analysis"):
-            yield LeftOut("analysis", node.name, FilePlace(node.original_file_path), "dbt only compiles it")
+            yield LeftOut("analysis", node.name, ProjectPlace(node.original_file_path), "dbt only compiles it")
         others = {
             "metric": self.manifest.metrics,
             "semantic model": self.manifest.semantic_models,
@@ -299,7 +299,7 @@ class _Reading:
         }
         for kind, parts in others.items():
             for _, part in sorted(parts.items()):
-                yield LeftOut(kind, part.name, FilePlace(part.original_file_path), "its queries run on other tools")
+                yield LeftOut(kind, part.name, ProjectPlace(part.original_file_path), "its queries run on other tools")
 
     def _notes(self) -> Iterator[str]:
         adapter = self.manifest.metadata.adapter_type
@@ -330,7 +330,7 @@ def _query_note(where: str) -> str:
     )
 
 
-def _incremental_fragment(node: Node) -> str:
+def _incremental_fragment(node: DbtNode) -> str:
     """A part of the compiled SQL that stands only in an `{% if is_incremental() %}` block; empty if there is none."""
     raw, compiled = node.raw_code or "", " ".join((node.compiled_code or "").split())
     for block in _BLOCK.finditer(raw):

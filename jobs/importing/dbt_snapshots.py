@@ -7,7 +7,7 @@ history in the order of `updated_at`, at which dbt's intervals begin too. A plai
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tussock.jobs.importing.dbt_manifest import Node
+from tussock.jobs.importing.dbt_manifest import DbtNode
 from tussock.jobs.importing.names import name_text
 from tussock.jobs.importing.project import Model
 from tussock.jobs.logical.quoting import string_text
@@ -15,7 +15,7 @@ from tussock.jobs.logical.quoting import string_text
 _COLUMNS = ("dbt_scd_id", "dbt_updated_at", "dbt_valid_from", "dbt_valid_to")
 
 
-def snapshot_models(node: Node, base: Model, sql: str, refusal: str) -> Iterator[Model]:
+def snapshot_models(node: DbtNode, base: Model, sql: str, refusal: str) -> Iterator[Model]:
     """The relations of a snapshot: the view of its rows, the target of the flow, and the view with dbt's columns.
 
     Args:
@@ -54,7 +54,7 @@ def snapshot_models(node: Node, base: Model, sql: str, refusal: str) -> Iterator
     yield replace(base, statement=statement, reads=(history,), notes=(*base.notes, note))
 
 
-def _refusal_of(node: Node) -> str:
+def _refusal_of(node: DbtNode) -> str:
     config = node.config
     if config.strategy != "timestamp" or not config.updated_at:
         return (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from tussock.jobs.importing.dbt_manifest import Node, Source
+from tussock.jobs.importing.dbt_manifest import DbtNode, DbtSource
 from tussock.jobs.importing.names import name_text
-from tussock.jobs.importing.project import FilePlace, Model, Script
+from tussock.jobs.importing.project import Model, ProjectPlace, Script
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import string_text
 from tussock.jobs.logical.statements import CreateSource
@@ -57,9 +57,9 @@ def spark_type(text: str) -> str:
     return plain
 
 
-def seed_model(node: Node, name: str, root: Path) -> Model:
+def seed_model(node: DbtNode, name: str, root: Path) -> Model:
     """A seed as a source over its CSV file."""
-    place = FilePlace(node.original_file_path)
+    place = ProjectPlace(node.original_file_path)
     model = Model(name, "seed", place, "", Script.SOURCES, description=node.description or "", tags=tags_of(node.tags))
     path = root / node.original_file_path
     if not path.is_file():
@@ -69,7 +69,7 @@ def seed_model(node: Node, name: str, root: Path) -> Model:
     return _with_statement(model, _Wanted(name, str(path), "csv", types, options), root)
 
 
-def source_model(source: Source, name: str, root: Path, given: Mapping[str, str]) -> Model:
+def source_model(source: DbtSource, name: str, root: Path, given: Mapping[str, str]) -> Model:
     """A source of the project as a source of the pipeline, or refused with the option that names its place.
 
     Args:
@@ -79,7 +79,7 @@ def source_model(source: Source, name: str, root: Path, given: Mapping[str, str]
     model = Model(
         name,
         "source",
-        FilePlace(source.original_file_path),
+        ProjectPlace(source.original_file_path),
         "",
         Script.SOURCES,
         description=source.description or "",
@@ -107,7 +107,7 @@ def tags_of(tags: tuple[str, ...] | str) -> tuple[str, ...]:
     return (tags,) if isinstance(tags, str) else tags
 
 
-def _declared_place(source: Source) -> str:
+def _declared_place(source: DbtSource) -> str:
     if source.external is not None and source.external.location:
         return source.external.location
     place = source.config.external_location or next(
@@ -122,7 +122,7 @@ def _declared_place(source: Source) -> str:
     return re.sub(r"\{(name|schema|identifier)\}", lambda match: facts[match[1]], str(place))
 
 
-def _format_of(place: str, source: Source) -> str:
+def _format_of(place: str, source: DbtSource) -> str:
     declared = (source.external.file_format if source.external is not None else None) or ""
     if declared.lower() in ("csv", "json", "parquet", "delta", "orc", "avro"):
         return declared.lower()

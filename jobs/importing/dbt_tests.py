@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from tussock.jobs.importing.dbt_manifest import COMPILE, DbtUnitTest, Manifest, Node, UnitTestRows
+from tussock.jobs.importing.dbt_manifest import COMPILE, DbtManifest, DbtNode, DbtUnitTest, UnitTestRows
 from tussock.jobs.importing.names import name_text
-from tussock.jobs.importing.project import Assertion, FilePlace, Model, Rows, Severity, UnitTest
+from tussock.jobs.importing.project import Model, ProjectPlace, ProjectTest, Rows, Severity, UnitTest
 
 _ALWAYS = "!= 0"
 _COUNT = "count(*)"
@@ -23,7 +23,7 @@ _INPUT = re.compile(r"(?P<kind>ref|source)\(\s*['\"](?P<first>[^'\"]+)['\"](?:\s
 class Reading(Protocol):
     """The parts of a reading of a manifest that tests need."""
 
-    manifest: Manifest
+    manifest: DbtManifest
 
     @property
     def names(self) -> Mapping[str, str]: ...
@@ -31,10 +31,10 @@ class Reading(Protocol):
     def sql_of(self, compiled: str, own: str = "") -> tuple[str, tuple[str, ...], str]: ...
 
 
-def test_assertions(node: Node, reading: Reading) -> Iterator[Assertion]:
+def test_assertions(node: DbtNode, reading: Reading) -> Iterator[ProjectTest]:
     """The assertions of a test: one, or a second one that only reports, if its thresholds differ."""
     kind = f"test {node.test_metadata.name}" if node.test_metadata is not None else "test"
-    base = Assertion(node.name, kind, FilePlace(node.original_file_path), "", description=node.description or "")
+    base = ProjectTest(node.name, kind, ProjectPlace(node.original_file_path), "", description=node.description or "")
     if not node.compiled_code:
         yield replace(base, refusal=f"it is not compiled. Run `{COMPILE}`, and import again")
         return
@@ -52,7 +52,7 @@ def test_assertions(node: Node, reading: Reading) -> Iterator[Assertion]:
 test_assertions.__test__ = False  # type: ignore[attr-defined]  # a function of this project, not of pytest
 
 
-def key_assertion(node: Node, model: Model, manifest: Manifest) -> Iterator[Assertion]:
+def key_assertion(node: DbtNode, model: Model, manifest: DbtManifest) -> Iterator[ProjectTest]:
     """An assertion that `unique_key` identifies the rows of an incremental model, unless a test of the project does."""
     key = {column.lower() for column in model.key}
     for test in manifest.nodes_of("test"):
@@ -62,7 +62,7 @@ def key_assertion(node: Node, model: Model, manifest: Manifest) -> Iterator[Asse
         if metadata.name.startswith("unique") and {str(column).lower() for column in columns} == key:
             return
     columns_text = ", ".join(map(_column_text, model.key))
-    yield Assertion(
+    yield ProjectTest(
         f"{model.name}__unique_key",
         "unique_key",
         model.place,
@@ -73,7 +73,7 @@ def key_assertion(node: Node, model: Model, manifest: Manifest) -> Iterator[Asse
     )
 
 
-def views_in_unit_tests(manifest: Manifest) -> frozenset[str]:
+def views_in_unit_tests(manifest: DbtManifest) -> frozenset[str]:
     """dbt's identifiers of the tested models and of the inputs that unit tests give."""
     identifiers: set[str] = set()
     for test in manifest.unit_tests.values():
@@ -90,7 +90,7 @@ def unit_test_of(test: DbtUnitTest, reading: Reading) -> UnitTest:
     tested = _tested_model(test, reading.manifest)
     base = UnitTest(
         test.name,
-        FilePlace(test.original_file_path),
+        ProjectPlace(test.original_file_path),
         reading.names.get(tested, test.model),
         {},
         (),
@@ -107,7 +107,7 @@ def unit_test_of(test: DbtUnitTest, reading: Reading) -> UnitTest:
     return replace(base, rows=rows, expect=_rows_of(test.expect))
 
 
-def _counted(assertion: Assertion, node: Node, threshold: str) -> Assertion:
+def _counted(assertion: ProjectTest, node: DbtNode, threshold: str) -> ProjectTest:
     """The assertion with a threshold on the number of wrong rows, or on the test's own `fail_calc`."""
     calc = node.config.fail_calc or _COUNT
     if assertion.refusal or (threshold == _ALWAYS and calc == _COUNT):
@@ -145,13 +145,13 @@ def _refusal_of(test: DbtUnitTest) -> str:
     return ""
 
 
-def _tested_model(test: DbtUnitTest, manifest: Manifest) -> str:
+def _tested_model(test: DbtUnitTest, manifest: DbtManifest) -> str:
     """dbt's identifier of the tested model; empty if the manifest lacks it."""
     nodes = [name for name in test.depends_on.nodes if name.startswith("model.")]
     return next((name for name in nodes if name in manifest.nodes and manifest.nodes[name].name == test.model), "")
 
 
-def _input_of(given: UnitTestRows, test: DbtUnitTest, manifest: Manifest) -> str:
+def _input_of(given: UnitTestRows, test: DbtUnitTest, manifest: DbtManifest) -> str:
     """dbt's identifier of the node that an input such as `ref('orders')` names; empty if there is none."""
     match = _INPUT.search(given.input)
     if match is None:

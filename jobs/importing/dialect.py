@@ -4,7 +4,7 @@ from tussock.jobs.importing.errors import ProjectError
 
 
 def require_dialect(dialect: str) -> None:
-    """Raise ProjectError unless sqlglot knows the dialect. Raises MissingExtraError through the caller."""
+    """Raise ProjectError if sqlglot has no such dialect."""
     from sqlglot.dialects.dialect import Dialect
 
     known = sorted(name for name in Dialect.classes if name)

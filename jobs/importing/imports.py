@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from threading import Event
 
-from tussock.jobs.importing.judge import Judge, Verdict, Verdicts, file_of
+from tussock.jobs.importing.judge import Judge, StatementVerdict, Verdicts, file_of
 from tussock.jobs.importing.pipeline_files import (
     Drift,
     find_drift,
@@ -16,14 +16,14 @@ from tussock.jobs.importing.pipeline_files import (
     texts_of,
     write_files,
 )
-from tussock.jobs.importing.project import FilePlace, Model, Project, ReadProject, Script, models_in_order
+from tussock.jobs.importing.project import ForeignProject, Model, ProjectPlace, ReadProject, Script, models_in_order
 from tussock.statestore.errors import InputError
 
 _LOOK_S = 1.0  # between two looks at the project's files
 
 
-class Outcome(StrEnum):
-    """What the pipeline makes of a part of the project."""
+class ImportOutcome(StrEnum):
+    """The counterpart of a part of the project in the pipeline."""
 
     INCREMENTAL = "incremental"  # each epoch updates it at the cost of the changes
     VIEW = "view"  # a name for a query; materialized views that read it are incremental
@@ -39,8 +39,8 @@ class ReportLine:
 
     name: str
     kind: str
-    place: FilePlace
-    outcome: Outcome
+    place: ProjectPlace
+    outcome: ImportOutcome
     reason: str = ""
     notes: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class ImportReport:
         drift: the files that differ from the project; only with `--check`.
     """
 
-    project: Project
+    project: ForeignProject
     folder: Path
     lines: tuple[ReportLine, ...]
     notes: tuple[str, ...]
@@ -66,11 +66,11 @@ class ImportReport:
     @property
     def refused(self) -> tuple[ReportLine, ...]:
         """The lines of models and tests that were not taken."""
-        return tuple(line for line in self.lines if line.outcome is Outcome.NOT_TAKEN)
+        return tuple(line for line in self.lines if line.outcome is ImportOutcome.NOT_TAKEN)
 
 
 def import_project(
-    project: Project, pipelines: Path, command: str, judge: Judge, *, check: bool = False
+    project: ForeignProject, pipelines: Path, command: str, judge: Judge, *, check: bool = False
 ) -> ImportReport:
     """Write the pipeline of a project, or compare it with the project.
 
@@ -97,7 +97,7 @@ def path_from(pipelines: Path, path: Path) -> str:
 
 
 def watch_project(
-    read: ReadProject, run: Callable[[Project], object], report_error: Callable[[InputError], None], stop: Event
+    read: ReadProject, run: Callable[[ForeignProject], object], report_error: Callable[[InputError], None], stop: Event
 ) -> None:
     """Call `run` with the project, and again after each change of its files, until `stop` is set.
 
@@ -130,27 +130,27 @@ def _stamps_of(paths: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
     return tuple(stamps)
 
 
-def _report_lines(project: Project, verdicts: Verdicts) -> list[ReportLine]:
+def _report_lines(project: ForeignProject, verdicts: Verdicts) -> list[ReportLine]:
     lines = [_model_line(model, verdicts[model.name]) for model in models_in_order(project.models)]
     for assertion in project.assertions:
         verdict = verdicts[file_of(assertion)]
-        outcome = Outcome.TEST if verdict.accepted else Outcome.NOT_TAKEN
+        outcome = ImportOutcome.TEST if verdict.accepted else ImportOutcome.NOT_TAKEN
         lines.append(
             ReportLine(assertion.name, assertion.kind, assertion.place, outcome, verdict.reason, assertion.notes)
         )
     for test in project.unit_tests:
         reason = refusal_of_test(test, verdicts)
-        outcome = Outcome.NOT_TAKEN if reason else Outcome.TEST
+        outcome = ImportOutcome.NOT_TAKEN if reason else ImportOutcome.TEST
         lines.append(ReportLine(test.name, "unit test", test.place, outcome, reason))
-    lines += [ReportLine(p.name, p.kind, p.place, Outcome.NO_RELATION, p.reason) for p in project.left_out]
+    lines += [ReportLine(p.name, p.kind, p.place, ImportOutcome.NO_RELATION, p.reason) for p in project.left_out]
     return lines
 
 
-def _model_line(model: Model, verdict: Verdict) -> ReportLine:
+def _model_line(model: Model, verdict: StatementVerdict) -> ReportLine:
     if not verdict.accepted:
-        outcome = Outcome.NOT_TAKEN
+        outcome = ImportOutcome.NOT_TAKEN
     elif model.script is Script.SOURCES:
-        outcome = Outcome.SOURCE
+        outcome = ImportOutcome.SOURCE
     else:
-        outcome = Outcome.INCREMENTAL if verdict.stores else Outcome.VIEW
+        outcome = ImportOutcome.INCREMENTAL if verdict.stores else ImportOutcome.VIEW
     return ReportLine(model.name, model.kind, model.place, outcome, verdict.reason, (*model.notes, *verdict.costs))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tussock.jobs.catalog.definition import unbounded_costs
 from tussock.jobs.catalog.statement_log import PendingCatalog
-from tussock.jobs.importing.project import Assertion, Model, Project, models_in_order
+from tussock.jobs.importing.project import ForeignProject, Model, ProjectTest, models_in_order
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.session import Session
 from tussock.jobs.settings.variables import substituted_in_sql
@@ -24,7 +24,7 @@ from tussock.statestore.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StatementVerdict:
     """The outcome for one statement.
 
     Args:
@@ -42,31 +42,31 @@ class Verdict:
         return not self.reason
 
 
-Verdicts = Mapping[str, Verdict]
+Verdicts = Mapping[str, StatementVerdict]
 """By the name of the model or the assertion. Assertions have names with `.sql`, which no relation has."""
 
-Judge = Callable[[Project], Verdicts]
+Judge = Callable[[ForeignProject], Verdicts]
 
 
-def judge_project(project: Project, progress: Progress = no_progress) -> Verdicts:
+def judge_project(project: ForeignProject, progress: Progress = no_progress) -> Verdicts:
     """Bind the statements of a project. Starts Spark, unless the process has a session.
 
     Cost: 0.1 to 0.3 s per statement, and the start of Spark.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, StatementVerdict] = {}
     progress("binding the statements with Spark")
     with _empty_session() as session:
         for model in models_in_order(project.models):
             reason = model.refusal or _unread(model.reads, verdicts, model.name)
-            verdicts[model.name] = Verdict(reason) if reason else _bind_model(session, model, project.root)
+            verdicts[model.name] = StatementVerdict(reason) if reason else _bind_model(session, model, project.root)
         for assertion in project.assertions:
             reason = assertion.refusal or _unread(assertion.reads, verdicts)
-            verdicts[file_of(assertion)] = Verdict(reason) if reason else _bind_assertion(session, assertion)
+            verdicts[file_of(assertion)] = StatementVerdict(reason) if reason else _bind_assertion(session, assertion)
     return verdicts
 
 
-def file_of(assertion: Assertion) -> str:
-    """The name of an assertion's file. Other characters than those of a name become `_`; long names end in a digest."""
+def file_of(assertion: ProjectTest) -> str:
+    """The name of an assertion's file. Characters that no name has become `_`; long names end in a digest."""
     word = re.sub(r"[^a-z0-9_]+", "_", assertion.name.lower()).strip("_")
     if len(word) > 80:
         word = f"{word[:71]}_{sha256(assertion.name.encode()).hexdigest()[:8]}"
@@ -76,7 +76,7 @@ def file_of(assertion: Assertion) -> str:
 def _unread(reads: tuple[str, ...], verdicts: Verdicts, own: str = "") -> str:
     """A sentence if a statement reads a relation that was not accepted or comes later; else empty."""
     for name in reads:
-        if name != own and not verdicts.get(name, Verdict("it reads itself through other models")).accepted:
+        if name != own and not verdicts.get(name, StatementVerdict("it reads itself through other models")).accepted:
             return f"it reads {name}, which was not taken"
     return ""
 
@@ -87,26 +87,26 @@ def _empty_session() -> Iterator[Session]:
         yield session
 
 
-def _bind_model(session: Session, model: Model, root: Path) -> Verdict:
+def _bind_model(session: Session, model: Model, root: Path) -> StatementVerdict:
     try:
         session.execute(substituted_in_sql(model.statement, {"data": str(root)}, model.place.file), base=root)
     except InputError as err:
-        return Verdict(_reason_of(err))
+        return StatementVerdict(_reason_of(err))
     catalog = PendingCatalog(session.meta).read_catalog(session.meta.read_latest())
     relation = next((r for r in catalog.live_relations() if r.name == model.name.lower()), None)
     if relation is None or relation.kind is not RelationKind.VIEW:
-        return Verdict()
+        return StatementVerdict()
     costs = tuple(f"{cost.title}: an epoch {cost.cost}" for cost in unbounded_costs(relation))
-    return Verdict(stores=True, costs=costs)
+    return StatementVerdict(stores=True, costs=costs)
 
 
-def _bind_assertion(session: Session, assertion: Assertion) -> Verdict:
+def _bind_assertion(session: Session, assertion: ProjectTest) -> StatementVerdict:
     name = f"assertion_{sha256(assertion.name.encode()).hexdigest()[:32]}"
     try:
         session.execute(f"CREATE MATERIALIZED VIEW {quote_name(name)} AS\n{assertion.select}")
     except InputError as err:
-        return Verdict(_reason_of(err))
-    return Verdict(stores=True)
+        return StatementVerdict(_reason_of(err))
+    return StatementVerdict(stores=True)
 
 
 def _reason_of(err: InputError) -> str:

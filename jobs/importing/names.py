@@ -14,8 +14,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def relation_names(relations: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """The name in the pipeline of each (schema, name) of a project.
 
-    The schema is left out, because a store has one namespace. Of relations with equal names in several schemas, each
-    gets its schema as a prefix.
+    The schema is left out, because a store has one namespace. Relations with equal names in several schemas get their
+    schema as a prefix.
     """
     by_name: dict[str, set[str]] = {}
     for schema, name in relations:

@@ -1,13 +1,13 @@
 """A project of another tool, in the form that every `tussock import` makes of it.
 
-    front end (dbt_project.py, …)  reads the project's files        -> Project
+    front end (dbt_project.py, …)  reads the project's files        -> ForeignProject
     judge.py                       binds each statement              -> Verdicts
     pipeline_files.py              writes the statements it accepted -> the files of a pipeline
     imports.py                     the order of these steps          -> ImportReport
 
-A front end knows the other tool, and nothing of Spark or of stores. Names in a `Project` are names of relations of the
-pipeline. A front end leaves nothing out silently: a node that it cannot take is a `Model` with `refusal`, and anything
-else of the project is a `LeftOut`.
+A front end contains the rules of the other tool, and imports neither Spark nor stores. Names in a `ForeignProject` are
+names of relations of the pipeline. A front end omits nothing silently: a node that it cannot take is a `Model` with
+`refusal`, and anything else of the project is a `LeftOut`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
+class ProjectPlace:
     """A place in the project's files. `line` 0: the whole file."""
 
     file: str
@@ -58,7 +58,7 @@ class Model:
 
     name: str
     kind: str
-    place: FilePlace
+    place: ProjectPlace
     statement: str
     script: Script = Script.VIEWS
     reads: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Assertion:
+class ProjectTest:
     """A test of the project's rows, as a SELECT of the wrong rows.
 
     Args:
@@ -81,7 +81,7 @@ class Assertion:
 
     name: str
     kind: str
-    place: FilePlace
+    place: ProjectPlace
     select: str
     reads: tuple[str, ...] = ()
     severity: Severity = Severity.ERROR
@@ -98,11 +98,11 @@ class UnitTest:
     """A test of one view with rows from the project.
 
     Args:
-        rows: the rows of each relation that the view reads, by name. Values are those of JSON.
+        rows: the rows of each relation that the view reads, by name. They contain values of JSON.
     """
 
     name: str
-    place: FilePlace
+    place: ProjectPlace
     view: str
     rows: Mapping[str, Rows]
     expect: Rows
@@ -116,12 +116,12 @@ class LeftOut:
 
     kind: str
     name: str
-    place: FilePlace
+    place: ProjectPlace
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ForeignProject:
     """A project.
 
     Args:
@@ -140,14 +140,14 @@ class Project:
     inputs: tuple[Path, ...]
     description: str = ""
     models: tuple[Model, ...] = ()
-    assertions: tuple[Assertion, ...] = ()
+    assertions: tuple[ProjectTest, ...] = ()
     unit_tests: tuple[UnitTest, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     outdated: tuple[str, ...] = ()
 
 
-ReadProject = Callable[[], Project]
+ReadProject = Callable[[], ForeignProject]
 """Reads the project's files as they are now. `--watch` calls it again after each change."""
 
 

@@ -14,13 +14,13 @@ from tussock.statestore.errors import InputError
 
 if TYPE_CHECKING:
     from tussock.jobs.importing.imports import ImportReport
-    from tussock.jobs.importing.project import Project, ReadProject
+    from tussock.jobs.importing.project import ForeignProject, ReadProject
 
 NOT_ALL_TAKEN = 4  # exit code: the pipeline lacks a part of the project
 
 
 def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) -> int:
-    """Import a project as the options of `import_arguments` say, and return the exit code.
+    """Import a project with the options of `import_arguments`, and return the exit code.
 
     Args:
         command: the command without the options of this run, for the first line of each file.
@@ -31,7 +31,7 @@ def run_import(chosen: argparse.Namespace, read: "ReadProject", command: str) ->
     def print_progress(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    def run_once(project: "Project") -> int:
+    def run_once(project: "ForeignProject") -> int:
         _require_name(project.name)
         report = import_project(
             project, pipelines_folder(), command, lambda one: judge_project(one, print_progress), check=chosen.check

@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from tussock.jobs.importing.imports import ImportReport, Outcome, ReportLine
+from tussock.jobs.importing.imports import ImportOutcome, ImportReport, ReportLine
 
-_SIGNS = {Outcome.NOT_TAKEN: "!", Outcome.NO_RELATION: "."}
+_SIGNS = {ImportOutcome.NOT_TAKEN: "!", ImportOutcome.NO_RELATION: "."}
 
 
 def import_text(report: ImportReport) -> str:
@@ -34,7 +34,7 @@ def _line_text(line: ReportLine, width: int, outcome_width: int) -> Iterator[str
 
 def _counts_text(report: ImportReport) -> str:
     counts = Counter(line.outcome for line in report.lines)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ImportOutcome if counts[outcome])
 
 
 def import_json(report: ImportReport) -> str:

@@ -28,6 +28,7 @@ ROOMS = {
     "statestore": (),
     "statestore/objectstore": ("clouds", "s3"),
     "jobs": ("spark",),
+    "jobs/importing": ("dialects",),
     "jobs/quality": ("quality", "spark"),
     "jobs/kernels": ("spark",),  # pandas, for Python functions that take its series
     "jobs/delta": ("delta", "s3"),

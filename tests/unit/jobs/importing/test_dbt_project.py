@@ -11,19 +11,20 @@ from tussock.jobs.importing.dbt_project import DbtOptions, read_dbt_project
 from tussock.jobs.importing.dbt_sources import spark_type
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.importing.names import rename_relations
-from tussock.jobs.importing.project import Model, Project, Severity
+from tussock.jobs.importing.project import ForeignProject, Model, Severity
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "bakery_dbt" / "target" / "manifest.json"
 ORDERS = "model.bakery.order_totals"
 
 Change = Callable[[dict[str, Any]], None]
+ReadChanged = Callable[..., ForeignProject]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[..., Project]:
+def read(tmp_path: Path) -> ReadChanged:
     """Read the example's manifest after a change."""
 
-    def read_changed(change: Change = lambda manifest: None, options: DbtOptions = DbtOptions()) -> Project:  # noqa: B008
+    def read_changed(change: Change = lambda manifest: None, options: DbtOptions | None = None) -> ForeignProject:
         manifest = json.loads(EXAMPLE.read_text())
         change(manifest)
         path = tmp_path / "target" / "manifest.json"
@@ -31,16 +32,16 @@ def read(tmp_path: Path) -> Callable[..., Project]:
         path.write_text(json.dumps(manifest))
         if not (tmp_path / "seeds").exists():
             (tmp_path / "seeds").symlink_to(EXAMPLE.parents[1] / "seeds")
-        return read_dbt_project(path, options)
+        return read_dbt_project(path, options or DbtOptions())
 
     return read_changed
 
 
-def model_of(project: Project, name: str) -> Model:
+def model_of(project: ForeignProject, name: str) -> Model:
     return next(model for model in project.models if model.name == name)
 
 
-def test_the_example_is_taken_whole(read: Callable[..., Project]) -> None:
+def test_the_example_is_taken_whole(read: ReadChanged) -> None:
     project = read()
     assert [m.name for m in project.models if m.refusal] == []
     assert [a.name for a in project.assertions if a.refusal] == []
@@ -51,19 +52,19 @@ def test_the_example_is_taken_whole(read: Callable[..., Project]) -> None:
     assert "ordered_at >" not in model_of(project, "order_totals").statement
 
 
-def test_an_ephemeral_model_is_part_of_its_readers(read: Callable[..., Project]) -> None:
+def test_an_ephemeral_model_is_part_of_its_readers(read: ReadChanged) -> None:
     project = read()
     assert "__dbt__cte__priced_lines" in model_of(project, "best_products").statement
     assert [part.name for part in project.left_out] == ["priced_lines"]
 
 
-def test_a_severity_of_warn_becomes_a_warning(read: Callable[..., Project]) -> None:
+def test_a_severity_of_warn_becomes_a_warning(read: ReadChanged) -> None:
     severities = {one.name: one.severity for one in read().assertions}
     assert severities["no_empty_order"] is Severity.WARNING
     assert severities["unique_order_totals_order_id"] is Severity.ERROR
 
 
-def test_thresholds_of_a_test_count_its_rows(read: Callable[..., Project]) -> None:
+def test_thresholds_of_a_test_count_its_rows(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"]["test.bakery.unique_customers_customer_id.c5af1ff4b1"]["config"]["error_if"] = "> 10"
 
@@ -73,7 +74,7 @@ def test_thresholds_of_a_test_count_its_rows(read: Callable[..., Project]) -> No
     assert "failures" not in by_name["unique_customers_customer_id__warn"].select
 
 
-def test_a_unique_key_is_an_assertion_unless_a_test_has_it(read: Callable[..., Project]) -> None:
+def test_a_unique_key_is_an_assertion_unless_a_test_has_it(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         del manifest["nodes"]["test.bakery.unique_order_totals_order_id.43cc207b9f"]
 
@@ -82,7 +83,7 @@ def test_a_unique_key_is_an_assertion_unless_a_test_has_it(read: Callable[..., P
     assert "GROUP BY order_id\nHAVING count(*) > 1" in key.select
 
 
-def test_only_the_incremental_branch_is_refused_with_the_command(read: Callable[..., Project]) -> None:
+def test_only_the_incremental_branch_is_refused_with_the_command(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"][ORDERS]
         node["compiled_code"] += "\n  and o.ordered_at > (select max(ordered_at) from bakery.order_totals)"
@@ -92,7 +93,7 @@ def test_only_the_incremental_branch_is_refused_with_the_command(read: Callable[
     assert "dbt compile --full-refresh" in refusal
 
 
-def test_an_incremental_branch_without_this_is_found_by_its_text(read: Callable[..., Project]) -> None:
+def test_an_incremental_branch_without_this_is_found_by_its_text(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"][ORDERS]
         node["raw_code"] += "{% if is_incremental() %} and o.ordered_at > current_date() - 3 {% endif %}"
@@ -110,12 +111,12 @@ def test_an_incremental_branch_without_this_is_found_by_its_text(read: Callable[
     ],
 )
 def test_a_model_that_cannot_be_taken_has_its_reason(
-    read: Callable[..., Project], change: Callable[[dict[str, Any]], None], words: str
+    read: ReadChanged, change: Callable[[dict[str, Any]], None], words: str
 ) -> None:
     assert words in model_of(read(lambda manifest: change(manifest["nodes"][ORDERS])), "order_totals").refusal
 
 
-def test_hooks_and_queries_at_compile_time_are_listed(read: Callable[..., Project]) -> None:
+def test_hooks_and_queries_at_compile_time_are_listed(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"][ORDERS]
         node["config"]["post-hook"] = [{"sql": "grant select on {{ this }} to x", "transaction": True}]
@@ -134,7 +135,7 @@ def test_hooks_and_queries_at_compile_time_are_listed(read: Callable[..., Projec
     ],
 )
 def test_a_snapshot_without_times_of_its_changes_is_refused(
-    read: Callable[..., Project], config: dict[str, Any], words: str
+    read: ReadChanged, config: dict[str, Any], words: str
 ) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["nodes"]["snapshot.bakery.price_history"]["config"].update(config)
@@ -142,7 +143,7 @@ def test_a_snapshot_without_times_of_its_changes_is_refused(
     assert words in model_of(read(change), "price_history").refusal
 
 
-def test_a_source_without_a_place_has_the_option_that_names_it(read: Callable[..., Project], tmp_path: Path) -> None:
+def test_a_source_without_a_place_has_the_option_that_names_it(read: ReadChanged, tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["sources"]["source.bakery.raw.shops"] = {
             "unique_id": "source.bakery.raw.shops", "source_name": "raw", "name": "shops", "identifier": "shops",
@@ -163,7 +164,7 @@ def test_a_source_without_a_place_has_the_option_that_names_it(read: Callable[..
 
 
 @pytest.mark.parametrize("version", [10, 11, 12, 20])
-def test_the_layouts_of_each_version_are_read(read: Callable[..., Project], version: int) -> None:
+def test_the_layouts_of_each_version_are_read(read: ReadChanged, version: int) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["metadata"]["dbt_schema_version"] = f"https://schemas.getdbt.com/dbt/manifest/v{version}.json"
         if version < 12:
@@ -180,7 +181,7 @@ def test_the_layouts_of_each_version_are_read(read: Callable[..., Project], vers
         (lambda m: m.pop("metadata"), "no manifest of dbt"),
     ],
 )
-def test_a_wrong_manifest_is_an_error_with_a_remedy(read: Callable[..., Project], change: Change, words: str) -> None:
+def test_a_wrong_manifest_is_an_error_with_a_remedy(read: ReadChanged, change: Change, words: str) -> None:
     with pytest.raises(ProjectError, match=words) as caught:
         read(change)
     assert "dbt compile --full-refresh" in str(caught.value)
@@ -191,7 +192,7 @@ def test_a_missing_manifest_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         read_dbt_project(tmp_path / "target" / "manifest.json", DbtOptions())
 
 
-def test_double_quotes_of_other_databases_need_a_dialect(read: Callable[..., Project]) -> None:
+def test_double_quotes_of_other_databases_need_a_dialect(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["metadata"]["adapter_type"] = "duckdb"
         node = manifest["nodes"]["model.bakery.customers"]
@@ -203,7 +204,7 @@ def test_double_quotes_of_other_databases_need_a_dialect(read: Callable[..., Pro
     assert customers.notes[0].startswith("translated from duckdb by sqlglot")
 
 
-def test_an_unknown_dialect_is_an_error(read: Callable[..., Project]) -> None:
+def test_an_unknown_dialect_is_an_error(read: ReadChanged) -> None:
     with pytest.raises(ProjectError, match="duckdb"):
         read(options=DbtOptions(dialect="ducdb"))
 
@@ -222,7 +223,7 @@ def test_only_names_of_relations_are_replaced(sql: str, renamed: str) -> None:
     assert rename_relations(sql, {("db", "main", "orders"): "orders"}).sql == renamed
 
 
-def test_models_of_equal_names_in_two_schemas_get_different_relations(read: Callable[..., Project]) -> None:
+def test_models_of_equal_names_in_two_schemas_get_different_relations(read: ReadChanged) -> None:
     def change(manifest: dict[str, Any]) -> None:
         node = manifest["nodes"]["model.bakery.customers"]
         node.update(alias="daily_sales", schema="other", relation_name="other.daily_sales")
@@ -231,7 +232,7 @@ def test_models_of_equal_names_in_two_schemas_get_different_relations(read: Call
     assert {"bakery_daily_sales", "other_daily_sales"} <= names
 
 
-def test_a_model_whose_file_changed_after_the_compile_is_reported(read: Callable[..., Project], tmp_path: Path) -> None:
+def test_a_model_whose_file_changed_after_the_compile_is_reported(read: ReadChanged, tmp_path: Path) -> None:
     assert read().outdated == ()
     (tmp_path / "models" / "marts").mkdir(parents=True)
     (tmp_path / "models" / "marts" / "customers.sql").write_text("select 1")

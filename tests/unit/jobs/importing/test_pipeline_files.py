@@ -6,13 +6,21 @@ from pathlib import Path
 import pytest
 
 from tussock.jobs.importing.errors import EditedFileError
-from tussock.jobs.importing.imports import Outcome, import_project
-from tussock.jobs.importing.judge import Verdict, Verdicts, file_of
+from tussock.jobs.importing.imports import ImportOutcome, import_project
+from tussock.jobs.importing.judge import StatementVerdict, Verdicts, file_of
 from tussock.jobs.importing.pipeline_files import texts_of
-from tussock.jobs.importing.project import Assertion, FilePlace, Model, Project, Script, UnitTest, models_in_order
+from tussock.jobs.importing.project import (
+    ForeignProject,
+    Model,
+    ProjectPlace,
+    ProjectTest,
+    Script,
+    UnitTest,
+    models_in_order,
+)
 from tussock.jobs.settings.pipeline import load_pipeline
 
-PLACE = FilePlace("models/a.sql", 3)
+PLACE = ProjectPlace("models/a.sql", 3)
 SOURCE = Model(
     "orders", "source", PLACE, "CREATE SOURCE orders USING parquet OPTIONS (path '${data}/o')", Script.SOURCES
 )
@@ -21,23 +29,23 @@ TOTAL = Model(
 )
 PYTHON = Model("scores", "model", PLACE, "", refusal="it is Python")
 READER = Model("best", "model", PLACE, "CREATE VIEW best AS SELECT * FROM scores", reads=("scores",))
-ASSERTION = Assertion("Total is 1?", "test", PLACE, "SELECT n FROM total WHERE n <> 1", reads=("total",))
+ASSERTION = ProjectTest("Total is 1?", "test", PLACE, "SELECT n FROM total WHERE n <> 1", reads=("total",))
 UNIT = UnitTest("one row", PLACE, "total", {"orders": [{"id": 1, "name": "a: b", "day": None}]}, [{"n": 1}])
-PROJECT = Project(
+PROJECT = ForeignProject(
     "dbt", "shop", Path("shop"), (Path("shop/manifest.json"),), "A shop.", (TOTAL, READER, PYTHON, SOURCE),
     (ASSERTION,), (UNIT,),
 )  # fmt: skip
 COMMAND = "tussock import dbt shop/target/manifest.json"
 
 
-def judge_by_refusals(project: Project) -> Verdicts:
+def judge_by_refusals(project: ForeignProject) -> Verdicts:
     """Accept every statement that the front end accepts and whose inputs are accepted."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, StatementVerdict] = {}
     for model in models_in_order(project.models):
         lost = [name for name in model.reads if not verdicts[name].accepted]
         reason = model.refusal or (f"it reads {lost[0]}, which was not taken" if lost else "")
-        verdicts[model.name] = Verdict(reason, stores=not reason and "MATERIALIZED" in model.statement)
-    return verdicts | {file_of(one): Verdict(one.refusal, stores=True) for one in project.assertions}
+        verdicts[model.name] = StatementVerdict(reason, stores=not reason and "MATERIALIZED" in model.statement)
+    return verdicts | {file_of(one): StatementVerdict(one.refusal, stores=True) for one in project.assertions}
 
 
 @pytest.fixture
@@ -45,7 +53,7 @@ def pipelines(tmp_path: Path) -> Path:
     return tmp_path / "pipelines"
 
 
-def run_import(pipelines: Path, project: Project = PROJECT, check: bool = False):  # type: ignore[no-untyped-def]
+def run_import(pipelines: Path, project: ForeignProject = PROJECT, check: bool = False):  # type: ignore[no-untyped-def]
     return import_project(project, pipelines, COMMAND, judge_by_refusals, check=check)
 
 
@@ -92,12 +100,12 @@ def test_a_refused_model_and_its_readers_are_comments_with_the_reason(pipelines:
 def test_the_report_has_the_outcome_of_every_part(pipelines: Path) -> None:
     outcomes = {line.name: line.outcome for line in run_import(pipelines).lines}
     assert outcomes == {
-        "orders": Outcome.SOURCE,
-        "total": Outcome.INCREMENTAL,
-        "scores": Outcome.NOT_TAKEN,
-        "best": Outcome.NOT_TAKEN,
-        "Total is 1?": Outcome.TEST,
-        "one row": Outcome.TEST,
+        "orders": ImportOutcome.SOURCE,
+        "total": ImportOutcome.INCREMENTAL,
+        "scores": ImportOutcome.NOT_TAKEN,
+        "best": ImportOutcome.NOT_TAKEN,
+        "Total is 1?": ImportOutcome.TEST,
+        "one row": ImportOutcome.TEST,
     }
 
 
