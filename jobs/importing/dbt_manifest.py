@@ -4,6 +4,7 @@ Schema versions 10 to 12 (dbt Core 1.6 to 1.12) and 20 (dbt Fusion), whose layou
 ignored, because each release of dbt adds some.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from tussock.jobs.importing.errors import ProjectError
 from tussock.jobs.settings.user_files import text_of
+from tussock.statestore.decoding import convert_value
 
 OLDEST_VERSION = 10
 COMPILE = "dbt compile --full-refresh"
@@ -227,8 +229,8 @@ def read_manifest(path: Path) -> DbtManifest:
             "target/manifest.json",
         )
     try:
-        manifest = msgspec.convert(_without_nulls(msgspec.json.decode(text_of(path))), DbtManifest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as err:
+        manifest = convert_value(_without_nulls(json.loads(text_of(path))), DbtManifest)
+    except (ValueError, msgspec.ValidationError) as err:
         finding = f"a file that is no manifest of dbt ({err})"
         raise ProjectError(str(path), finding, f"a manifest.json that `{COMPILE}` wrote") from err
     version = re.search(r"manifest/v(\d+)", manifest.metadata.dbt_schema_version)
