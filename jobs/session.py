@@ -161,12 +161,17 @@ class Session:
             self._spark_process.require_here(USED_SPARK, OPEN_SESSION)
         else:
             if self._start_spark is not None:
-                self._spark = self._start_spark()
+                self._spark = self._classic(self._start_spark())
             else:
                 self._leaves_spark = self._joined_spark()
             self._spark_process = OwnProcess()
         assert self._spark is not None
         return self._spark
+
+    def _classic(self, started: "SparkSession") -> "SparkSession":
+        from tussock.jobs.spark.session import require_classic
+
+        return require_classic(started)
 
     def _joined_spark(self) -> bool:
         """Use the given Spark session, or this process's. Return whether the session must leave it on close."""

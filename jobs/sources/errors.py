@@ -36,7 +36,8 @@ class BadPathError(InputError):
     def __str__(self) -> str:
         return (
             f"source path {self.path!r}: {self.reason}. A path is a file, a directory, a glob (*, ?, [], **) or a "
-            "template with {start:%Y-%m-%d} and {end:…}. It is on this machine, file://, s3://, gs:// or az://. "
+            "template with {start:%Y-%m-%d} and {end:…}. It is on this machine, or begins with file://, s3://, gs://, "
+            "az:// or hdfs://. "
             "A backslash escapes a character: \\[."
         )
 

@@ -333,7 +333,7 @@ def split_bucket(path: str) -> tuple[str, str]:
     if path.startswith("file:"):
         path = unquote(re.sub(r"^file:(//)?(?=/)", "", path))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise BadPathError(path, "its scheme is none of file://, s3://, gs:// and az://")
+        raise BadPathError(path, "its scheme is none of file://, s3://, gs://, az:// and hdfs://")
     if not path.startswith("/"):
         raise BadPathError(path, "a relative path has no meaning in a stored source; use an absolute path")
     return "", str(PurePosixPath(path)).strip("/")

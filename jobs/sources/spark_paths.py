@@ -10,6 +10,8 @@ from tussock.jobs.sources.pins import PinnedFile, open_pinned
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.open import REMOTE
 
+_HDFS = "hdfs://"
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 def literal_path(path: str) -> str:
     """Return a file's path for Spark: s3a for S3, wildcards escaped."""
     literal = "".join("\\" + c if c in "*?[]{}\\" else c for c in path)
+    if path.startswith(_HDFS):
+        return literal
     return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
 
 
@@ -52,7 +56,7 @@ def spark_path(
 
     Raises NeedsHadoopAwsError.
     """
-    if not place.startswith(REMOTE):
+    if not place.startswith(REMOTE) or place.startswith(_HDFS):  # every Spark has a client of HDFS
         return literal_path(place)
     from tussock.jobs.sources.object_gateway import gateway_of  # only drivers with such files serve HTTP
 
@@ -67,4 +71,6 @@ def place_of(spark_path: str) -> str:
     scheme, _, rest = spark_path.partition(":")
     if scheme == SCHEME:
         return spark_path
-    return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
+    if scheme in ("s3a", "hdfs"):
+        return f"{scheme.removesuffix('a')}:{unquote(rest)}"
+    return "/" + unquote(rest).lstrip("/")

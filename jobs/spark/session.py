@@ -26,6 +26,7 @@ from tussock.jobs.settings.tables import is_local_master
 from tussock.jobs.spark.class_archive import forget_archive, submit_options, writes_archive
 from tussock.jobs.spark.executor_watch import watch_executors
 from tussock.jobs.spark.zones import ruled_by_jvm
+from tussock.statestore.errors import InputError
 from tussock.statestore.forks import new_rlock, renew_in_child
 from tussock.statestore.zones import name_of
 
@@ -125,6 +126,26 @@ class _Users:
 _users = _Users()
 
 
+class ConnectSessionError(InputError):
+    """The given Spark session belongs to Spark Connect, which cannot run epochs."""
+
+    def __str__(self) -> str:
+        return (
+            "the Spark session is one of Spark Connect, which has no barrier stages, and epochs need them. Leave out "
+            "the argument `spark`, and unset SPARK_REMOTE: then a local Spark session starts if a statement needs one. "
+            "To use a cluster, pass a classic session, such as "
+            'SparkSession.builder.master("spark://host:7077").getOrCreate(). '
+            "`Session.read` needs no Spark session."
+        )
+
+
+def require_classic(spark: SparkSession) -> SparkSession:
+    """Return a classic session. Raises ConnectSessionError."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConnectSessionError
+    return spark
+
+
 def driver_address(context: SparkContext) -> tuple[str, str]:
     """The address on which the driver listens for tasks, and the name under which they reach it."""
     if is_local_master(str(context.master)):
@@ -138,10 +159,12 @@ def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
 
     Returns: the Spark session, and whether to call `leave_spark` later. Applications that the caller started are not
         counted.
+
+    Raises ConnectSessionError.
     """
     with _application_lock:
         is_new = given is None and SparkContext._active_spark_context is None
-        spark = build_spark() if given is None else given
+        spark = build_spark() if given is None else require_classic(given)
         if is_new:
             _users.context, _users.count = spark.sparkContext, 0
         if spark.sparkContext is not _users.context:

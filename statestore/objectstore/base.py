@@ -21,6 +21,7 @@ _CREDENTIALS = {
         "Azure's storage come from AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, from AZURE_CLIENT_ID "
         "with AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or from the machine's identity"
     ),
+    "hdfs": "HDFS are the name in HADOOP_USER_NAME, or the name of this process's user",
 }  # where the credentials come from, by the scheme of a store's URI
 _READS = ("list", "get", "get_ranges")  # operations that change nothing
 

@@ -8,6 +8,8 @@
     az://container/prefix?account=name
                                  a container of Azure Blob Storage
                                  both also with endpoint=http://host:port
+    hdfs://host:port/path?endpoint=http://host:9870
+                                 a folder of HDFS; the endpoint is WebHDFS, by default port 9870 of the host
 
 A URI never contains credentials; they come from the standard chain of boto3, or of each cloud.
 
@@ -35,6 +37,7 @@ from tussock.statestore.objectstore.local import LocalObjectStore
 
 if TYPE_CHECKING:
     from tussock.statestore.objectstore.clouds import CloudAddress
+    from tussock.statestore.objectstore.hdfs import HdfsAddress
     from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, password or query
@@ -42,10 +45,10 @@ _ACCOUNT_ENDPOINT = re.compile(_ENDPOINT.pattern + r"[a-z0-9]*")  # Azurite has 
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
 SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
 S3_OPTIONS = ("endpoint", "path_style", "region")
-REMOTE = ("s3://", "gs://", "az://")
-"""The beginnings of an address in a bucket."""
-CLOUD_OPTIONS = {"gs": ("endpoint",), "az": ("account", "endpoint")}
-"""Options of a URI, by the scheme of the cloud."""
+REMOTE = ("s3://", "gs://", "az://", "hdfs://")
+"""The beginnings of an address in a bucket, or in HDFS, whose name node stands for the bucket."""
+CLOUD_OPTIONS = {"gs": ("endpoint",), "az": ("account", "endpoint"), "hdfs": ("endpoint",)}
+"""Options of a URI, by its scheme."""
 
 
 def open_object_store(uri: str) -> ObjectStore:
@@ -84,7 +87,8 @@ def open_object_store(uri: str) -> ObjectStore:
             return store
     raise BadStoreError(
         shown,
-        "expected an absolute path, file:///a/path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+        "expected an absolute path, file:///a/path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
+        "hdfs://host:port/path",
     )
 
 
@@ -120,6 +124,8 @@ def open_bucket(root: str, prefix: str = "", options: Mapping[str, str] | None =
     Raises: as `open_s3` and `open_cloud`.
     """
     scheme, _, bucket = root.partition("://")
+    if scheme == "hdfs":
+        return open_hdfs(bucket, prefix, options)
     return open_s3(bucket, prefix, options) if scheme == "s3" else open_cloud(scheme, bucket, prefix, options)
 
 
@@ -133,8 +139,12 @@ def split_address(address: str) -> tuple[str, str]:
     return f"{scheme}://{bucket}", name
 
 
-def address_of(store: ObjectStore) -> "S3Address | CloudAddress | None":
-    """Return the address of a store in a bucket; None for other stores."""
+def address_of(store: ObjectStore) -> "S3Address | CloudAddress | HdfsAddress | None":
+    """Return the address of a store in a bucket or in HDFS; None for other stores."""
+    hdfs = sys.modules.get("tussock.statestore.objectstore.hdfs")
+    if hdfs is not None and isinstance(store, hdfs.HdfsObjectStore):
+        place: HdfsAddress = store.address
+        return place
     cloud = sys.modules.get("tussock.statestore.objectstore.clouds")
     if cloud is not None and isinstance(store, cloud.CloudObjectStore):
         address: CloudAddress = store.address
@@ -167,6 +177,22 @@ def open_cloud(scheme: str, bucket: str, prefix: str = "", options: Mapping[str,
     endpoint = _checked_endpoint(given, f"{scheme}://{bucket}/{prefix}", pattern)
     kind: Literal["gs", "az"] = "gs" if scheme == "gs" else "az"
     return CloudObjectStore(CloudAddress(kind, bucket, _checked_prefix(prefix), given.get("account") or None, endpoint))
+
+
+def open_hdfs(authority: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open a folder of HDFS. Sends no request.
+
+    Args:
+        authority: host and port of the name node, or the name of a service, which needs an endpoint.
+        prefix: a literal path; slashes at its ends are ignored.
+        options: those in CLOUD_OPTIONS.
+
+    Raises: BadStoreError for an invalid option; BadObjectNameError for an invalid prefix.
+    """
+    from tussock.statestore.objectstore.hdfs import HdfsAddress, HdfsObjectStore
+
+    endpoint = _checked_endpoint(options or {}, f"hdfs://{authority}/{prefix}")
+    return HdfsObjectStore(HdfsAddress(authority, _checked_prefix(prefix), endpoint))
 
 
 def s3_options(query: str, shown: str) -> dict[str, str]:
@@ -211,4 +237,6 @@ def _open_cloud(scheme: str, uri: str, shown: str) -> ObjectStore:
     if not parts.netloc or "@" in parts.netloc:
         raise BadStoreError(shown, f"expected {scheme}://name/prefix; the URI must not contain credentials")
     options = _parse_options(parts.query, CLOUD_OPTIONS[scheme], shown)
+    if scheme == "hdfs":
+        return open_hdfs(parts.netloc, unquote(parts.path), options)
     return open_cloud(scheme, parts.netloc, unquote(parts.path), options)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cloud_servers import ACCOUNT, azurite, fake_gcs_server, find_emulator, memory_server
+from tests.support.hdfs_server import webhdfs_server
 from tests.support.s3_servers import BUCKET, moto_server, versitygw_binary, versitygw_server
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.objectstore.local import LocalObjectStore
@@ -43,6 +44,12 @@ def google_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def hdfs_endpoint() -> Iterator[str]:
+    with webhdfs_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def fakegcs_endpoint() -> Iterator[str]:
     if (program := find_emulator("fake-gcs-server")) is None:
         pytest.skip("fake-gcs-server is not installed: see tests/support/cloud_servers.py")
@@ -62,6 +69,8 @@ def _uri_of(kind: str, endpoint: str) -> str:
     match kind:
         case "google" | "fakegcs":
             return f"gs://{BUCKET}/store-{next(_stores)}?endpoint={endpoint}"
+        case "hdfs":
+            return f"hdfs://localhost/store-{next(_stores)}?endpoint={endpoint}"
         case "azurite":
             return f"az://{BUCKET}/store-{next(_stores)}?account={ACCOUNT}&endpoint={endpoint}"
         case _:
@@ -71,7 +80,7 @@ def _uri_of(kind: str, endpoint: str) -> str:
 _DEEP = [pytest.param(kind, marks=pytest.mark.deep) for kind in ("versitygw", "fakegcs", "azurite")]
 
 
-@pytest.fixture(params=["local", "moto", "google", *_DEEP])
+@pytest.fixture(params=["local", "moto", "google", "hdfs", *_DEEP])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """An empty store of each kind: the same contract holds for all."""
     if request.param == "local":

@@ -788,6 +788,7 @@ NOT_RUN = {
         PublishedOptionsError UnknownSinkError UnreadableSinkError
         BackwardsError BadDurationError BadIntervalError BadLogLevelError BadMomentError BadObjectNameError
         BadPipelineNameError BadShareError BadStoreError BadTimeError CannotPreviewError CannotRestateError
+        ConnectSessionError
         EpochExpiredError EpochNotCommittedError FrameOfAnEpochError NoDagFolderError NoFormError NoMomentError
         NoPipelineError BadSourceError ProjectError
         NoSuchTableError NoSuchVersionError NothingToAbandonError OutdatedFrameError PinLapsedError
