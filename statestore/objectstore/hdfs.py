@@ -230,7 +230,7 @@ class HdfsObjectStore:
         self._ask("DELETE", path, "DELETE", recursive="false")  # false if there is no such file
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """List a folder, in the order of full names: a file with a dot comes before the contents of a shorter folder."""
+        """List a folder in the order of full names, in which folders end with a slash."""
         self.requests.count_listing()
         try:
             body = self._ask("GET", (self._root + folder).rstrip("/") or "/", "LISTSTATUS").body

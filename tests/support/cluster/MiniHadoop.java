@@ -32,6 +32,7 @@ public class MiniHadoop {
     yarn.start();
     Configuration settings = new YarnConfiguration(yarn.getConfig());
     settings.set("fs.defaultFS", hdfs.getURI().toString());
+    settings.unset("net.topology.node.switch.mapping.impl"); // a class of the mini cluster, unknown to clients
     for (String name : new String[] {"yarn-site.xml", "core-site.xml"}) {
       try (OutputStream file = new FileOutputStream(folder.resolve(name).toFile())) {
         settings.writeXml(file);
