@@ -15,6 +15,8 @@ These benchmarks have their own options and are not in `all`:
                                                  minutes
     python -m benchmarks commands                CPU seconds of each command on the flights and on a new project;
                                                  minutes
+    python -m benchmarks arrival-latency         from a file's arrival to readers, beside Structured Streaming; three
+                                                 minutes
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few
                                                  minutes
     python -m benchmarks kept-objects            objects in a store of one epoch and statement a minute; minutes
@@ -72,6 +74,7 @@ ALONE = {
     "cold-start": "benchmarks.cold_start",
     "commands": "benchmarks.commands",
     "store": "benchmarks.store.__main__",
+    "arrival-latency": "benchmarks.arrival_latency",
     "amplification": "benchmarks.amplification",
     "kept-objects": "benchmarks.kept_objects",
     "keyed-sources": "benchmarks.keyed_sources",
