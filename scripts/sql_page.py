@@ -11,7 +11,18 @@ from pathlib import Path
 import yaml
 
 from scripts.page_lines import wrapped
-from tussock.jobs.sources import delta, files, iceberg, jdbc, kafka, parquet, parquet_footer, spark_files, text_files
+from tussock.jobs.sources import (
+    delta,
+    files,
+    iceberg,
+    jdbc,
+    kafka,
+    other_store,
+    parquet,
+    parquet_footer,
+    spark_files,
+    text_files,
+)
 from tussock.jobs.sources.registry import READERS
 from tussock.jobs.sql import grammar
 from tussock.statestore import types
@@ -151,6 +162,9 @@ def _formats() -> Iterator[str]:
         if isinstance(reader, jdbc.JdbcTables):
             options = _codes(("path", *jdbc.OPTIONS))
             yield from _format(name, "Spark, into dumps", "declared, or the table's", options)
+            continue
+        if isinstance(reader, other_store.OtherStores):
+            yield from _format(name, "the engine", "declared, or the relation's", _codes(other_store.OPTIONS))
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.engine is None else "the engine if a file is plain, else by Spark"

@@ -135,6 +135,9 @@ def source_data_set(source: CreateSource) -> DataSet:
     """Return the data set of a source's input."""
     if "path" in source.options:
         return data_set_of_path(source.options["path"])
+    if SERVERS not in source.options:  # a table of another system
+        name, _, system = place_text(source).partition(" of ")
+        return DataSet(f"{source.format}://{system}", name)
     return DataSet(f"kafka://{source.options[SERVERS].split(',')[0]}", place_text(source).split(" at ")[0])
 
 

@@ -12,6 +12,7 @@ from tussock.jobs.facts.epochs import EpochFacts, list_epochs
 from tussock.jobs.facts.health import HealthFacts, HealthVerdict, Trouble, find_troubles, health_verdict
 from tussock.jobs.facts.moment import epoch_moment
 from tussock.jobs.facts.published import CopyFacts, PublishedFacts, compare_published, find_copy
+from tussock.jobs.facts.readers import ReaderFacts, list_readers, list_stores_read
 from tussock.jobs.facts.runs import RunFacts, last_run, last_sign, overdue_repetition, overdue_run
 from tussock.jobs.facts.sources import SourceFacts, list_sources
 from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, store_shape, sum_cost, vacuum_facts
@@ -73,6 +74,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     zone_databases: ZoneDatabases | None = None  # of this host; None: no rules are recorded
     branch: BranchFacts | None = None  # the store is this branch
     branches: tuple[str, ...] = ()  # the open branches of this store
+    readers: tuple[ReaderFacts, ...] = ()  # sources of other stores that read this one
+    reads: tuple[ReaderFacts, ...] = ()  # its own sources that read other stores
 
     @property
     def verdict(self) -> HealthVerdict:
@@ -119,7 +122,7 @@ def read_status(
         everything: also report the stored bytes per unit, and what vacuum would free.
 
     Cost: the version once; one GET each for the last verification, the last run and the open barrier, and the reads of
-    `barrier_facts`; one HEAD request for the log's end; one LIST of long work; the requests of
+    `barrier_facts`; one HEAD request for the log's end; one LIST of long work and one of pins; the requests of
     `list_sources`, `list_views`, `list_epochs`, `find_copy` and `compare_published`. With `everything` also one range
     read per SST and a listing of the store. The cost does not grow with the number of epochs.
     """
@@ -196,6 +199,8 @@ def read_status(
         zone_databases=zone_databases() if version.catalog.zones else None,
         branch=find_own_branch(meta),
         branches=tuple(branch.name for branch in version.branches),
+        readers=list_readers(meta),
+        reads=list_stores_read(meta, version),
     )
 
 

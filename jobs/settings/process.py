@@ -27,9 +27,11 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def store_address(store: str) -> str:
-    """Return a store's address that other processes can use: relative directories are made absolute."""
-    return store if _SCHEME.match(store) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  keeps links
+def store_address(store: str, base: Path = Path()) -> str:
+    """Return a store's address that other processes can use: directories below `base` are made absolute."""
+    if _SCHEME.match(store):
+        return store
+    return os.path.abspath(base / Path(store).expanduser())  # noqa: PTH100  keeps links
 
 
 def create_store(store: str, *, units: int, time_zone: str, vnode_count: int = 256) -> StoreSettings:

@@ -11,8 +11,11 @@ import msgspec
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import CreateSource, RelativePath
 from tussock.jobs.settings.home import folder_of
+from tussock.jobs.settings.process import store_address
 from tussock.jobs.sources.kafka_cluster import SERVERS
 from tussock.jobs.sources.listing import absolute_path
+from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
+from tussock.jobs.sources.other_store import STORE
 from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
 from tussock.jobs.sources.registry import READERS, reader_of
 from tussock.statestore.objectstore.base import ObjectStore
@@ -46,6 +49,8 @@ def place_source(source: CreateSource, base: Path, store: ObjectStore | None = N
         store: the store that will contain the source.
     """
     options = dict(source.options)
+    if source.format == OTHER_STORE and STORE in options:
+        options[STORE] = store_address(options[STORE], base)
     if "path" in options:
         options["path"] = absolute_path(options["path"], base)
         folder = None if store is None else folder_of(store)
@@ -89,5 +94,9 @@ def _is_kept(kind: str) -> bool:
 def place_text(source: CreateSource) -> str:
     """Return the location of a source's input, for display."""
     options = source.options
+    if source.format == OTHER_STORE:
+        return f"{options['relation']} of {options[STORE]}"
+    if source.format == "iceberg":
+        return f"{options['table']} of catalog {options['catalog']}"
     topics = next((options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options), "")
     return options.get("path") or f"{topics} at {options[SERVERS]}"

@@ -62,6 +62,8 @@ OPERATIONS = {
 }
 DELETE_LIMIT, SNAPSHOT_SCOPE = "delete_limit", "snapshot_scope"
 _OF_SNAPSHOTS = (DELETE_LIMIT, SNAPSHOT_SCOPE, SNAPSHOT_DONE)
+#: Formats of tables that record their own changes.
+WITH_OWN_CHANGES = ("delta", "iceberg", "tussock")
 _NOT_OF_SNAPSHOTS = (SEQUENCE_BY, DELETE_WHEN, TOMBSTONES)
 EPOCH_MILLISECONDS, DECIMAL_TEXTS = "epoch_milliseconds", "decimal_texts"
 _OF_ENVELOPES, _NOT_OF_ENVELOPES = (EPOCH_MILLISECONDS, DECIMAL_TEXTS), (SEQUENCE_BY, DELETE_WHEN)
@@ -225,14 +227,14 @@ def check_keyed(source: CreateSource, hidden: Sequence[HiddenColumn]) -> None:
             reason = "the option needs a key: write PRIMARY KEY (column, …) at the end of the list of columns"
             raise BadOptionError(source.name, stray, source.options[stray], reason)
         return
+    if source.format in WITH_OWN_CHANGES:
+        reason = "the table has its own changes; declare its key by the option key 'column, …' instead"
+        raise BadOptionError(source.name, CHANGES, changes or "", reason)
     kinds = " or ".join(f"'{kind}'" for kind in RecordKind)
     if changes is None:
         raise MissingOptionError(source.name, CHANGES, f"a source with a PRIMARY KEY needs {kinds}")
     if changes not in tuple(RecordKind):
         raise BadOptionError(source.name, CHANGES, changes, f"expected {kinds}")
-    if source.format in ("delta", "iceberg"):
-        reason = "the table has its own changes; declare its key by the option key 'column, …' instead"
-        raise BadOptionError(source.name, CHANGES, changes, reason)
     if (changes == RecordKind.OPERATIONS) != (OP_COLUMN in source.options):
         reason = f"the name of the column with the operation, if changes is '{RecordKind.OPERATIONS}', and only then"
         raise MissingOptionError(source.name, OP_COLUMN, reason)

@@ -15,6 +15,8 @@ from tussock.jobs.sources.json import JsonFiles
 from tussock.jobs.sources.kafka import KafkaTopics
 from tussock.jobs.sources.keyed import KeyedPlan, has_envelopes, plan_of
 from tussock.jobs.sources.orc import OrcFiles
+from tussock.jobs.sources.other_store import FORMAT as OTHER_STORE
+from tussock.jobs.sources.other_store import OtherStores
 from tussock.jobs.sources.parquet import ParquetFiles
 from tussock.jobs.sources.text_files import TextFiles
 from tussock.jobs.sources.xml import XmlFiles
@@ -31,10 +33,11 @@ READERS: dict[str, SourceReader] = {
     "xml": XmlFiles(),
     "kafka": KafkaTopics(),
     JDBC: JdbcTables(),
+    OTHER_STORE: OtherStores(),
 }
 
 #: Formats whose sources have other options than a path.
-WITHOUT_PATH = ("kafka", "iceberg")
+WITHOUT_PATH = ("kafka", "iceberg", OTHER_STORE)
 
 
 _ENVELOPES = "envelopes"

@@ -22,6 +22,7 @@ from tussock.jobs.sources.base import OptionEffect
 from tussock.jobs.sources.csv_header import has_header, is_enforced
 from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.files import MISSING
+from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.registry import reader_of
 from tussock.jobs.sources.rejects import quarantines_rejects
 from tussock.statestore.meta.catalog import Catalog, RelationKind
@@ -47,6 +48,7 @@ def set_options(
     source = _source_definition(catalog, bound.name).statement
     options = _without_options(source.options, (*bound.options, *bound.removed)) | dict(bound.options)
     to = place_source(msgspec.structs.replace(source, options=options, relative=None), base, store)
+    refuse_own_store(to, store)
     return _check_options(source, to, spark)
 
 

@@ -45,6 +45,7 @@ from tussock.jobs.reading.reader import NOTHING_IN_FLIGHT, RowsInFlight
 from tussock.jobs.reading.stored_rows import StoredRows
 from tussock.jobs.settings.zone_errors import ZoneRulesDifferError
 from tussock.jobs.sources.describe import describe_source, place_source
+from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
 from tussock.jobs.sources.spark_files import TIME_ZONE
 from tussock.jobs.statements.statement_writer import StatementWriter
@@ -210,6 +211,7 @@ class StatementMaker:
                 return self._rows_to_change(waiting(), bound)
             case CreateSource():
                 source = place_source(bound, base, self._meta.objects)
+                refuse_own_store(source, self._meta.objects)
                 if all(
                     r.name != source.name for r in catalog.live_relations()
                 ):  # IF NOT EXISTS must not need the files

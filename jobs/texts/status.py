@@ -36,6 +36,7 @@ def status_text(status: Status, most: int) -> str:
         *_open_barrier_lines(status),
         *_work_lines(status),
         _sources_text(status.sources, status.at, most),
+        *_reader_lines(status),
     ]
     parts += [
         _views_text(status, most),
@@ -243,6 +244,14 @@ def _sources_text(sources: Sequence[SourceFacts], now: datetime, most: int) -> s
     ]
     names = ("source", "taken", "", "waiting", "", "oldest waiting", "")
     return _indented_table(names, rows, right=range(1, 5)) + _more_text(len(sources), most, "sources")
+
+
+def _reader_lines(status: Status) -> Iterator[str]:
+    """Sources that read another store: this store's own, and those of other stores that read this one."""
+    for reads in (*status.reads, *status.readers):
+        what = f"source {reads.reader} reads {reads.place}" if reads.place else f"read by {reads.reader}"
+        ends = "pinned until" if reads.until > status.at else "its pin ended at"
+        yield f"{what}, up to the epoch of {_time_text(reads.at)}; {ends} {_time_text(reads.until)}"
 
 
 def _views_text(status: Status, most: int) -> str:

@@ -89,6 +89,11 @@ class SharedBuffer:
         # By table and position in its runs, after loading.
         self._sections: dict[tuple[int, int], BufferedSection | None] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no epoch in flight has a sealed MemTable."""
+        return not self._runs
+
     def find_sections(
         self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None
     ) -> list[BufferedSection]:

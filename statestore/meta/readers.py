@@ -49,9 +49,9 @@ class Readers:
         self._writer = OwnName(writer)
         self._numbers = numbers  # unique to each pin of the process
 
-    def pin_epoch(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
+    def pin_epoch(self, epoch: int, lease_ms: int, onward: bool = False, reader: str = "") -> Pin:
         """See MetaStore.pin_epoch."""
-        holder = f"{self._writer}/{next(self._numbers)}"
+        holder = f"{reader} by {self._writer}/{next(self._numbers)}".removeprefix(" by ")
         version = self.version_at(epoch)
         while True:
             pin = Pin(epoch, holder, version.id, self._clock_ms() + lease_ms, onward=onward)

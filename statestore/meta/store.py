@@ -391,16 +391,17 @@ class MetaStore:
         version = self.read_latest()
         return version, readable_epochs(version, self.pinned_epochs())
 
-    def pin_epoch(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False) -> Pin:
+    def pin_epoch(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False, reader: str = "") -> Pin:
         """Keep `epoch` readable on `pinned_version` until `unpin`, or until its lease expires and the floor is raised.
 
         Args:
             onward: also keep objects that later epochs upload, even if compaction has removed them from every version.
+            reader: the beginning of the holder's name, for a reader that outlives its process.
 
         Raises EpochNotCommittedError, EpochExpiredError.
         Cost: three requests, and two more for each compaction that is committed meanwhile.
         """
-        return self._readers.pin_epoch(epoch, lease_ms, onward)
+        return self._readers.pin_epoch(epoch, lease_ms, onward, reader)
 
     def version_when(self, epoch: int) -> HummockVersion:
         """The newest version whose committed epoch was `epoch`: its catalog, moment and row counts.

@@ -29,6 +29,11 @@ class StorageTable:
         if self.layout.shape is not None:
             store.read_as(schema.table_id, self.layout.shape)
 
+    @property
+    def has_epochs_in_flight(self) -> bool:
+        """Whether its rows include those of epochs that are not committed."""
+        return not self._store.buffer.is_empty
+
     def get_rows(self, keys: pa.Table, columns: Sequence[int] | None = None) -> Found:
         """Look up rows by primary key.
 

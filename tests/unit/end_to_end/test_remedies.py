@@ -728,6 +728,7 @@ ELSEWHERE = {
     "DeltaReadError": ("needs a damaged Delta table", "tests/unit/jobs/sources/test_delta.py"),
     "HeldViewsError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),
     "DatabaseReadError": ("needs a database", "tests/spark/jobs/sources/test_jdbc.py"),
+    "OtherStoreReadError": ("needs a damaged store", "tests/unit/jobs/driver/test_other_store.py"),
     "IcebergReadError": ("needs a damaged Iceberg table", "tests/unit/jobs/sources/test_iceberg.py"),
     "InheritedError": ("needs a process that forks", "tests/unit/jobs/forks/test_programs.py"),
     "KafkaNeedsSparkError": ("needs a Kafka broker and Spark", "tests/support/jobs/sources/kafka_alone.py"),
@@ -770,6 +771,7 @@ ELSEWHERE = {
 NOT_RUN = {
     "The remedy is another statement, or a value in it. The message shows the place": """
         AppendOnlyTableError BadDeltaKeyError BadIcebergKeyError BadInsertTextError BadKafkaColumnError BadOptionError
+        BadOtherKeyError NoOtherStoreError NoPublishedRelationError OwnStoreError
         BadPathError IcebergRolledBackError MissingBranchError MissingIcebergTableError NoCatalogError
         CannotAlterError CannotAlterSourceError CannotPauseError CannotReplaceError CompactedTopicError
         CredentialInOptionError OutsideFileError
@@ -806,9 +808,10 @@ NOT_RUN = {
         MissingPathError SourceContradictedError UnskippableVersionError
         UnsupportedDeltaFeatureError
         IcebergHistoryGoneError IcebergMetadataError IcebergSchemaChangedError IcebergTableReplacedError
-        UnskippableSnapshotError UnsupportedIcebergFeatureError""",
+        UnskippableSnapshotError UnsupportedIcebergFeatureError
+        OtherColumnsChangedError OtherEpochExpiredError OtherStoreReplacedError UnskippableEpochError""",
     "The machine, the network or the bucket is at fault": """
-        CatalogAccessError CatalogAwayError SinksNotPublishedError
+        CannotPinError CatalogAccessError CatalogAwayError SinksNotPublishedError
         AccessDeniedError ClockSkewError ConditionalPutIgnoredError ExecutorLostError ExpiredCredentialsError
         KafkaUnavailableError LocalDiskError NoExecutorsError ObjectStoreFullError ObjectStoreUnavailableError
         SlotsLostError PeerLostError PeerMissingError SourceAwayError SparkGoneError SparkJobError SparkStartError

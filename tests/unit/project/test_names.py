@@ -28,6 +28,7 @@ PARSERS = {
     "jobs/sources/kafka_errors.py": "commands that errors print",
     "jobs/sources/delta_errors.py": "commands that errors print",
     "jobs/sources/iceberg_errors.py": "commands that errors print",
+    "jobs/sources/other_store_errors.py": "commands that errors print",
     "jobs/settings/home.py": "the place of a store, from its own address; commands that errors print",
     "jobs/facts/published.py": "commands that pages show",
     "jobs/shell/pipeline_commands.py": "commands that `tussock new` prints",

@@ -1,0 +1,166 @@
+"""Errors of a relation of another store that is read as a source."""
+
+import shlex
+
+from tussock.jobs.chunks.failure import SourceFileError
+from tussock.statestore.errors import InputError, did_you_mean
+
+_ANEW = (
+    "Its rows can only be read from the beginning: DROP SOURCE {0} (CASCADE also drops its readers), and create it "
+    "and them again. Until then the source is held, and views keep the rows that were already read."
+)
+
+
+class NoOtherStoreError(InputError):
+    """The option `store` of a source is the address of no store."""
+
+    source: str
+    store: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.store} contains no store. If the store has moved, run ALTER SOURCE "
+            f"{self.source} SET OPTIONS (store '…') with its present address. Otherwise correct the option."
+        )
+
+
+class OwnStoreError(InputError):
+    """A source would read the store that contains it."""
+
+    source: str
+    store: str
+    relation: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.store} is the store that contains the source. A view of the same store "
+            f"needs no source: read {self.relation} by its name."
+        )
+
+
+class NoPublishedRelationError(InputError):
+    """The other store has published no rows of this relation."""
+
+    source: str
+    store: str
+    relation: str
+    existing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        there = ", ".join(self.existing) or "none yet"
+        return (
+            f"source {self.source!r}: {self.store} has no published view or table {self.relation!r}; those with rows: "
+            f"{there}.{did_you_mean(self.relation, self.existing)} Publish it there, or correct the option relation."
+        )
+
+
+class OtherStoreReplacedError(InputError):
+    """The store at the address does not continue the epochs that the source has read."""
+
+    source: str
+    store: str
+    recorded: str
+    current: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: the store at {self.store} is another one: the source has read {self.recorded}, "
+            f"and found {self.current}. If the store has moved, run ALTER SOURCE {self.source} SET OPTIONS "
+            f"(store '…') with its present address. {_ANEW.format(self.source)}"
+        )
+
+
+class OtherEpochExpiredError(InputError):
+    """The other store no longer keeps the epoch up to which the source has read."""
+
+    source: str
+    store: str
+    epoch: int
+    floor: int
+    pin_for: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: it has read {self.store} up to epoch {self.epoch}, which that store no longer "
+            f"keeps; its oldest readable epoch is {self.floor}. The source's pin there ended after {self.pin_for} "
+            f"without a run. {_ANEW.format(self.source)} To prevent this, run the pipeline more often, or set the "
+            "option pin_for to a longer time."
+        )
+
+
+class OtherColumnsChangedError(InputError):
+    """The relation lacks a declared column, or has it with another type."""
+
+    source: str
+    store: str
+    relation: str
+    epoch: int
+    column: str
+    finding: str
+    expected: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: epoch {self.epoch} of {self.relation} in {self.store}, column {self.column!r}: "
+            f"found {self.finding}, expected {self.expected}. Restore the column there; or DROP SOURCE {self.source} "
+            "and create it with the present columns. Until then the source is held, and views keep the rows that were "
+            "already read."
+        )
+
+
+class BadOtherKeyError(InputError):
+    """The option `key` names columns that do not identify the rows of the relation."""
+
+    source: str
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}, option key: {self.key!r} {self.reason}. Correct the option, or omit it: rows "
+            "are then identified by all their values, and equal rows are counted."
+        )
+
+
+class CannotPinError(InputError):
+    """The reading pipeline may not write pins into the other store."""
+
+    source: str
+    store: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: it cannot pin the epoch that it reads in {self.store}: {self.reason.rstrip('.')}."
+            " Grant the pipeline the rights to read that store, and to put and delete objects below meta/pin/ there."
+        )
+
+
+class UnskippableEpochError(InputError):
+    """An epoch of another store cannot be skipped."""
+
+    source: str
+    item: str
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: {self.item!r} cannot be skipped, because later epochs change the rows of earlier "
+            "ones. Correct the rows in the other store, or drop the source."
+        )
+
+
+class OtherStoreReadError(SourceFileError):
+    """Pinned epochs of another store cannot be read.
+
+    Args:
+        path: the pinned item, as the barrier names it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: {self.reason}\n  Once this is repaired, `tussock barrier abandon --repin-file "
+            f"{shlex.quote(self.path)}` retries it; otherwise drop the source and create it again."
+        )
