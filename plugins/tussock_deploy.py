@@ -58,6 +58,7 @@ def plan(pipeline: Pipeline) -> Any:
     @task(task_id="plan", multiple_outputs=True)
     def compare(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
         from tussock.jobs.operations import deploy
+        from tussock.jobs.texts.bill import describe_bill
         from tussock.jobs.texts.deployment import deployment_text
 
         if branch := (params or {}).get("merge"):
@@ -65,10 +66,12 @@ def plan(pipeline: Pipeline) -> Any:
         with no_retry():
             pipeline = pipeline_of(name)
             deployment = deploy.plan(pipeline, **_read_choices(params), progress=print)
+            bill = describe_bill(pipeline, deployment)
         print(deployment_text(deployment, pipeline.argument, full=True))
         if not deployment.pending:
             raise AirflowSkipException(f"The store of {name!r} is up to date with the pipeline's files.")
-        text = deployment_text(deployment, pipeline.argument, full=True, run_lines=APPROVED_LINES)
+        steps = deployment_text(deployment, pipeline.argument, full=True, run_lines=APPROVED_LINES)
+        text = steps if bill is None else f"{bill}\n\n{steps}"
         return handed_on(text, deployment.approval.to_json(), deployment.digest)
 
     return compare(pipeline.name)

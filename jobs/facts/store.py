@@ -13,9 +13,6 @@ from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.requests import Requests
 
-_PER = 1_000  # requests per price unit
-_GB = 1_000_000_000
-
 
 class LevelFacts(msgspec.Struct, frozen=True):
     """One level in use."""
@@ -92,15 +89,10 @@ def sum_cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices
         sum(epoch.rows_in for epoch in counted),
         sum(unit.seconds for epoch in counted for unit in epoch.units),
     )
-    asked = (
-        requests.put * prices.put
-        + requests.get * prices.get
-        + requests.list * prices.list
-        + requests.delete * prices.delete
-    ) / _PER
+    asked = prices.dollars_of(requests)
     worked = busy / 3600 * prices.unit_hour
     per_million = (asked + worked) / rows_in * 1e6 if rows_in else None
-    stored = sum(sst.size for level in version.levels for sst in level) / _GB * prices.gb_month
+    stored = prices.dollars_of_month(sum(sst.size for level in version.levels for sst in level))
     return CostFacts(len(counted), rows_in, requests, round(busy, 3), asked, worked, per_million, stored)
 
 

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from tussock.jobs.facts.bill import Bill, record_bill
+from tussock.jobs.operations.bill import bill_of, require_affordable
 from tussock.jobs.operations.notifiers import check_notifiers
 from tussock.jobs.operations.runners import spark_of
 from tussock.jobs.quality.arrival import require_sources
@@ -121,7 +123,7 @@ def apply(
         prune, resume, zone_rules: as in Session.apply.
         approved: the approved plan, as `Approval` or JSON, or a text that contains its digest.
 
-    Raises: PlanOutdatedError with each difference; NoApprovalError; as `plan`.
+    Raises: PlanOutdatedError with each difference; NoApprovalError; OverLimitError; as `plan`.
     """
     check_notifiers(pipeline, progress)
     _report_unused_suites(pipeline, progress)
@@ -141,9 +143,20 @@ def apply(
         progress(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass
-    require = None if approved is None else partial(read.require_approved, approved)
+    bill: Bill | None = None
+
+    def require_wanted(deployment: Deployment) -> None:
+        nonlocal bill
+        if approved is not None:
+            read.require_approved(approved, deployment)
+        bill = bill_of(pipeline, deployment) if deployment.pending else None
+        require_affordable(pipeline, bill)
+
     with _open_session(pipeline, pipeline.store, progress) as session:
-        return read.complete_plan(session.apply(read.scripts, **read.wishes, require=require))
+        done = session.apply(read.scripts, **read.wishes, require=require_wanted)
+        if done.position is not None and bill is not None:
+            record_bill(session.meta, bill)
+        return read.complete_plan(done)
 
 
 class _Wishes(TypedDict):

@@ -50,7 +50,11 @@ and reads one small file per pipeline.
     [deploy]                                           # optional; the DAG that applies changed SQL files to the store
     approve = false                                    # true: a person must approve the plan
 
-    [prices]                                           # optional; prices in dollars, for `tussock status`
+    [limits]                                           # optional; `tussock apply` refuses what would cost more
+    rows_read = 1_000_000_000                          # rows that the first epoch after the deployment reads
+    dollars_per_month = 50.0                           # of the schedule's epochs and the stored bytes, by [prices]
+
+    [prices]                                           # optional; in dollars, for `tussock status` and `plan`
     put = 0.005                                        # per 1,000 PUT and COPY requests; defaults: S3 in us-east-1
     get = 0.0004                                       # per 1,000 GET and HEAD requests
     list = 0.005                                       # per 1,000 LIST requests
@@ -171,6 +175,7 @@ from tussock.jobs.settings.tables import (
     ArrivalRule,
     DeploySettings,
     EpochSettings,
+    LimitSettings,
     NotifierSettings,
     PagesSettings,
     QualityScope,
@@ -243,6 +248,7 @@ class Pipeline:
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     verify: VerifySettings = field(default_factory=VerifySettings)
     deploy: DeploySettings = field(default_factory=DeploySettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
     arrival: Mapping[str, ArrivalRule] = field(default_factory=dict)  # by source
@@ -379,6 +385,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upkeep: Annotated[UpkeepSettings, TABLE] = UpkeepSettings()
     verify: Annotated[VerifySettings, TABLE] = VerifySettings()
     deploy: Annotated[DeploySettings, TABLE] = DeploySettings()
+    limits: Annotated[LimitSettings, TABLE] = LimitSettings()
     rebalance: Annotated[RebalanceSettings, TABLE] = RebalanceSettings()
     freshness: Annotated[dict[str, Any], TABLE] = {}
     arrival: Annotated[dict[str, Any], TABLE] = {}
@@ -564,6 +571,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path, environment: str, home: P
             for k, v in document.spark.items()
         },
         deploy=document.deploy,
+        limits=document.limits,
         rebalance=document.rebalance,
         freshness={
             view: int(converted_value(v, _VALUES_BY_NAME["freshness"], file, f"freshness.{view}"))

@@ -71,6 +71,13 @@ class DeploySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approve: Annotated[bool, YES] = False
 
 
+class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits on the estimated bill of a deployment: rows that its first epoch reads, and dollars per month."""
+
+    rows_read: Annotated[int, whole_number(0, 2**63 - 1)] | None = None
+    dollars_per_month: Annotated[float, Meta(ge=0, description="a number of dollars, 0 or more")] | None = None
+
+
 class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the DAG that moves vnodes: the load above which it does, and whether a person must approve."""
 

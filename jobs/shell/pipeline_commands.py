@@ -167,10 +167,13 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run_plan(chosen: argparse.Namespace) -> int:
     from tussock.jobs.operations.deploy import plan
+    from tussock.jobs.texts.bill import describe_bill
     from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = named_pipeline(chosen)
     deployment = plan(pipeline, chosen.prune, chosen.resume, say, chosen.zone_rules)
+    if (bill := describe_bill(pipeline, deployment)) is not None:
+        print(f"{bill}\n")
     print(deployment_text(deployment, pipeline.argument, chosen.full))
     if chosen.save is not None:
         write_text(Path(chosen.save), deployment.approval.to_json())

@@ -19,9 +19,17 @@ import msgspec
 
 from tussock.jobs.catalog.builds import find_planned
 from tussock.jobs.catalog.checks import check_plan
-from tussock.jobs.catalog.definition import created_by, find_relation, output_of, source_of, unbounded_costs
+from tussock.jobs.catalog.definition import (
+    created_by,
+    find_relation,
+    fragments_of,
+    output_of,
+    source_of,
+    unbounded_costs,
+)
 from tussock.jobs.catalog.difference import list_differences
 from tussock.jobs.catalog.statement_log import WaitingLog, WaitingStatementsError
+from tussock.jobs.executors.partial_agg import PartialAgg
 from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.kernels.errors import UnsupportedExpressionError
 from tussock.jobs.kernels.python_function import FOLDER
@@ -115,6 +123,9 @@ class Step:
         rows, bytes: the stored size of its input; for sources, the bytes of their files.
         note: a note for the user.
         costs: the costs of a new or changed view that grow with its stored rows.
+        reads: the names of the relations that a new or rebuilt view reads.
+        exchanges: the exchanges within such a view.
+        partials: those of them that follow a partial aggregate.
         text: the whole statement; empty if no file contains it.
         bound: digests of the old and the new relation; for a statement that runs once, its name in the store.
     """
@@ -130,6 +141,9 @@ class Step:
     costs: tuple[UnboundedCost, ...] = ()
     text: str = ""
     bound: str = ""
+    reads: tuple[str, ...] = ()
+    exchanges: int = 0
+    partials: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,25 +399,24 @@ class Deploying:
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)
         costs = unbounded_costs(after) if rebuilt and not after.is_internal else ()
+        step = Step(
+            StepAction.CREATE,
+            _describe_relation(after),
+            place,
+            rebuilt=rebuilt,
+            rows=rows,
+            bytes=size,
+            note=note,
+            costs=costs,
+            bound=fingerprint_relation(after),
+        )
+        step = self._with_inputs(step, after) if rebuilt else step
         if before is None:
-            return Step(
-                StepAction.CREATE,
-                _describe_relation(after),
-                place,
-                (),
-                rebuilt,
-                rows,
-                size,
-                note,
-                costs,
-                bound=fingerprint_relation(after),
-            )
+            return step
         differences = list_differences(created_by(before), created_by(after))
         action = StepAction.FOLLOW if follows and not differences else StepAction.CHANGE
-        bound = f"{fingerprint_relation(before)} to {fingerprint_relation(after)}"
-        return Step(
-            action, _describe_relation(after), place, differences, rebuilt, rows, size, note, costs, bound=bound
-        )
+        bound = f"{fingerprint_relation(before)} to {step.bound}"
+        return replace(step, action=action, differences=differences, bound=bound)
 
     # --- relations that no file names ---------------------------------------------------------------------------------
 
@@ -435,18 +448,9 @@ class Deploying:
             ]  # the step that reports the pause
             self._steps = [step for step in self._steps if step not in said]
             bound = fingerprint_relation(after)
-            self._add_step(
-                Step(
-                    StepAction.RESUME,
-                    _describe_relation(view),
-                    said[0].place if said else "",
-                    (),
-                    True,
-                    rows,
-                    size,
-                    bound=bound,
-                )
-            )
+            place = said[0].place if said else ""
+            step = Step(StepAction.RESUME, _describe_relation(view), place, (), True, rows, size, bound=bound)
+            self._add_step(self._with_inputs(step, after))
 
     def _bound_again(self, view: Relation) -> Relation:
         """The view after binding its own SELECT over the current draft. Raises CannotFollowError."""
@@ -499,6 +503,13 @@ class Deploying:
         below = [r for r in self.version.catalog.live_relations() if r.id in view.depends_on]
         amounts = [self._measure_taken(r) if source_of(r) is not None else self._measure_stored(r) for r in below]
         return sum(rows for rows, _ in amounts), sum(size for _, size in amounts)
+
+    def _with_inputs(self, step: Step, view: Relation) -> Step:
+        """The step of a rebuilt view with the relations that it reads, and its exchanges."""
+        fragments = fragments_of(view)
+        partials = sum(any(isinstance(o.node, PartialAgg) for o in fragment.operators) for fragment in fragments)
+        reads = tuple(r.name for r in self._draft.catalog.live_relations() if r.id in view.depends_on)
+        return replace(step, reads=reads, exchanges=len(fragments) - 1, partials=partials)
 
     def _measure_stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)

@@ -14,6 +14,7 @@ from tussock.jobs.facts.status import Status
 from tussock.jobs.facts.units import UnitFacts
 from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 from tussock.jobs.settings.row_values import HINT, prints_rows
+from tussock.jobs.texts.dollars import dollars_text
 from tussock.jobs.texts.table import align_cells
 from tussock.statestore.meta.catalog import RelationKind
 
@@ -338,14 +339,14 @@ def _store_text(status: Status) -> str:
         per = (
             ""
             if cost.dollars_per_million_rows is None
-            else f", {_dollars_text(cost.dollars_per_million_rows)} per million input rows"
+            else f", {dollars_text(cost.dollars_per_million_rows)} per million input rows"
         )
         asked = cost.requests
         size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
         requests = f"{asked.get:,} GET, {asked.put:,} PUT, {asked.list:,} LIST; {size}"
-        dollars = _dollars_text(cost.requests_dollars + cost.units_dollars)
+        dollars = dollars_text(cost.requests_dollars + cost.units_dollars)
         lines.append(f"cost of {_last_epochs_text(cost.epochs)}: {dollars}{per} ({requests})")
-    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars_text(cost.storage_dollars_per_month)} per month")
+    lines.append(f"storage: {bytes_text(shape.bytes)}, {dollars_text(cost.storage_dollars_per_month)} per month")
     if status.vacuum is not None:
         lines.append(
             f"vacuum would remove {_count_text(status.vacuum.objects, 'object')}, {bytes_text(status.vacuum.bytes)}"
@@ -367,12 +368,6 @@ def _count_text(number: int, what: str) -> str:
 
 def _last_epochs_text(epochs: int) -> str:
     return "the last epoch" if epochs == 1 else f"the last {epochs:,} epochs"
-
-
-def _dollars_text(amount: float) -> str:
-    if amount == 0:
-        return "$0"
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}" if amount >= 0.0001 else "< $0.0001"
 
 
 def _time_text(at: datetime) -> str:

@@ -1,6 +1,6 @@
 """Pages of epochs: the list, one epoch, and the tab of a run with its epochs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from tussock.jobs.facts.barrier import BarrierFacts, FileFacts, barrier_facts
+from tussock.jobs.facts.bill import RowsCompared, compare_rows
 from tussock.jobs.facts.epochs import EpochFacts
 from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch, taken_by
 from tussock.jobs.facts.quality import EpochQuality, pages_of, quality_of_epoch, record_etags
@@ -24,6 +25,7 @@ from tussock_pages.stores import SeenStore
 
 EPOCHS_A_PAGE = 25
 MOST_OF_A_RUN = 50  # newest epochs of a run that its tab shows; the list of epochs has the others
+SHOWN_ROWS = 5  # newest epochs of a run whose rows its tab shows by relation
 router = APIRouter(dependencies=[READS_RUNS])
 
 
@@ -60,9 +62,10 @@ def epoch(request: Request, user: User, session: SessionDep, dag_id: str, epoch:
     if facts is None:
         raise HTTPException(404, f"The store has no committed epoch {epoch}. Retention may have expired it.")
     run = injected_by(store.meta, facts)
+    rows = compared_rows(store, (facts,))[epoch]
     (quality,) = qualities(store, (epoch,))
     head = head_of(store, dag_id, user, session)
-    return page(request, "epoch.html", head=head, tab="epochs", epoch=facts, run=run, quality=quality)
+    return page(request, "epoch.html", head=head, tab="epochs", epoch=facts, rows=rows, run=run, quality=quality)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}/report")
@@ -102,6 +105,7 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         last_task=LAST_TASK,
         recorded=last if last is not None and last.run == asked else None,
         epochs=epochs,
+        rows=compared_rows(store, epochs[:SHOWN_ROWS]),
         quality=quality,
         committed=committed,
         most=MOST_OF_A_RUN,
@@ -109,6 +113,15 @@ def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run
         opened=opened,
         work=head.status.work if opened is not None and head.status is not None else (),
     )
+
+
+def compared_rows(store: SeenStore, epochs: Sequence[EpochFacts]) -> Mapping[int, tuple[RowsCompared, ...]]:
+    """The rows of these epochs beside the expected ones, by epoch."""
+
+    def compare(epoch: EpochFacts) -> tuple[RowsCompared, ...]:
+        return store.at_version(("rows", epoch.epoch), lambda meta, _: compare_rows(meta, epoch))
+
+    return {epoch.epoch: compare(epoch) for epoch in epochs}
 
 
 def _of_run(

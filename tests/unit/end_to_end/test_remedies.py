@@ -745,6 +745,7 @@ ELSEWHERE = {
     "NoViewTestsError": ("`tussock test --make` binds with Spark", "tests/unit/jobs/viewtests/test_document.py"),
     "DuckZoneError": ("needs a release of DuckDB with other rules", "tests/unit/jobs/reading/test_duck_zones.py"),
     "OtherMappingError": ("needs two rebalances at once", "tests/unit/jobs/upkeep/test_rebalance.py"),
+    "OverLimitError": ("`tussock plan` and `apply` bind with Spark", "tests/spark/end_to_end/test_bill.py"),
     "PausedViewError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
     "PausedViewsError": ("`tussock apply --resume` binds with Spark", "tests/spark/exactly_once/test_pause.py"),
     "QualityCheckError": ("needs a rule on the arrival of files", "tests/unit/jobs/quality/test_arrival.py"),

@@ -1,0 +1,112 @@
+"""Bills of deployments, from recorded epochs that follow a known rule."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tussock.jobs.facts.bill import DAYS, PARTIAL, SECONDS_PER_ROW, Bill, estimate_bill
+from tussock.jobs.facts.epochs import EpochFacts, RelationRows
+from tussock.jobs.settings.prices import Prices
+from tussock.jobs.statements.deployment import Step, StepAction
+from tussock.statestore.meta.barrier import Mutation, MutationKind
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.manifest import StepSeconds, UnitWork
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.objectstore.requests import Requests
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FIXED_S, ROW_S, GETS = 0.5, 1e-3, 20
+ORDERS, DAILY = 1, 2
+NEW = Step(StepAction.CREATE, "view fresh", "views.sql:1", rebuilt=True, reads=("orders",), exchanges=1)
+TOTALS = Step(StepAction.CREATE, "view totals", "views.sql:2", rebuilt=True, reads=("fresh",), exchanges=1, partials=1)
+
+
+def version(taken: int | None) -> HummockVersion:
+    """A store with one source and one view. `taken`: rows that the source has taken; None: not counted."""
+    catalog = Catalog(
+        (
+            Relation(ORDERS, "orders", RelationKind.SOURCE, (), b"{}"),  # type: ignore[arg-type]
+            Relation(DAILY, "daily", RelationKind.VIEW, (), b"{}", depends_on=(ORDERS,)),  # type: ignore[arg-type]
+        )
+    )
+    counts = {DAILY: 40} if taken is None else {ORDERS: taken, DAILY: 40}
+    return HummockVersion(1, 9, 9, 0, 0, ((),), catalog, VnodeMapping(1, (0,)), rows=counts)
+
+
+def past_epoch(number: int, rows: int, kind: MutationKind = MutationKind.NOTHING) -> EpochFacts:
+    """An epoch a minute after the one before, whose seconds are FIXED_S and ROW_S per row."""
+    counts = (
+        RelationRows("orders", RelationKind.SOURCE, 0, rows),
+        RelationRows("daily", RelationKind.VIEW, 2 * rows, rows // 10),
+    )
+    return EpochFacts(
+        number,
+        START + timedelta(minutes=number),
+        number - 1,
+        0,
+        "writer",
+        True,
+        counts,
+        StepSeconds(0.0, FIXED_S + ROW_S * 2 * rows, 0.0),
+        Mutation(kind),
+        (),
+        1,
+        100,
+        (UnitWork(0, 2 * rows, 0, ROW_S * 2 * rows),),
+        Requests(get=GETS, put=3),
+    )
+
+
+def bill(past: list[EpochFacts], *steps: Step, taken: int | None = 5_000, runs: float | None = None) -> Bill:
+    return estimate_bill(version(taken), steps, past, Prices(unit_hour=3.6), runs)
+
+
+def test_a_usual_epoch_is_the_median_and_omits_builds() -> None:
+    past = [past_epoch(n, rows) for n, rows in enumerate((100, 110, 900, 120, 130), 1)]
+    (line,) = bill([past_epoch(0, 9_999, MutationKind.ADD), *past]).usual.lines
+    assert (line.name, line.rows_read, line.rows_written, line.at_most) == ("daily", 240, 12, False)
+
+
+def test_the_cost_of_a_row_is_measured_once_epochs_differ_in_size() -> None:
+    told = bill([past_epoch(n, 100 * n) for n in range(1, 10)])
+    assert told.measured
+    assert told.usual.rest.seconds == pytest.approx(FIXED_S)
+    assert told.usual.rest.requests == pytest.approx(GETS + 3)
+    (line,) = told.usual.lines
+    assert line.seconds == pytest.approx(1_000 * ROW_S)
+    assert line.dollars == pytest.approx(1_000 * ROW_S * 3.6 / 3600)
+    alike = bill([past_epoch(n, 500) for n in range(1, 10)])
+    assert not alike.measured
+    assert alike.usual.lines[0].seconds == pytest.approx(1_000 * SECONDS_PER_ROW)
+
+
+def test_new_views_are_estimated_from_the_stored_rows_of_their_inputs() -> None:
+    change = bill([past_epoch(n, 100) for n in range(1, 4)], NEW, TOTALS).change
+    assert change is not None
+    fresh, totals = change.lines
+    assert (fresh.rows_read, fresh.rows_written, fresh.at_most) == (10_000, 5_000, True)
+    assert totals.rows_read == 5_000 + PARTIAL * 5_000
+    assert change.total.rows_read == 16_000
+
+
+def test_what_depends_on_an_uncounted_source_is_unknown() -> None:
+    told = bill([past_epoch(1, 100)], NEW, TOTALS, taken=None)
+    assert told.change is not None
+    assert [line.rows_read for line in told.change.lines] == [None, None]
+    assert told.change.total.seconds is None
+    assert [line.rows_read for line in told.usual.lines] == [200, 200, 120], "a usual epoch is known"
+
+
+def test_a_view_that_is_dropped_costs_nothing_afterwards() -> None:
+    gone = Step(StepAction.DROP, "view daily", "")
+    assert bill([past_epoch(1, 100)], gone).usual.lines == ()
+
+
+def test_a_month_has_the_runs_of_the_schedule_or_the_pace_of_the_past() -> None:
+    past = [past_epoch(n, 100) for n in range(1, 5)]
+    scheduled = bill(past, runs=30.0)
+    dollars = scheduled.usual.total.dollars
+    assert dollars is not None
+    assert scheduled.dollars_a_month == pytest.approx(30 * dollars)
+    assert bill(past).runs_a_month == pytest.approx(DAYS * 24 * 60)
+    assert bill(past[:1]).dollars_a_month is None
