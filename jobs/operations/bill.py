@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from tussock.jobs.facts.bill import DAYS, READ, Bill, estimate_bill
 from tussock.jobs.facts.epochs import list_epochs
-from tussock.jobs.settings.pipeline import FILE, Pipeline, RunSchedule
+from tussock.jobs.settings.pipeline import FILE, Pipeline
 from tussock.jobs.settings.process import open_meta, store_exists
 from tussock.jobs.settings.ticks import Ticks
 from tussock.jobs.statements.deployment import Deployment
@@ -38,16 +38,20 @@ def bill_of(pipeline: Pipeline, deployment: Deployment) -> Bill | None:
         return None
     meta = open_meta(pipeline.store)
     version = meta.read_latest()
-    runs = None if pipeline.schedule is None else runs_in_a_month(pipeline.schedule, pipeline.time_zone)
+    runs = runs_in_a_month(pipeline)
     past = list_epochs(meta, READ, version=version)
     return estimate_bill(version, deployment.steps, past, pipeline.prices, runs)
 
 
-def runs_in_a_month(schedule: RunSchedule, time_zone: str) -> float:
-    """Return the runs of a schedule in the next DAYS days."""
-    ticks, now = Ticks(schedule.cron, time_zone), datetime.now(UTC)
+def runs_in_a_month(pipeline: Pipeline) -> float | None:
+    """Return the runs of a pipeline's schedule in the next DAYS days; None if it has none, or waits for assets."""
+    if pipeline.triggers.every_ms is not None:
+        return DAYS * 86_400_000 / pipeline.triggers.every_ms
+    if pipeline.schedule is None:
+        return None
+    ticks, now = Ticks(pipeline.schedule.cron, pipeline.time_zone), datetime.now(UTC)
     tick, end, count = ticks.first_tick(now), now + timedelta(days=DAYS), 0
-    while tick < end and count < 100_000:
+    while tick < end:
         tick, count = ticks.tick_after(tick), count + 1
     return float(count)
 
