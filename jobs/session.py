@@ -41,8 +41,7 @@ from tussock.jobs.driver.publish import publish_epoch
 from tussock.jobs.driver.run_record import recorded_run
 from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner, RunnerOnDemand, count_cores
 from tussock.jobs.driver.summary import EpochSummary, holds_of
-from tussock.jobs.logical.nodes import Place
-from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.statements import Transaction
 from tussock.jobs.reading.moment import BadMomentError
 from tussock.jobs.reading.pending_rows import EpochMovedError
@@ -207,7 +206,7 @@ class Session:
             try:
                 with self._at_work():
                     before = self._statement_runner.transaction
-                    answer = self._statement_runner.execute(statement.text, statement.place, base or Path.cwd())
+                    answer = self._statement_runner.execute(statement, base or Path.cwd())
                     if before is None:
                         began = self._statement_runner.transaction
             except BaseException:
@@ -520,7 +519,7 @@ class Session:
             if pending:
                 self._require_now(epoch if at is None else at)
                 return self._statement_runner.over_waiting(partial(self._selects.select_pending, sql))
-            return self._selects.select_rows(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
+            return self._selects.select_rows(ScriptStatement(sql), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows like INSERT: a row whose key exists replaces it.

@@ -42,8 +42,10 @@ from tussock.jobs.catalog.difference import Create, list_differences
 from tussock.jobs.catalog.fed_tables import fed_relation, is_fed_by, require_not_fed
 from tussock.jobs.catalog.move_source import move_source
 from tussock.jobs.catalog.replace import Replacing, add_relation
+from tussock.jobs.catalog.schemas import create_schema, drop_schema, require_schema
 from tussock.jobs.catalog.zones import recorded_zone
 from tussock.jobs.executors.operator import Entry
+from tussock.jobs.logical.relation_names import schema_of
 from tussock.jobs.logical.statements import (
     AddColumns,
     AddSourceColumns,
@@ -51,11 +53,13 @@ from tussock.jobs.logical.statements import (
     Change,
     CreateFunction,
     CreatePlainView,
+    CreateSchema,
     CreateSource,
     CreateTableAs,
     CreateView,
     Delete,
     Drop,
+    DropSchema,
     Insert,
     MoveSource,
     RecordZone,
@@ -315,6 +319,7 @@ class Applying:
             case CreateTableAs(table):
                 return self._create_relation(table)
             case AlterTable(table, to):
+                require_schema(catalog, schema_of(to.name))
                 return alter_table(catalog, table, to)
             case AddColumns():
                 return add_columns(catalog, statement)
@@ -326,6 +331,10 @@ class Applying:
                 return self._set_columns(statement)
             case SetSourceOptions():
                 return self._set_options(statement)
+            case CreateSchema():
+                return create_schema(catalog, statement)
+            case DropSchema():
+                return drop_schema(catalog, statement, lambda before, drop: _drop_relation(before, drop, self.epoch))
             case RecordZone():
                 return recorded_zone(catalog, statement)
             case _:
@@ -357,6 +366,7 @@ class Applying:
         return add_relation(catalog, fed_relation(catalog, source, fed, self.epoch))
 
     def _create_relation(self, statement: Create) -> Catalog:
+        require_schema(self.catalog, schema_of(statement.name))
         if (building := find_planned(self.catalog, statement.name)) is not None:
             in_place = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
             if not _differences(building, statement) and (in_place or statement.if_not_exists):

@@ -114,6 +114,8 @@ def statement_text(statement: Statement) -> str:
         "CreateView": "create view",
         "CreatePlainView": "create plain view",
         "CreateFunction": "create function",
+        "CreateSchema": "create schema",
+        "DropSchema": "drop schema",
         "RecordZone": "record the rules of time zone",
     }.get(kind, kind.lower())
     if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import statement_spans, tokens_of
 
@@ -14,11 +15,17 @@ SELECT_BEGINS = {"SELECT", "WITH", "FROM", "VALUES"}
 class ScriptStatement:
     """One statement of a script, without its semicolon and surrounding comments.
 
-    `place` is that of its first character.
+    `place` is that of its first character. `schema`: of the names without one, by the last USE before it.
     """
 
     text: str
-    place: Place
+    place: Place = Place(1, 1)  # noqa: RUF009  frozen
+    schema: str = DEFAULT_SCHEMA
+
+    @property
+    def source(self) -> SourceText:
+        """Its text, with its place and schema."""
+        return SourceText(self.text, self.place, schema=self.schema)
 
 
 def split_script(script: str) -> list[ScriptStatement]:
@@ -28,8 +35,19 @@ def split_script(script: str) -> list[ScriptStatement]:
 
     Raises: SqlError if a string, a quoted name or a comment is not closed.
     """
-    source = SourceText(script)
-    return [ScriptStatement(script[begin:end], source.place_at(begin)) for begin, end in statement_spans(source)]
+    source, schema, statements = SourceText(script), DEFAULT_SCHEMA, list[ScriptStatement]()
+    for begin, end in statement_spans(source):
+        statements.append(ScriptStatement(script[begin:end], source.place_at(begin), schema))
+        schema = _schema_of_use(script[begin:end]) or schema
+    return statements
+
+
+def _schema_of_use(statement: str) -> str | None:
+    """The schema that a USE names; None for other statements."""
+    if statement[:3].upper() != "USE":
+        return None
+    first, *names = tokens_of(SourceText(statement))
+    return names[-1].value().lower() if names and first.text.upper() == "USE" else None
 
 
 def is_select(text: str) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,14 @@ class SourceText:
     """The text of one statement. `start` is the place of its first character in the script.
 
     If Spark reads only a part of the text (the SELECT of a CREATE MATERIALIZED VIEW), `begin` and `end` bound that
-    part. Offsets still refer to the whole text.
+    part. Offsets still refer to the whole text. `schema`: of the names without one.
     """
 
     text: str
     start: Place = field(default=Place(1, 1))
     begin: int = 0
     end: int | None = None  # exclusive; None: to the end of the text
+    schema: str = DEFAULT_SCHEMA
 
     def take_part(self, begin: int, end: int | None = None) -> "SourceText":
         """The same text; Spark reads only the part between two offsets."""
@@ -115,4 +117,4 @@ def edit_source(source: SourceText, parts: Mapping[tuple[int, int], str]) -> Edi
         at = after
     text += source.text[at:]
     end = None if source.end is None else source.end + len(text) - len(source.text)
-    return EditedText(text, source.start, source.begin, end, source, tuple(edits))
+    return EditedText(text, source.start, source.begin, end, source.schema, source, tuple(edits))

@@ -278,6 +278,21 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
     if_exists: bool = False
 
 
+class CreateSchema(msgspec.Struct, frozen=True, tag=True):
+    """Creates an empty schema."""
+
+    name: str
+    if_not_exists: bool = False
+
+
+class DropSchema(msgspec.Struct, frozen=True, tag=True):
+    """Drops a schema. With cascade, also its relations and everything that reads them."""
+
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
 class Insert(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Rows to insert or overwrite, stored as one Arrow IPC object outside the log.
 
@@ -418,7 +433,7 @@ class RecordZone(msgspec.Struct, frozen=True, tag=True):
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
 _Alter = AlterTable | AddColumns | AddSourceColumns | SetSourceColumns | SetSourceOptions | MoveSource
-Single = _Create | _Alter | Drop | RecordZone | RowChange
+Single = _Create | _Alter | Drop | CreateSchema | DropSchema | RecordZone | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):
@@ -526,6 +541,12 @@ class Explain(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # notes for the user
 
 
+class UseSchema(msgspec.Struct, frozen=True):
+    """Names a schema for the names without one in the following statements of a script. Never serialised."""
+
+    name: str
+
+
 class Shown(StrEnum):
     """The subjects of SHOW."""
 
@@ -534,6 +555,7 @@ class Shown(StrEnum):
     VIEWS = "views"
     RELATIONS = "relations"  # sources, tables and views
     FUNCTIONS = "functions"
+    SCHEMAS = "schemas"
     COLUMNS = "columns"  # of one relation
     CREATE = "create"  # the statement that created it
 
@@ -558,6 +580,9 @@ Bound = (
     | CreatePlainView
     | CreateFunction
     | Drop
+    | CreateSchema
+    | DropSchema
+    | UseSchema
     | BoundInsert
     | BoundInsertSelect
     | BoundChange

@@ -127,7 +127,7 @@ def unexpected_view(view: str, query: str) -> str:
 def _view_name(view: str, kind: str, *parts: str) -> str:
     """Return a valid view name of at most 100 characters. The digest makes it unique; the rest is for people."""
     digest = hashlib.sha256(json.dumps([view, kind, *parts]).encode()).hexdigest()
-    return f"{INTERNAL}{view[:43]}_{kind}_{digest[:32]}"
+    return f"{INTERNAL}{view[:43].replace('.', '_')}_{kind}_{digest[:32]}"
 
 
 def repeated_column(place: int) -> str:

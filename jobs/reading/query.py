@@ -22,6 +22,7 @@ from tussock.jobs.reading.reader import (
 )
 from tussock.jobs.spark.session import sql_session
 from tussock.jobs.sql.plain_view import plain_view_of, register_view
+from tussock.jobs.sql.qualified_names import query_rows
 from tussock.jobs.sql.sandbox import table_of
 from tussock.jobs.sql.time_travel import CHANGE_COLUMNS
 from tussock.statestore.errors import InputError
@@ -88,9 +89,9 @@ def query_frame(
         session = query_session(
             spark, store_uri, version, sight, relations, time_zone, at, version_of, parts, in_flight
         )
-        return session.sql(sql)
+        return query_rows(session, sql)
     except AnalysisException as err:
-        missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
+        missing = (err.getMessageParameters() or {}).get("relationName", "").replace("`", "").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {
             r.name for r in version.catalog.relations_at(sight.epoch)
         }:

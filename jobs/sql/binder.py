@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.hidden_columns import HiddenColumn
-from tussock.jobs.logical.nodes import Expr, Field, Place
+from tussock.jobs.logical.nodes import Expr, Field
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
     Bound,
@@ -89,12 +89,11 @@ class Binder:
         """Replace the relations to which names may refer."""
         self._sandbox.set_relations(relations)
 
-    def bind(self, text: str, start: Place = Place(1, 1), epochs: Epochs | None = None) -> Bound:  # noqa: B008  frozen
+    def bind(self, statement: SourceText | str, epochs: Epochs | None = None) -> Bound:
         """Bind one statement, without its semicolon.
 
         Args:
-            text: the statement.
-            start: the place of its first character in the user's script, for error messages.
+            statement: its text, with its place in the user's script for error messages.
             epochs: resolves references to other epochs. None: such references are rejected.
 
         Raises:
@@ -104,7 +103,7 @@ class Binder:
         """
         self.notes = []
         with self._sandbox.active():
-            return self._bind_text(SourceText(text, start), epochs)
+            return self._bind_text(SourceText(statement) if isinstance(statement, str) else statement, epochs)
 
     def bind_frame(self, name: str, analyzed: JavaObject, leaves: Mapping[int, str], if_not_exists: bool) -> CreateView:
         """A view that maintains a DataFrame's query.

@@ -23,6 +23,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tussock.jobs.logical.key_columns import require_values
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import DEFAULT_SCHEMA, schema_of, split_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
 from tussock.jobs.logical.text_lengths import fitted_texts
@@ -30,6 +31,7 @@ from tussock.jobs.spark.collected import collect_rows
 from tussock.jobs.spark.sql_errors import translating_errors
 from tussock.jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
 from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.qualified_names import name_beside_with, under_alias
 from tussock.jobs.sql.refusals import refuse_unstable
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
 from tussock.statestore.errors import InputError
@@ -147,6 +149,9 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     walk = ExpressionWalk(sandbox, source)
     with sandbox.active():
         parsed = sandbox.parse_statement(source)
+    for name in bound.relations if DEFAULT_SCHEMA in source.text.lower() else ():
+        if schema_of(name) == DEFAULT_SCHEMA:
+            name_beside_with(session, name)
     with translating_errors(source):
         rows_by_candidates = [
             (c, collect_rows(_changed_rows(walk, table, c, hidden=not table.key)))
@@ -202,6 +207,7 @@ def _candidate_frames(
         session._jsparkSession, parsed.sourceTable()
     )
     origin = parsed.sourceTable()
+    source = DataFrame(made, session)
     match origin.productPrefix():
         case "SubqueryAlias":
             name = str(origin.alias())
@@ -209,7 +215,7 @@ def _candidate_frames(
             name = str(list(items(origin.multipartIdentifier()))[-1])
         case _:
             name = _SOURCE
-    source = DataFrame(made, session).alias(name)
+            source = source.alias(name)
     on = _classic_column(walk, parsed.mergeCondition())
     matched = tuple(_merge_branch(walk, table, a) for a in items(parsed.matchedActions()))
     inserts = tuple(_merge_branch(walk, table, a) for a in items(parsed.notMatchedActions()))
@@ -228,8 +234,10 @@ def _frame_under_name(target: DataFrame, table: CreateTable, relation: JavaObjec
     """The table's rows under the statement's name for it, with the whole row as an additional struct column."""
     whole = F.struct(*(F.col(quote_name(c)).alias(f"c{i}") for i, c in enumerate(target.columns)))
     visible = [F.col(quote_name(f.name)) for f in table.fields]
-    name = relation.alias() if relation.productPrefix() == "SubqueryAlias" else table.name
-    return target.select(*visible, whole.alias(_OLD)).alias(name)
+    rows = target.select(*visible, whole.alias(_OLD))
+    if relation.productPrefix() != "SubqueryAlias":
+        return rows.alias(split_name(table.name)[1])
+    return DataFrame(under_alias(target.sparkSession, rows._jdf, relation), target.sparkSession)
 
 
 def _merge_branch(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> MergeBranch:

@@ -45,7 +45,8 @@ from tussock.jobs.sql.assign import (
 from tussock.jobs.sql.catalyst import bind_projection
 from tussock.jobs.sql.change import bind_change
 from tussock.jobs.sql.expressions import ExpressionWalk
-from tussock.jobs.sql.grammar import Cursor
+from tussock.jobs.sql.grammar import Cursor, written_name
+from tussock.jobs.sql.qualified_names import under_alias
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from tussock.statestore.meta.catalog import Relation, RelationKind
 from tussock.statestore.nested import conform_rows
@@ -269,8 +270,9 @@ def _refuse_source(sandbox: Sandbox, cursor: Cursor) -> None:
     while not cursor.accept("USING"):
         cursor.at += 1
     begin = cursor.at
-    name = cursor.tokens[begin].value().lower() if begin < len(cursor.tokens) else ""
-    if (relation := sandbox.relations.get(name)) is not None and _stores_no_rows(relation):
+    name = written_name(cursor)
+    if name is not None and (relation := sandbox.relations.get(name)) is not None and _stores_no_rows(relation):
+        cursor.at = begin
         raise cursor.complaint(
             f"MERGE cannot read source {name!r}, because a source stores no rows. Create a view over it (CREATE "
             f"MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}), run an epoch, and write USING {name}_rows. A "
@@ -286,7 +288,7 @@ def _stores_no_rows(relation: Relation) -> bool:
 def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:
     """Raises SqlError at the name that the cursor has just read, if the table is append-only."""
     if table.append_only:
-        cursor.at -= 1
+        cursor.at -= 1  # the name in the schema, if it is qualified
         raise cursor.complaint(append_only_refusal(table.name, statement))
 
 
@@ -306,7 +308,7 @@ def _bind_row_expressions(
     exprs = [*values, *([] if condition is None else [condition])]
     frame = sandbox.dataset_of(relation)
     if target.productPrefix() == "SubqueryAlias":
-        frame = frame.alias(target.alias())
+        frame = under_alias(sandbox.session, frame, target)
     with translating_errors(source):
         raw = frame.select(seq_of(sandbox, [column_of(sandbox, e).alias(f"c{i}") for i, e in enumerate(exprs)]))
         output = list(items(raw.queryExecution().analyzed().output()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import sql_name
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.sql.flow_words import ColumnChoice, FlowHeader, TextSpan, WrittenColumn, every_column
 
@@ -155,7 +156,7 @@ class _Flow:
     def _changes(self, selected: list[str]) -> str:
         """The changes of the keys: rows with a key and a sequence, without truncations and the changes before them."""
         flow, sequence = self.flow, self._text(self.flow.sequence)
-        relation, keys = quote_name(flow.source), self._named(flow.keys)
+        relation, keys = sql_name(flow.source), self._named(flow.keys)
         deletes = "false" if flow.delete_when is None else f"coalesce({self._text(flow.delete_when)}, false)"
         conditions = [f"{quote_name(k)} IS NOT NULL" for k in keys] + [f"{sequence} IS NOT NULL"]
         if flow.truncate_when is not None:

@@ -97,7 +97,7 @@ def find_flow(cursor: Cursor) -> FlowHeader | None:
 
 
 def _read_flow(cursor: Cursor, or_replace: bool) -> FlowHeader:
-    cursor.name("the flow")
+    cursor.word("the flow")
     cursor.expect("AS")
     cursor.expect("AUTO", "CDC")
     cursor.expect("INTO")

@@ -11,6 +11,8 @@ CREATE [OR REPLACE] FLOW name AS AUTO CDC INTO target FROM [SNAPSHOT] source KEY
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …)
     RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]
+CREATE SCHEMA [IF NOT EXISTS] name, DROP SCHEMA [IF EXISTS] name [CASCADE], USE [SCHEMA] name
+SHOW SCHEMAS
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS | FUNCTIONS
 SHOW COLUMNS FROM name, DESCRIBE [TABLE | FUNCTION] name, SHOW CREATE name
 EXPLAIN SELECT … | CREATE MATERIALIZED VIEW … | CREATE FLOW …
@@ -19,18 +21,20 @@ BEGIN | START TRANSACTION | COMMIT | ROLLBACK
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tussock.jobs.logical.errors import SqlError, sql_error
 from tussock.jobs.logical.misspelt import similar_keywords
+from tussock.jobs.logical.relation_names import PART, TooManyPartsError, resolve_name
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.statements import Drop, Show, Shown
+from tussock.jobs.logical.statements import CreateSchema, Drop, DropSchema, Show, Shown, UseSchema
 from tussock.jobs.logical.tokens import Token, tokens_of
 from tussock.statestore.meta.catalog import RelationKind
 
 _AFTER_RETURNS = ("COMMENT", "DETERMINISTIC", "NOT", "LANGUAGE", "AS")
+_SCHEMA = ("SCHEMA", "DATABASE")  # equal in Spark's SQL
 _KEYWORD = re.compile(r"\b[A-Z]{2,}\b")
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 
 
 @dataclass(slots=True)
@@ -75,18 +79,29 @@ class Cursor:
         return self.tokens[self.at - 1]
 
     def name(self, what: str) -> str:
-        """The name of a relation, in lower case.
+        """The name of a relation, as the catalog has it: `orders`, or `staging.orders` for one of another schema.
 
-        Raises: SqlError if it is qualified or has other characters than letters, digits and _.
+        Raises: SqlError if a part has other characters than letters, digits and _.
         """
         begin = self.at
+        parts = [self.word(what)]
+        while self.accept("."):
+            parts.append(self.word(what))
+        try:
+            return resolve_name(parts, self.source.schema)
+        except TooManyPartsError:
+            self.at = begin
+            raise self.complaint(
+                f"{'.'.join(parts)} has {len(parts)} parts; a name has a schema at most: {'.'.join(parts[-2:])}"
+            ) from None
+
+    def word(self, what: str) -> str:
+        """A name without a schema, in lower case. Raises SqlError as `name`."""
         token = self.next(f"the name of {what}")
         name = token.value().lower()
-        if token.kind not in ("word", "name") or _NAME.fullmatch(name) is None:
-            self.at = begin
+        if token.kind not in ("word", "name") or PART.fullmatch(name) is None:
+            self.at -= 1
             raise self.error(f"expected the name of {what}: letters a-z, digits and _, at most 100, no digit first")
-        if self.at < len(self.tokens) and self.tokens[self.at].text == ".":
-            raise self.complaint("names of relations are not qualified: a store holds one pipeline")
         return name
 
     def close(self) -> int:
@@ -164,7 +179,14 @@ def changed_table(source: SourceText) -> str | None:
     if not any(cursor.accept(*head) for head in heads):
         return None
     _ = cursor.accept("TABLE") or cursor.accept("SOURCE")
-    return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
+    return written_name(cursor)
+
+
+def written_name(cursor: Cursor) -> str | None:
+    """The relation that comes next, if a valid name does. Moves past it."""
+    with suppress(SqlError):
+        return cursor.name("a relation")
+    return None
 
 
 def read_source(cursor: Cursor, formats: Collection[str], without_path: Collection[str] = ()) -> SourceHeader:
@@ -243,7 +265,11 @@ def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:
 def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
     """A statement after CREATE [OR REPLACE] FUNCTION."""
     if_not_exists = _may_exist(cursor, or_replace)
-    name = cursor.name("the function")
+    name = cursor.word("the function")
+    if cursor.comes("."):
+        raise cursor.complaint(
+            f"functions belong to no schema; write CREATE FUNCTION without {name}., and call it from every schema"
+        )
     cursor.expect("(")
     parameters = (cursor.offset, cursor.close())
     cursor.expect("RETURNS")
@@ -314,10 +340,42 @@ def read_drop(cursor: Cursor) -> Drop:
     else:
         raise cursor.error("expected DROP MATERIALIZED VIEW, DROP TABLE, DROP SOURCE or DROP FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.name(f"the {kind}")
+    name = cursor.word("the function") if kind is RelationKind.FUNCTION else cursor.name(f"the {kind}")
     cascade = cursor.accept("CASCADE")
     cursor.end()
     return Drop(kind, name, cascade, if_exists)
+
+
+def read_schema_statement(source: SourceText) -> CreateSchema | DropSchema | UseSchema | Show | None:
+    """A statement on schemas; None for other statements. Raises SqlError."""
+    cursor = Cursor(source)
+    if _accept_schema(cursor, "CREATE"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        return CreateSchema(_last_word(cursor), if_not_exists)
+    if _accept_schema(cursor, "DROP"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.word("the schema")
+        _ = cursor.accept("RESTRICT")
+        cascade = cursor.accept("CASCADE")
+        cursor.end()
+        return DropSchema(name, if_exists, cascade)
+    if cursor.accept("SHOW", "SCHEMAS") or cursor.accept("SHOW", "DATABASES"):
+        cursor.end()
+        return Show(Shown.SCHEMAS)
+    if cursor.accept("USE"):
+        _ = len(cursor.tokens) > 2 and any(cursor.accept(word) for word in _SCHEMA)
+        return UseSchema(_last_word(cursor))
+    return None
+
+
+def _accept_schema(cursor: Cursor, verb: str) -> bool:
+    return any(cursor.accept(verb, word) for word in _SCHEMA)
+
+
+def _last_word(cursor: Cursor) -> str:
+    name = cursor.word("the schema")
+    cursor.end()
+    return name
 
 
 def read_show(cursor: Cursor) -> Show:

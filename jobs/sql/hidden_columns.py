@@ -18,10 +18,10 @@ own files, it finds the columns through subqueries, but not through groups, set 
 name no hidden column are left alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from py4j.java_gateway import JavaClass, JavaGateway, JavaObject
+from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.hidden_columns import (
@@ -33,16 +33,9 @@ from tussock.jobs.logical.hidden_columns import (
     metadata_fields,
 )
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.sql.parsed_plan import PlanRebuild, elements_of
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
-#: The classes of values in a plan that may contain a plan.
-_SHAPES = (
-    "org.apache.spark.sql.catalyst.trees.TreeNode",
-    "scala.collection.immutable.Seq",
-    "scala.Option",
-    "scala.Tuple2",
-    "scala.Tuple3",
-)
 #: The rows of a source with its declared columns and the flat hidden ones, as a new Dataset (JVM) in each call. None:
 #: no relation of this name has hidden columns.
 WideRows = Callable[[str], "tuple[JavaObject, WideColumns] | None"]
@@ -79,125 +72,29 @@ def with_hidden_columns(session: SparkSession, parsed: JavaObject, text: str, ro
     Args:
         text: from which the plan was parsed. If it names no hidden column, the plan is returned unchanged.
 
-    Cost: a round trip to the JVM for each value in the parsed plan, if the text may name a hidden column.
+    Cost: as PlanRebuild, if the text may name a hidden column.
     """
-    return _Exposing(session, rows).plan(parsed) if mentions_hidden(text) else parsed
+    return _Exposing(session, rows).rebuild_plan(parsed) if mentions_hidden(text) else parsed
 
 
-class _Exposing:
-    """Rebuilds one plan."""
+class _Exposing(PlanRebuild):
+    """Puts projections in place of the sources of files."""
 
     def __init__(self, session: SparkSession, rows: WideRows) -> None:
-        gateway = session.sparkContext._gateway
-        assert gateway is not None, "a classic session has its JVM"
-        self._gateway: JavaGateway = gateway
-        self._jvm, self._rows = gateway.jvm, rows
-        self._shapes: dict[str, str] = {}  # by class: the first of _SHAPES that it is
-        self._queries: frozenset[str] = frozenset()
+        super().__init__(session)
+        self._rows = rows
 
-    def plan(self, parsed: JavaObject) -> JavaObject:
-        """Return the plan with its sources exposed."""
-        self._queries = frozenset(_names_of_queries(parsed))
-        exposed_plan: JavaObject = self._rebuilt(parsed)
-        return exposed_plan
-
-    def _class(self, name: str) -> JavaClass:
-        jvm_class: JavaClass = getattr(self._jvm, name)
-        return jvm_class
-
-    def _rebuilt(self, value: object) -> object:
-        """Return the value with each source in it exposed; the same object if there is none."""
-        if not isinstance(value, JavaObject):
-            return value
-        match self._shape(value):
-            case "TreeNode":
-                return self._node(value)
-            case "Seq":
-                return self._several(value, value.iterator(), self._seq)
-            case "Option":
-                return self._several(value, value.iterator(), lambda items: self._class("scala.Some")(items[0]))
-            case "Tuple2" | "Tuple3" as tuples:
-                return self._several(
-                    value, value.productIterator(), lambda items: self._class(f"scala.{tuples}")(*items)
-                )
-            case _:
-                return value
-
-    def _shape(self, value: JavaObject) -> str:
-        name = str(value.getClass().getName())
-        if name not in self._shapes:
-            kinds = self._class("py4j.reflection.TypeUtil")
-            matching_kinds = (kind for kind in _SHAPES if kinds.isInstanceOf(kind, value))
-            self._shapes[name] = next(matching_kinds, "").rpartition(".")[2]
-        return self._shapes[name]
-
-    def _seq(self, values: list[object]) -> JavaObject:
-        seq: JavaObject = self._class("org.apache.spark.api.python.PythonUtils").toSeq(values)
-        return seq
-
-    def _several(self, value: JavaObject, within: JavaObject, made: Callable[[list[object]], object]) -> object:
-        items = list(_items(within))
-        again = [self._rebuilt(item) for item in items]
-        return value if all(a is b for a, b in zip(items, again, strict=True)) else made(again)
-
-    def _node(self, node: JavaObject) -> JavaObject:
-        kind = node.productPrefix()
-        if kind == "UnresolvedRelation":
-            return self._exposed(node, None) or node
-        if kind == "SubqueryAlias" and node.child().productPrefix() == "UnresolvedRelation":
-            return self._exposed(node.child(), node.alias()) or node
-        values = list(_items(node.productIterator()))
-        again = [self._rebuilt(value) for value in values]
-        if all(a is b for a, b in zip(values, again, strict=True)):
-            return node
-        array = self._gateway.new_array(self._jvm.java.lang.Object, len(again))
-        for place, value in enumerate(again):
-            array[place] = value
-        copy: JavaObject = node.makeCopy(array)
-        return copy
-
-    def _exposed(self, relation: JavaObject, alias: str | None) -> JavaObject | None:
-        """Return the source that a relation names, with hidden columns; None if it names no source of files."""
-        parts = list(_items(relation.multipartIdentifier().iterator()))
-        if len(parts) != 1 or str(parts[0]).lower() in self._queries:
+    def exposed(self, relation: JavaObject, alias: JavaObject | None) -> JavaObject | None:
+        parts = [str(part) for part in elements_of(relation.multipartIdentifier().iterator())]
+        if len(parts) != 1 or parts[0].lower() in self.queries:
             return None
-        if (rows_and_columns := self._rows(str(parts[0]))) is None or not rows_and_columns[1].named:
+        if (rows_and_columns := self._rows(parts[0])) is None or not rows_and_columns[1].named:
             return None
         rows, columns = rows_and_columns
-        wide = rows.selectExpr(self._seq(list(columns.texts())))
-        subquery, projection = (
-            getattr(self._class(f"{_PLANS}.{name}$"), "MODULE$") for name in ("SubqueryAlias", "Project")
-        )
-        named = subquery.apply(alias or str(parts[0]), wide.queryExecution().analyzed())
+        wide = rows.selectExpr(self.seq(list(columns.texts())))
+        subquery, projection = self.companion(f"{_PLANS}.SubqueryAlias"), self.companion(f"{_PLANS}.Project")
+        named = subquery.apply(alias or parts[0], wide.queryExecution().analyzed())
         output, width = named.output(), len(columns.declared)
         project: JavaObject = projection.apply(output.take(width), named)
         project.setTagValue(projection.hiddenOutputTag(), output.drop(width))
         return project
-
-
-def _names_of_queries(parsed: JavaObject) -> Iterator[str]:
-    """Yield the names that WITH defines anywhere in a plan, in lower case. A source of that name is not meant there."""
-    pending = [parsed]
-    while pending:
-        node = pending.pop()
-        if node.productPrefix() == "UnresolvedWith":
-            for definition in _items(node.cteRelations().iterator()):
-                yield str(definition._1()).lower()
-        pending += [*_items(node.children().iterator()), *_items(node.innerChildren().iterator())]
-        for expression in _items(node.expressions().iterator()):
-            pending += _plans_within(expression)
-
-
-def _plans_within(expression: JavaObject) -> list[JavaObject]:
-    plans, pending = [], [expression]
-    while pending:
-        node = pending.pop()
-        if node.productPrefix() in ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"):
-            plans.append(node.plan())
-        pending += _items(node.children().iterator())
-    return plans
-
-
-def _items(iterator: JavaObject) -> Iterator[JavaObject]:
-    while iterator.hasNext():
-        yield iterator.next()

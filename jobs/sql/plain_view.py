@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from tussock.jobs.logical.quoting import quote_name
 from tussock.jobs.logical.statements import CreatePlainView
+from tussock.jobs.sql.qualified_names import query_rows
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.catalog import Relation
 
@@ -38,9 +39,9 @@ def register_view(
 
     Args:
         query: replaces the view's own query.
-        rows_of: the Dataset (JVM) of a query in this session, if it may name hidden columns.
+        rows_of: the Dataset (JVM) of a query in this session, if it may name hidden columns. None: Spark's own.
     """
     text = " " * _BEHIND_ALL_TEXT + (view.sql if query is None else query)
-    rows: DataFrame = session.sql(text) if rows_of is None else DataFrame(rows_of(text), session)
+    rows: DataFrame = query_rows(session, text) if rows_of is None else DataFrame(rows_of(text), session)
     picked = (F.col(quote_name(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
     rows.select(*picked).createOrReplaceTempView(quote_name(view.name))

@@ -20,6 +20,7 @@ from tussock.jobs.logical.hidden_columns import INGESTED_AT, METADATA, HiddenCol
 from tussock.jobs.logical.misspelt import Misspelling, find_misspelling
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import names_mentioned
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction, CreateTable
 from tussock.jobs.logical.text_lengths import METADATA_KEY
@@ -32,6 +33,7 @@ from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.plain_view import plain_view_of, register_view
 from tussock.jobs.sql.python_function import declarations_of, function_of, unregister_function
 from tussock.jobs.sql.python_function import register_function as register_function
+from tussock.jobs.sql.qualified_names import with_qualified_names
 from tussock.statestore.decoding import decode_json
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tussock.statestore.zones import RuledZone, digest_of, name_of
@@ -302,8 +304,9 @@ class Sandbox:
 
         May include relations that it does not read (an alias).
         """
-        words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
-        return [self.relations[word] for word in sorted(words & self.relations.keys(), key=self._places.__getitem__)]
+        words = (t.value() for t in tokens_of(source) if t.kind != "string" and t.start >= source.begin)
+        names = names_mentioned(words, source.schema)
+        return [self.relations[name] for name in sorted(names & self.relations.keys(), key=self._places.__getitem__)]
 
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
         """The plain views whose name occurs in a text."""
@@ -334,13 +337,22 @@ class Sandbox:
         refuse_doubled_quotes(source)
         try:
             with translating_errors(source):
-                return parse(source.for_spark)
+                parsed = parse(source.for_spark)
+                return with_qualified_names(self.session, parsed, source.text, self._is_known)
         except SqlError as err:
             if isinstance(err.__cause__, ParseException):
                 failed = syntax_error_at(err.__cause__, source)
                 if failed is not None and (misspelling := self._find_misspelling(source, failed, parse)) is not None:
                     raise misspelling.to_error(source) from err
             raise
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a relation has this name. Registers it."""
+        relation = self.relations.get(name)
+        if relation is not None and relation.kind is not RelationKind.FUNCTION:
+            self._register_relation(relation)
+            return True
+        return False
 
     def _find_misspelling(
         self, source: SourceText, failed: int, parse: Callable[[str], JavaObject]
@@ -385,7 +397,7 @@ class Sandbox:
                     n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION and n not in self._added
                 )
             )
-            raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
+            raise NoRelationError(missing[1].replace("`.`", "."), relations, err.place, err.excerpt) from err
 
     def _dataset_of_plan(self, parsed: JavaObject, text: str) -> JavaObject:
         """The Dataset (JVM) of a plan that was parsed from a text."""
@@ -393,7 +405,7 @@ class Sandbox:
         return self.java("org.apache.spark.sql.classic.Dataset").ofRows(self.session._jsparkSession, exposed)
 
     def _parsed_rows(self, text: str) -> JavaObject:
-        return self._dataset_of_plan(self.parser().parseQuery(text), text)
+        return self._dataset_of_plan(self.parse_query(SourceText(text)), text)
 
     def _hidden_reason(self, name: str, source: SourceText) -> str:
         """Why a hidden column is unknown in a text."""

@@ -1,6 +1,7 @@
 """Bind CREATE TABLE, with columns or AS SELECT, and ALTER TABLE, as Spark's parser parses them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
@@ -8,6 +9,7 @@ from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.relation_names import schema_of
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
 from tussock.jobs.logical.text_lengths import fitted_texts, has_length, lengths_of
@@ -83,7 +85,7 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
     """
     table = table_of(named_table(sandbox, cursor))
     if cursor.accept("RENAME", "TO"):
-        to = msgspec.structs.replace(table, name=cursor.name("the table"))
+        to = msgspec.structs.replace(table, name=_new_name(cursor, table))
     elif cursor.accept("RENAME", "COLUMN"):
         column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("TO")
@@ -106,6 +108,15 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
         )
     cursor.end()
     return AlterTable(table, to)
+
+
+def _new_name(cursor: Cursor, table: CreateTable) -> str:
+    """The new name of a table. Without a schema, the table stays in its own."""
+    source = replace(cursor.source, schema=schema_of(table.name))
+    named = Cursor(source, cursor.at)
+    name = named.name("the table")
+    cursor.at = named.at
+    return name
 
 
 def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddColumns:
@@ -180,10 +191,11 @@ def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
     """
     if cursor.accept("COLUMN"):
         begin = cursor.at
-        dot = next((i for i in range(begin, len(cursor.tokens)) if cursor.tokens[i].text == "."), None)
+        end = next((i for i in range(begin, len(cursor.tokens)) if cursor.tokens[i].text.upper() == "IS"), begin)
+        dot = next((i for i in reversed(range(begin, end)) if cursor.tokens[i].text == "."), None)
         if dot is None:
             raise cursor.error("expected table.column")
-        del cursor.tokens[dot]  # a relation's name is never qualified, so `name` would reject the dot
+        del cursor.tokens[dot]  # the table's name ends here
         table = table_of(named_table(sandbox, cursor))
         column = column_of(cursor, "table", table.name, table.fields)
         cursor.expect("IS")

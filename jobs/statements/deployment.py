@@ -36,7 +36,8 @@ from tussock.jobs.kernels.python_function import FOLDER
 from tussock.jobs.kernels.registry import may_raise
 from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
 from tussock.jobs.logical.expression_tree import needs_spark
-from tussock.jobs.logical.nodes import AggCall, Aggregate, Expr, Place, Plan
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Expr, Plan
+from tussock.jobs.logical.relation_names import names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -47,6 +48,7 @@ from tussock.jobs.logical.statements import (
     BoundInsertSelect,
     CreateFunction,
     CreatePlainView,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateTableAs,
@@ -60,10 +62,13 @@ from tussock.jobs.logical.statements import (
     Show,
     Single,
     Statement,
+    UseSchema,
 )
+from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.logical.transaction_words import transaction_word
 from tussock.jobs.reading.reader import open_table
 from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sql.grammar import read_schema_statement
 from tussock.jobs.statements.approval import Approval, ItemKind, PlanItem, fingerprint_relation, statement_items
 from tussock.jobs.statements.once import Once
 from tussock.jobs.statements.source_changes import change_notes, edited_source
@@ -229,7 +234,7 @@ class Deploying:
         if derived is not None and whole:
             for own in derived(self._draft.catalog):
                 with _errors_with_file(own.file):
-                    self._process_statement(own.file, ScriptStatement(own.text, Place(1, 1)), own=own)
+                    self._process_statement(own.file, ScriptStatement(own.text), own=own)
         self._without_files(prune and whole, own=derived is not None and whole)
         self._resume_views(resume)
         self._rebind_views(moved_views(self.catalog, moves, self.meta.settings.time_zone))
@@ -268,12 +273,17 @@ class Deploying:
         """Process one statement of a file. False if it and all later ones must wait. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
-        there = unchanged_relation(draft.catalog, text, base, self.meta.objects)
+        there = unchanged_relation(draft.catalog, statement.source, base, self.meta.objects)
         if there is not None and not draft.is_unsettled(there):
             self._named.add(there.name)
             self._add_step(Step(StepAction.NONE, _describe_relation(there), place, note=self._note_on_unchanged(there)))
             return True
-        once = self._once.next_statement(draft.catalog, text)
+        if isinstance(on_schemas := read_schema_statement(statement.source), CreateSchema):
+            changed = draft.add_statement(msgspec.structs.replace(on_schemas, if_not_exists=True))
+            action = StepAction.CREATE if changed else StepAction.NONE
+            self._add_step(Step(action, f"schema {on_schemas.name}", place, text=text if changed else ""))
+            return True
+        once = self._once.next_statement(draft.catalog, statement.source)
         if once is not None and once.ran:
             self._add_step(Step(StepAction.NONE, _in_few_words(text), place))
             return True
@@ -284,9 +294,7 @@ class Deploying:
                 f"the files of a pipeline are applied as one transaction; remove {word.value} from them",
             )
         try:
-            bound, notes = self.maker.bind_statement(
-                draft.catalog, self.version, text, statement.place, own=own is not None
-            )
+            bound, notes = self.maker.bind_statement(draft.catalog, self.version, statement, own=own is not None)
             if own is not None and own.may_be_left:
                 require_plain(bound)
         except UnsupportedQueryError as err:
@@ -294,6 +302,8 @@ class Deploying:
                 raise
             note = f"Spark judges this rule over all rows of the view, because {err.construct}: {err.reason}"
             self._add_step(Step(StepAction.NONE, _in_few_words(text), place, note=note))
+            return True
+        if isinstance(bound, UseSchema):
             return True
         if isinstance(bound, Query | Show | Explain):
             self._add_step(Step(StepAction.NONE, _in_few_words(text), place, note="has no effect in a pipeline's file"))
@@ -316,9 +326,10 @@ class Deploying:
 
     def _remember_name(self, statement: ScriptStatement) -> None:
         """Remember the relation that a waiting statement creates, so that it does not count as missing in the files."""
-        words = [w.upper() for w in statement.text.split()]
-        if words[:1] == ["CREATE"]:
-            self._named |= {r.name for r in self.catalog.live_relations() if r.name.upper() in words}
+        words = [token.value() for token in tokens_of(statement.source)]
+        if words[0].upper() == "CREATE":
+            named = names_mentioned(words, statement.schema)
+            self._named |= {r.name for r in self.catalog.live_relations() if r.name in named}
 
     def _require_current(self, bound: Bound) -> None:
         """Raises WaitingStatementsError if a statement reads a view that the log or this draft will change."""

@@ -42,9 +42,8 @@ class Once:
         default_factory=dict
     )  # by relation id: the relation that was last examined, and its statements
 
-    def next_statement(self, catalog: Catalog, text: str) -> OnceStatement | None:
+    def next_statement(self, catalog: Catalog, source: SourceText) -> OnceStatement | None:
         """The next statement of the run. None if it changes no table, or if its table does not exist."""
-        source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None
         table = next(

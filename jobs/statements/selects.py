@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.statement_log import WaitingLog
 from tussock.jobs.logical.errors import NoRelationError, SqlError
-from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement
 from tussock.jobs.logical.statements import Query
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.read import WaitingChangesWarning, refuse_unseen, relation_at
@@ -28,14 +28,14 @@ class Selects:
     def __init__(self, meta: MetaStore, stored: StoredRows, statements: StatementMaker) -> None:
         self._meta, self._stored, self._statements = meta, stored, statements
 
-    def select_rows(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
+    def select_rows(self, written: ScriptStatement, epoch: int | Sight | None) -> pa.Table:
         """Return the rows of a SELECT at an epoch; None: the published one."""
         with self._stored.open_sight(epoch) as (version, sight):  # the block pins the objects that it reads
-            return self._answer_select(text, place, version, sight)
+            return self._answer_select(written, version, sight)
 
     def select_pending(self, sql: str, waiting: WaitingLog) -> pa.Table:
         """Return the rows of a SELECT, in which tables include the waiting statements."""
-        bound, _ = self._statements.bind_statement(waiting.catalog, waiting.version, sql, Place(1, 1))
+        bound, _ = self._statements.bind_statement(waiting.catalog, waiting.version, ScriptStatement(sql))
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute")
         _warn_of_changes(waiting, bound.relations)
@@ -52,10 +52,10 @@ class Selects:
             ) as rows:
                 return copy_sliced(rows.read_all())
 
-    def _answer_select(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
+    def _answer_select(self, written: ScriptStatement, version: HummockVersion, sight: Sight) -> pa.Table:
         try:
             bound = self._statements.binder_over(version.catalog, sight.visible_relations(version.catalog)).bind(
-                text, place, EpochsOf(self._stored, version, sight)
+                written.source, EpochsOf(self._stored, version, sight)
             )
         except NoRelationError as err:
             refuse_unseen(version, sight, err.name.strip("`"))

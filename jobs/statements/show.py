@@ -12,6 +12,7 @@ from tussock.jobs.catalog.definition import (
     find_relation,
     functions_of,
 )
+from tussock.jobs.catalog.schemas import schemas_of
 from tussock.jobs.logical.hidden_columns import hidden_types
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quote_name
@@ -52,6 +53,8 @@ def answer_show(
         if statement.what is Shown.COLUMNS:
             return _with_hidden(relation, _list_columns(relation)) if hidden else _list_columns(relation)
         return {"statement": [_created_by(relation)]}
+    if statement.what is Shown.SCHEMAS:
+        return {"name": schemas_of(catalog)}
     if statement.what is Shown.FUNCTIONS:
         return _list_functions(catalog)
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})

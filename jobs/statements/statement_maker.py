@@ -13,10 +13,11 @@ from tussock.jobs.catalog.checks import admit_statement
 from tussock.jobs.catalog.create import hidden_of
 from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.fed_tables import require_not_fed
+from tussock.jobs.catalog.schemas import require_schema
 from tussock.jobs.catalog.statement_log import WaitingLog
 from tussock.jobs.kernels.registry import may_raise
 from tussock.jobs.kernels.render import has_kernel
-from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
     Bound,
@@ -38,6 +39,7 @@ from tussock.jobs.logical.statements import (
     Show,
     Single,
     Update,
+    UseSchema,
 )
 from tussock.jobs.reading.epochs import EpochsOf
 from tussock.jobs.reading.pending_rows import PendingRows, PendingTables
@@ -48,6 +50,7 @@ from tussock.jobs.sources.describe import describe_source, place_source
 from tussock.jobs.sources.other_store import refuse_own_store
 from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
 from tussock.jobs.sources.spark_files import TIME_ZONE
+from tussock.jobs.sql.grammar import read_schema_statement
 from tussock.jobs.statements.statement_writer import StatementWriter
 from tussock.statestore.errors import InputError
 from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
@@ -153,7 +156,7 @@ class StatementMaker:
         return tuple(RecordZone(rules_of(zone)) for zone in used if not digest_of(catalog.resolve_zone(name_of(zone))))
 
     def bind_statement(
-        self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
+        self, catalog: Catalog, version: HummockVersion, statement: ScriptStatement, *, own: bool = False
     ) -> tuple[Bound, tuple[str, ...]]:
         """The statement bound over a catalog, and notes for the user.
 
@@ -162,10 +165,14 @@ class StatementMaker:
         Args:
             own: the project derived this statement, which may use reserved names.
 
-        Raises: as Binder.bind; ReservedNameError.
+        Raises: as Binder.bind; ReservedNameError; UnknownSchemaError.
         """
+        if (on_schemas := read_schema_statement(statement.source)) is not None:
+            if isinstance(on_schemas, UseSchema):
+                require_schema(catalog, on_schemas.name)
+            return on_schemas, ()
         binder = self.binder_over(catalog)
-        bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
+        bound = binder.bind(statement.source, EpochsOf(self._stored, version, Sight(version.epoch)))
         if isinstance(bound, CreateSource | BoundSourceOptions):
             from pyspark.errors import DateTimeException
 
@@ -225,7 +232,7 @@ class StatementMaker:
                 from tussock.jobs.statements.function_code import with_code
 
                 return ToLog(with_code(bound, base))
-            case Query() | Show() | Explain():
+            case Query() | Show() | Explain() | UseSchema():
                 raise AssertionError(f"{type(bound).__name__} only reads")
             case _:
                 return ToLog(bound)

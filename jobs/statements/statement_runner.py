@@ -12,7 +12,7 @@ import pyarrow as pa
 from tussock.jobs.catalog.definition import find_relation
 from tussock.jobs.catalog.fed_tables import require_not_fed
 from tussock.jobs.catalog.statement_log import PendingCatalog, WaitingLog, statement_text
-from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement
 from tussock.jobs.logical.statements import (
     Bound,
     Change,
@@ -29,6 +29,7 @@ from tussock.jobs.logical.statements import (
     Statement,
     Transaction,
     Update,
+    UseSchema,
 )
 from tussock.jobs.logical.transaction_words import TransactionWord, transaction_word
 from tussock.jobs.reading.pending_rows import EpochMovedError
@@ -67,13 +68,12 @@ class StatementRunner:
         self._writer, self._selects = writer, selects
         self.transaction: OpenTransaction | None = None
 
-    def execute(self, text: str, place: Place, base: Path) -> Answer:
+    def execute(self, statement: ScriptStatement, base: Path) -> Answer:
         """Run one statement: log it, or add it to the open transaction, or answer it if it only reads.
 
-        Args:
-            place: of the text in its script.
-            base: the folder for relative paths of sources.
+        `base`: the folder for relative paths of sources.
         """
+        text = statement.text
         match transaction_word(text):
             case TransactionWord.BEGIN:
                 if self.transaction is not None:
@@ -95,9 +95,9 @@ class StatementRunner:
                 return Answer(text, "transaction rolled back; nothing was logged")
         if (transaction_now := self.transaction) is not None:
             return self.run_with_retries(
-                lambda: transaction_now.add_statement(partial(self._add_to_transaction, text, place, base))
+                lambda: transaction_now.add_statement(partial(self._add_to_transaction, statement, base))
             )
-        return self.run_with_retries(lambda: self._execute_at_end(text, place, base))
+        return self.run_with_retries(lambda: self._execute_at_end(statement, base))
 
     def _commit_transaction(self, text: str, transaction: OpenTransaction) -> Answer:
         """Log the open transaction. It stays open after an error after which COMMIT may be given again."""
@@ -174,11 +174,12 @@ class StatementRunner:
                 return statement()
         return statement()
 
-    def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
+    def _execute_at_end(self, written: ScriptStatement, base: Path) -> Answer:
+        text = written.text
         version = self._meta.read_latest()
         catalog, end = self._pending.read_catalog(version), self._pending.log_end
-        bound, notes = self._statements.bind_statement(catalog, version, text, place)
-        if (answer := self._read_only(catalog, version, bound, text, place)) is not None:
+        bound, notes = self._statements.bind_statement(catalog, version, written)
+        if (answer := self._read_only(catalog, version, bound, written)) is not None:
             return answer
         made = self._statements.to_log(catalog, bound, base, self._pending.waiting_log)
         statement, notes = made.statement, (*notes, *made.notes)
@@ -194,17 +195,20 @@ class StatementRunner:
         return add_notes(self._writer.check_and_append(catalog, text, entry), notes)
 
     def _read_only(
-        self, catalog: Catalog, version: HummockVersion, bound: Bound, text: str, place: Place
+        self, catalog: Catalog, version: HummockVersion, bound: Bound, written: ScriptStatement
     ) -> Answer | None:
         """The answer to a statement that only reads; None for others."""
+        text = written.text
         match bound:
             case Query():
-                table = self._selects.select_rows(text, place, None)
+                table = self._selects.select_rows(written, None)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
                 states = count_rejects(self._meta.objects, version), published_sight(version).held
                 table = pa.table(dict(answer_show(catalog, bound, *states)))
                 return Answer(text, f"{table.num_rows} rows", table)
+            case UseSchema(name):
+                return Answer(text, f"names without a schema mean the schema {name} from here to the end of the script")
             case Explain():
                 explained = answer_explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
@@ -212,11 +216,12 @@ class StatementRunner:
                 return None
 
     def _add_to_transaction(
-        self, text: str, place: Place, base: Path, draft: DraftTransaction, before: WaitingLog
+        self, written: ScriptStatement, base: Path, draft: DraftTransaction, before: WaitingLog
     ) -> Answer:
         """Add a statement to the open transaction."""
-        bound, notes = self._statements.bind_statement(draft.catalog, before.version, text, place)
-        if (answer := self._read_only(draft.catalog, before.version, bound, text, place)) is not None:
+        text = written.text
+        bound, notes = self._statements.bind_statement(draft.catalog, before.version, written)
+        if (answer := self._read_only(draft.catalog, before.version, bound, written)) is not None:
             return answer
         made = self._statements.to_log(draft.catalog, bound, base, lambda: draft.waiting_log(before))
         notes = (*notes, *made.notes)

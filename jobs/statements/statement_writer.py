@@ -12,9 +12,11 @@ from tussock.jobs.logical.statements import (
     Change,
     CreateFunction,
     CreatePlainView,
+    CreateSchema,
     CreateView,
     Delete,
     Drop,
+    DropSchema,
     Insert,
     RecordZone,
     Statement,
@@ -82,7 +84,9 @@ def _require_on_views(meta: MetaStore, statement: Statement) -> None:
     catalog = meta.read_latest().catalog
     views = {r.name for r in catalog.live_relations() if r.kind not in (RelationKind.TABLE, RelationKind.SOURCE)}
     for part in statement.statements if isinstance(statement, Transaction) else (statement,):
-        is_of_views = isinstance(part, CreateView | CreatePlainView | CreateFunction | RecordZone)
+        is_of_views = isinstance(
+            part, CreateView | CreatePlainView | CreateFunction | CreateSchema | DropSchema | RecordZone
+        )
         if not (is_of_views or (isinstance(part, Drop) and part.name in views)):
             require_own_input(meta, statement_text(part))
 

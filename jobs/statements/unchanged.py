@@ -23,7 +23,7 @@ from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 from tussock.statestore.objectstore.base import ObjectStore
 
 
-def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectStore) -> Relation | None:
+def unchanged_relation(catalog: Catalog, text: SourceText, base: Path, store: ObjectStore) -> Relation | None:
     """The relation that a CREATE SOURCE, TABLE, FLOW or [MATERIALIZED] VIEW defines, if it is unchanged.
 
     None: it is changed, or the text cannot decide.
@@ -34,7 +34,7 @@ def unchanged_relation(catalog: Catalog, text: str, base: Path, store: ObjectSto
 
     Raises: SqlError if the head of the statement is invalid.
     """
-    cursor = Cursor(SourceText(text))
+    cursor = Cursor(text)
     if not cursor.accept("CREATE"):
         return None
     if (flow := find_flow(cursor)) is not None:

@@ -20,6 +20,7 @@ from tussock.jobs.kernels.python_function import call_function
 from tussock.jobs.logical.hidden_columns import HiddenColumn, mentions_hidden
 from tussock.jobs.logical.months import carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import names_mentioned
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.jobs.reading.query import with_lengths
@@ -32,6 +33,7 @@ from tussock.jobs.sql.hidden_columns import WideColumns, with_hidden_columns
 from tussock.jobs.sql.now import at_moment
 from tussock.jobs.sql.plain_view import plain_view_of, register_view
 from tussock.jobs.sql.python_function import function_of
+from tussock.jobs.sql.qualified_names import parse_query, query_rows
 from tussock.jobs.sql.sandbox import Sandbox
 from tussock.jobs.verify.canonical import exact_hash, floats_of
 from tussock.jobs.verify.compare import Columns
@@ -110,7 +112,11 @@ class Inputs:
             with suppress(InputError):  # the name may not be a relation here; otherwise Spark's error names it
                 self._require_relations([relation])
         text = self._at_moment(sql)
-        return DataFrame(self._parsed_rows(text), self.session) if mentions_hidden(text) else self.session.sql(text)
+        return (
+            DataFrame(self._parsed_rows(text), self.session)
+            if mentions_hidden(text)
+            else query_rows(self.session, text)
+        )
 
     def stored_rows_of(self, relation: Relation) -> DataFrame:
         """The stored rows of a table or view."""
@@ -139,8 +145,8 @@ class Inputs:
 
         The plan of a view omits relations that it turned out not to need.
         """
-        words = set(re.findall(r"\w+", sql.lower()))
-        return [r.id for r in self._relations.values() if r.name in words or not r.name.isidentifier()]
+        words = names_mentioned(re.findall(r"\w+|\.", sql))
+        return [r.id for r in self._relations.values() if r.name in words]
 
     def _largest_of(self, relation: int) -> float | None:
         if relation not in self._largest:
@@ -199,7 +205,7 @@ class Inputs:
         """The Dataset (JVM) of a SELECT whose sources expose their hidden columns."""
         java = self.session._jsparkSession
         with activated_session(self.session):
-            parsed = java.sessionState().sqlParser().parseQuery(sql)
+            parsed = parse_query(self.session, sql)
             exposed = with_hidden_columns(self.session, parsed, sql, self._wide_rows)
             return getattr(self.session._jvm, "org.apache.spark.sql.classic.Dataset").ofRows(java, exposed)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tussock.jobs.catalog.definition import created_by, find_relation, source_of
+from tussock.jobs.logical.relation_names import names_mentioned
 from tussock.jobs.logical.script import ScriptStatement, split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -26,10 +27,12 @@ from tussock.jobs.logical.statements import (
     BoundSourceOptions,
     CreateFunction,
     CreatePlainView,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    DropSchema,
     SetSourceColumns,
     SetSourceOptions,
     Single,
@@ -106,7 +109,7 @@ class BoundFiles:
                 with _errors_in_file(path):
                     for statement in split_script(script):
                         if _first_word(statement.text) in _DEFINING:
-                            digest = self._statement_digest(draft.catalog, statement.text)
+                            digest = self._statement_digest(draft.catalog, statement)
                             bound = before.get(digest) or self._bind_statement(
                                 draft.catalog, statement, path.parent, stack
                             )
@@ -128,7 +131,7 @@ class BoundFiles:
             self._meta = open_meta(folder)
             self._maker = StatementMaker(self._meta, StoredRows(self._meta), StatementWriter(self._meta), self.spark)
         assert self._meta is not None
-        bound, _ = self._maker.bind_statement(catalog, self._meta.read_latest(), statement.text, statement.place)
+        bound, _ = self._maker.bind_statement(catalog, self._meta.read_latest(), statement)
         match bound:
             case CreateSource() if bound.fields:
                 return msgspec.structs.replace(place_source(bound, base), if_not_exists=True)
@@ -146,17 +149,20 @@ class BoundFiles:
                 known = source_of(find_relation(catalog, name, RelationKind.SOURCE))
                 assert known is not None
                 return SetSourceOptions(name, known.options, known.options)
-            case AlterTable() | AddColumns() | AddSourceColumns() | SetSourceColumns() | Drop():
+            case CreateSchema():
+                return msgspec.structs.replace(bound, if_not_exists=True)
+            case DropSchema() | AlterTable() | AddColumns() | AddSourceColumns() | SetSourceColumns() | Drop():
                 return bound
             case _:
                 raise AssertionError(f"{type(bound).__name__} defines no relation")
 
     # --- the cache ----------------------------------------------------------------------------------------------------
 
-    def _statement_digest(self, catalog: Catalog, text: str) -> str:
+    def _statement_digest(self, catalog: Catalog, statement: ScriptStatement) -> str:
         """Identifies the statement's result: its words, and the definitions of all relations that it may read."""
-        words = [token.text for token in tokens_of(SourceText(text))]
-        named = {word.strip("`").lower() for word in words}
+        tokens = tokens_of(statement.source)
+        words = [statement.schema, *(token.text for token in tokens)]
+        named = names_mentioned((token.value() for token in tokens), statement.schema)
         live = {relation.id: relation for relation in catalog.live_relations()}
         pending = [relation for relation in live.values() if relation.name in named]
         read: dict[int, Relation] = {}

@@ -31,6 +31,7 @@ from tussock.jobs.driver.runner import LevelRunner
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.statements import (
     OP,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
@@ -141,7 +142,11 @@ class _Running:
 
     def __post_init__(self) -> None:
         self.test = flat_test(self.test, self.catalog)
-        statements = (*map(RecordZone, self.catalog.zones), *self._make_statements())
+        statements = (
+            *map(RecordZone, self.catalog.zones),
+            *map(CreateSchema, self.catalog.schemas),
+            *self._make_statements(),
+        )
         self._check_values()
         zone = name_of(self.time_zone)
         create_store(str(self.folder / "store"), units=1, vnode_count=_VNODES, time_zone=zone)

@@ -153,7 +153,7 @@ class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All relations, including dropped ones that are still readable. Ids are assigned once and never reused.
 
     `zones`: the rules of the store's time zone and of zones that its statements name. A process that decodes a catalog
-    can convert by them.
+    can convert by them. `schemas`: in addition to the default one, in alphabetical order.
     """
 
     relations: tuple[Relation, ...] = ()
@@ -161,6 +161,7 @@ class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     next_table_id: int = 1
     builds: tuple[Build, ...] = ()
     zones: tuple[ZoneRules, ...] = ()
+    schemas: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         install_rules(self.zones)

@@ -28,7 +28,7 @@ def test_the_flights_views_are_explained_as_in_the_case_file(
     for file in ("sources.sql", "tables.sql", "views.sql"):
         for statement in split_script((FLIGHTS / file).read_text().replace("${data}", "/data")):
             binder.set_relations(catalog.live_relations())
-            bound = binder.bind(statement.text, statement.place)
+            bound = binder.bind(statement.source)
             assert isinstance(bound, CreateSource | CreateTable | CreateView)
             catalog = apply_statement(catalog, bound, 1)
     text = explain_relations(catalog, [r for r in catalog.live_relations() if r.kind == "view"]) + "\n"

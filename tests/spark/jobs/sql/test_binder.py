@@ -8,6 +8,7 @@ import pytest
 from tests.support.jobs.sql.fixtures import ACCOUNTS, FORMATS, Case, load_cases
 from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import Bound, CreateView, Delete, Explain, Statement, Update
 from tussock.jobs.sql.binder import Binder
 from tussock.jobs.sql.show import show_expr, show_plan
@@ -57,10 +58,10 @@ def test_a_logged_statement_survives_json(sql: str, binder: Binder) -> None:
 
 def test_errors_of_a_statement_in_a_script_point_into_the_script(binder: Binder) -> None:
     with pytest.raises(SqlError) as caught:
-        binder.bind("CREATE MATERIALIZED VIEW v AS\nSELECT nope FROM shops", Place(7, 3))
+        binder.bind(SourceText("CREATE MATERIALIZED VIEW v AS\nSELECT nope FROM shops", Place(7, 3)))
     assert caught.value.place == Place(8, 8)
     with pytest.raises(SqlError) as caught:
-        binder.bind("DROP NOTHING", Place(7, 3))
+        binder.bind(SourceText("DROP NOTHING", Place(7, 3)))
     assert caught.value.place == Place(7, 8)
 
 
