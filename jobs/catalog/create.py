@@ -101,7 +101,9 @@ def create_relation(catalog: Catalog, statement: Create, epoch: int) -> Relation
             for read in catalog.live_relations():
                 if read.id in depends_on and read.paused is not None:
                     raise PausedViewError(name, read.name, read.paused)
-            view = ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
+            view = ViewDefinition(
+                statement.sql, statement.plan, planned.fragments, planned.output, statement.columns, statement.written
+            )
             return _make_relation(
                 relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on
             )

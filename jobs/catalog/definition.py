@@ -8,6 +8,7 @@ import msgspec
 from tussock.jobs.catalog.difference import Create
 from tussock.jobs.executors.unbounded import UnboundedCost
 from tussock.jobs.logical.nodes import Plan
+from tussock.jobs.logical.relation_names import relation_key
 from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
 from tussock.jobs.plan.fragments import Fragment, Output
 from tussock.statestore.decoding import decoder_of
@@ -51,6 +52,7 @@ class ViewDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     fragments: tuple[Fragment, ...]
     output: Output
     columns: tuple[str, ...] = ()
+    written: str = ""  # see `digest_under`
 
 
 class PlainViewDefinition(msgspec.Struct, frozen=True, tag=True):
@@ -135,10 +137,11 @@ def functions_of(relations: Iterable[Relation]) -> tuple[CreateFunction, ...]:
 def find_relation(catalog: Catalog, name: str, *kinds: str) -> Relation:
     """The live relation with this name and one of the kinds (none given: any kind). Raises UnknownRelationError."""
     fitting = [r for r in catalog.live_relations() if not kinds or r.kind in kinds]
+    key = relation_key(name)
     for relation in fitting:
-        if relation.name == name.lower():
+        if relation.name == key:
             return relation
-    building = next((b.progress for b in catalog.builds if any(r.name == name.lower() for r in b.relations)), "")
+    building = next((b.progress for b in catalog.builds if any(r.name == key for r in b.relations)), "")
     raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)), building)
 
 
@@ -174,8 +177,8 @@ def created_by(relation: Relation) -> Create:
             | FunctionDefinition(statement)
         ):
             return statement
-        case ViewDefinition(sql, plan, columns=columns):
-            return CreateView(relation.name, sql, plan, columns=columns)
+        case ViewDefinition(sql, plan, columns=columns, written=written):
+            return CreateView(relation.name, sql, plan, columns=columns, written=written)
 
 
 def with_readers(catalog: Catalog, *relations: Relation) -> set[int]:

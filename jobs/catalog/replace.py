@@ -159,7 +159,9 @@ class Replacing:
         return msgspec.structs.replace(
             view,
             definition=encode_definition(
-                ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)
+                ViewDefinition(
+                    statement.sql, statement.plan, planned.fragments, output, statement.columns, statement.written
+                )
             ),
             depends_on=read_by(catalog, statement, planned),
         )

@@ -62,6 +62,14 @@ def resolve_text(name: str, schema: str = DEFAULT_SCHEMA) -> str:
     return resolve_name(name.split("."), schema)
 
 
+def relation_key(name: str) -> str:
+    """The text that the catalog has for a name from outside of SQL. No relation has the one of an invalid name."""
+    try:
+        return resolve_text(name)
+    except TooManyPartsError:
+        return name.lower()
+
+
 def sql_name(relation: str) -> str:
     """The name of a relation as SQL text, quoted part by part."""
     schema, name = split_name(relation)
@@ -83,7 +91,7 @@ def names_mentioned(words: Iterable[str], schema: str = DEFAULT_SCHEMA) -> set[s
     before = ["", ""]
     for word in (word.lower() for word in words):
         if before[1] != ".":
-            names |= {word, join_name(schema, word)}
+            names.add(join_name(schema, word) if PART.fullmatch(word) else word)
         else:
             names.add(join_name(before[0], word))
         before = [before[1], word]

@@ -1,5 +1,6 @@
 """Scripts: several statements in one text, separated by semicolons."""
 
+import hashlib
 from dataclasses import dataclass
 
 from tussock.jobs.logical.nodes import Place
@@ -48,6 +49,17 @@ def _schema_of_use(statement: str) -> str | None:
         return None
     first, *names = tokens_of(SourceText(statement))
     return names[-1].value().lower() if names and first.text.upper() == "USE" else None
+
+
+def digest_under(schema: str, sql: str) -> str:
+    """Identifies the words of a SELECT and the schema of its names, without blanks and comments.
+
+    Empty for the default schema: there a view's stored text has the words as written.
+    """
+    if schema == DEFAULT_SCHEMA:
+        return ""
+    words = [schema, *(token.text for token in tokens_of(SourceText(sql)))]
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
 def is_select(text: str) -> bool:

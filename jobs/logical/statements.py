@@ -214,25 +214,27 @@ class CreateView(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """
 
     name: str
-    sql: str  # the SELECT as the user wrote it
+    sql: str  # the SELECT as the user wrote it; names have the schema of the last USE
     plan: Plan
     if_not_exists: bool = False
     columns: tuple[str, ...] = ()  # the statement's column list; empty: the names of the SELECT
     uses: tuple[str, ...] = ()  # the plain views that the SELECT uses
     or_replace: bool = False
     rebuilt: bool = False
+    written: str = ""  # see `digest_under`
 
 
-class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
+class CreatePlainView(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A name for a query. Spark expands it in each use, and nothing is stored."""
 
     name: str
-    sql: str  # the query as the user wrote it
+    sql: str  # the query as the user wrote it; names have the schema of the last USE
     fields: tuple[Field, ...]  # types may be any of Spark's
     columns: tuple[str, ...]  # the query's names for these columns
     uses: tuple[str, ...]  # relations that it may read, including plain views
     if_not_exists: bool = False
     or_replace: bool = False
+    written: str = ""  # see `digest_under`
 
 
 class FunctionModule(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tussock.jobs.catalog.definition import stores_rows
+from tussock.jobs.logical.relation_names import resolve_name
 from tussock.jobs.logical.script import split_script
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.tokens import Token, tokens_of
@@ -57,8 +58,8 @@ def plain_select(catalog: Catalog, sql: str) -> PlainSelect | None:
     begin = words.index("FROM")
     after = tokens[begin + 1 :]
     limit: int | None = None
-    if len(after) == 3 and words[-2] == "LIMIT" and after[2].text.isascii() and after[2].text.isdigit():
-        limit, after = int(after[2].text), after[:1]
+    if words[-2] == "LIMIT" and after[-1].text.isascii() and after[-1].text.isdigit():
+        limit, after = int(after[-1].text), after[:-2]
     relation = _find_relation(catalog, after)
     if relation is None:
         return None
@@ -84,9 +85,10 @@ def limit_rows(rows: pa.RecordBatchReader, limit: int) -> pa.RecordBatchReader:
 
 
 def _find_relation(catalog: Catalog, tokens: list[Token]) -> Relation | None:
-    if len(tokens) != 1 or tokens[0].kind != "word":
+    parts = tokens[::2]
+    if len(tokens) not in (1, 3) or any(t.kind != "word" for t in parts) or any(t.text != "." for t in tokens[1::2]):
         return None
-    name = tokens[0].text.lower()
+    name = resolve_name([part.text for part in parts])
     return next((r for r in catalog.live_relations() if r.name == name and stores_rows(r)), None)
 
 

@@ -3,6 +3,7 @@
 import warnings
 
 from tussock.jobs.catalog.definition import UnknownRelationError
+from tussock.jobs.logical.relation_names import relation_key
 from tussock.jobs.reading.moment import utc_text
 from tussock.statestore.errors import InputError, did_you_mean
 from tussock.statestore.meta.catalog import Relation
@@ -119,7 +120,7 @@ def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
     """
     there = sight.visible_relations(version.catalog)
     for relation in there:
-        if relation.name == name.lower():
+        if relation.name == relation_key(name):
             return relation
     refuse_unseen(version, sight, name)
     raise UnknownRelationError(name, "relation", tuple(sorted(r.name for r in there)))
@@ -127,8 +128,9 @@ def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
 
 def refuse_unseen(version: HummockVersion, sight: Sight, name: str) -> None:
     """Raise NeverPassedError if a relation exists, but is not yet visible to readers."""
-    if name.lower() in sight.held and any(r.name == name.lower() for r in version.catalog.relations_at(sight.epoch)):
-        raise NeverPassedError(name.lower(), sight.epoch)
+    key = relation_key(name)
+    if key in sight.held and any(r.name == key for r in version.catalog.relations_at(sight.epoch)):
+        raise NeverPassedError(key, sight.epoch)
 
 
 def warn_of_age(relation: Relation, sight: Sight) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.definition import UnknownRelationError
 from tussock.jobs.catalog.statement_log import PendingCatalog
+from tussock.jobs.logical.relation_names import relation_key
 from tussock.jobs.reading.moment import epoch_at
 from tussock.jobs.reading.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
 from tussock.jobs.reading.reader import (
@@ -127,7 +128,7 @@ class StoredRows:
 
     def changes_of(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
         """Return the relation and the last epoch of its requested changes. Raises as `changes`."""
-        last = until.epoch_of(relation.lower())
+        last = until.epoch_of(relation_key(relation))
         check_readable(version, since)
         check_readable(version, last)
         if last < since:
@@ -168,7 +169,7 @@ class StoredRows:
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
         """Raise NotThereYetError for a relation that a later epoch contains or will contain."""
         known = {r.name: r for r in self._pending.read_catalog(version).live_relations()}
-        if (later := known.get(name.lower())) is not None:
+        if (later := known.get(relation_key(name))) is not None:
             since = later.created if later.created <= version.epoch else None
             raise NotThereYetError(later.name, epoch, since, later.created <= version.published) from unknown
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.hidden_columns import HiddenColumn
 from tussock.jobs.logical.nodes import Expr, Field
+from tussock.jobs.logical.script import digest_under
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
     Bound,
@@ -38,6 +39,7 @@ from tussock.jobs.sql.source_ddl import bind_alter_source, bind_record_condition
 from tussock.jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
 from tussock.jobs.sql.table_words import read_column_list
 from tussock.jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
+from tussock.jobs.sql.used_schema import with_schema
 from tussock.statestore.meta.catalog import Relation, RelationKind
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
@@ -151,6 +153,8 @@ class Binder:
             last.text.upper() in _OPEN_ENDED
         ):  # Spark would read it as an alias of the relation before it, and select every row
             raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
+        if cursor.tokens[0].text.upper() in _READS:
+            source = with_schema(self._sandbox, source)
         if cursor.tokens[0].text.upper() in _READS or cursor.comes("CREATE", "TABLE"):
             source, at = at_their_epochs(self._sandbox, source, epochs)
             return _with_epochs(self._bind_statement(source, Cursor(source)), at)
@@ -218,22 +222,23 @@ class Binder:
         return bind_flow(self._sandbox, source, flow, self._bind_view)
 
     def _bind_view(self, source: SourceText, header: ViewHeader) -> CreateView:
-        select = source.take_part(header.select)
+        select = with_schema(self._sandbox, source.take_part(header.select))
         refuse_epochs(self._sandbox, select, "a materialized view")
         plan = bind_view(self._sandbox, select, header.columns, self.notes)
         uses = self._sandbox.plain_views(select)
         return CreateView(
             header.name,
-            source.text[header.select :],
+            select.text[header.select :],
             plan,
             header.if_not_exists,
             header.columns or (),
             uses,
             header.or_replace,
+            written=digest_under(source.schema, source.text[header.select :]),
         )
 
     def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
-        select = source.take_part(header.select)
+        select = with_schema(self._sandbox, source.take_part(header.select))
         refuse_epochs(self._sandbox, select, "a view")
         analyzed = self._sandbox.analyze(select, self._sandbox.parse_query(select)).queryExecution().analyzed()
         own = [(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output())]
@@ -251,9 +256,15 @@ class Binder:
                 )
         fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
         uses = tuple(r.name for r in self._sandbox.relations_mentioned(select))
-        sql = source.text[header.select :]
         return CreatePlainView(
-            header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists, header.or_replace
+            header.name,
+            select.text[header.select :],
+            fields,
+            tuple(name for name, _ in own),
+            uses,
+            header.if_not_exists,
+            header.or_replace,
+            digest_under(source.schema, source.text[header.select :]),
         )
 
     def _bind_drop(self, cursor: Cursor) -> Drop:
@@ -267,7 +278,7 @@ class Binder:
         if cursor.accept("CREATE"):
             view = self._bind_explained(source, cursor)
             return Explain(view.name, view.sql, view.plan, tuple(self.notes))
-        select = source.take_part(cursor.offset)
+        select = with_schema(self._sandbox, source.take_part(cursor.offset))
         refuse_epochs(self._sandbox, select, "a materialized view")
         return Explain(
             None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes)

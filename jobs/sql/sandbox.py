@@ -333,11 +333,19 @@ class Sandbox:
         """The unresolved plan of any statement, which does not run. Raises SqlError."""
         return self._parse_text(source, self.parser().parsePlan)
 
-    def _parse_text(self, source: SourceText, parse: Callable[[str], JavaObject]) -> JavaObject:
+    def parse_as_written(self, source: SourceText) -> JavaObject:
+        """As `parse_statement`, but names with a schema keep their parts."""
+        return self._parse_text(source, self.parser().parsePlan, as_written=True)
+
+    def _parse_text(
+        self, source: SourceText, parse: Callable[[str], JavaObject], *, as_written: bool = False
+    ) -> JavaObject:
         refuse_doubled_quotes(source)
         try:
             with translating_errors(source):
                 parsed = parse(source.for_spark)
+                if as_written:
+                    return parsed
                 return with_qualified_names(self.session, parsed, source.text, self._is_known)
         except SqlError as err:
             if isinstance(err.__cause__, ParseException):

@@ -21,6 +21,7 @@ from tussock.jobs.sql.dml import bind_rows, named_table
 from tussock.jobs.sql.grammar import Cursor
 from tussock.jobs.sql.sandbox import Sandbox, items, table_of, text_of
 from tussock.jobs.sql.table_words import read_table_words
+from tussock.jobs.sql.used_schema import with_schema
 from tussock.statestore.hummock.row_shape import value_bytes
 from tussock.statestore.nested import relabel_column
 from tussock.statestore.types import UnsupportedTypeError, arrow_type
@@ -52,6 +53,8 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=words.append_only
     )
     if kind == "CreateTableAsSelect":
+        source = with_schema(sandbox, source)
+        cursor, parsed = Cursor(source, cursor.at), sandbox.parse_statement(source)
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
     fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns], lengths=True)

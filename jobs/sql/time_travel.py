@@ -5,6 +5,7 @@ them, and each is replaced by a separate relation with the rows of that epoch. I
 relation can have it:
 
     FROM orders VERSION AS OF 5 AS o            FROM (`orders version as of 5` AS `orders`) AS o
+    FROM staging.orders VERSION AS OF 5         FROM (`staging`.`orders version as of 5`)
     FROM table_changes('orders', 5, 7)          FROM (`table_changes(orders, 5, 7)` AS `table_changes`)
 
 The parentheses allow a TABLESAMPLE between a relation and its alias. Places in messages refer to the user's text.
@@ -22,6 +23,15 @@ from pyspark.errors import PySparkException
 
 from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
 from tussock.jobs.logical.quoting import quote_name
+from tussock.jobs.logical.relation_names import (
+    DEFAULT_SCHEMA,
+    TooManyPartsError,
+    resolve_name,
+    resolve_text,
+    schema_of,
+    split_name,
+    sql_name,
+)
 from tussock.jobs.logical.source_text import SourceText, edit_source
 from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.tokens import Token, tokens_of
@@ -76,7 +86,7 @@ class _Named:
 
     begin: int
     end: int  # exclusive
-    name: str  # as the user wrote it
+    name: str  # of the relation; for a call, of the function
     node: JavaObject
 
 
@@ -105,10 +115,17 @@ def at_their_epochs(
             sandbox, source, named, epochs
         )
         relations[there.name] = there
-        parts[named.begin, named.end] = f"({quote_name(there.name)} AS {quote_name(named.name)})"
+        parts[named.begin, named.end] = _place_text(there, named)
     for there in relations.values():
         sandbox.add(_empty_relation(there))
     return (edit_source(source, parts) if parts else source), tuple(relations.values())
+
+
+def _place_text(there: RelationAt, named: _Named) -> str:
+    """The text for Spark in place of a reference. An alias of a text has no schema, but a name with one has its own."""
+    if there.since is not None or schema_of(there.name) == DEFAULT_SCHEMA:
+        return f"({quote_name(there.name)} AS {quote_name(split_name(named.name)[1])})"
+    return f"({sql_name(there.name)})"
 
 
 def refuse_epochs(sandbox: Sandbox, source: SourceText, within: str) -> None:
@@ -148,7 +165,7 @@ def _epoch_nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) ->
         yield from _epoch_nodes(source, plan.child(), withs)
         return
     if kind == "RelationTimeTravel":
-        if (name := _name_of(source, plan)).lower() in withs:
+        if plan.relation().multipartIdentifier().size() == 1 and (name := _written_name(plan)).lower() in withs:
             raise sql_error(
                 source,
                 _node_span(plan.relation())[0],
@@ -161,15 +178,21 @@ def _epoch_nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) ->
         yield from _epoch_nodes(source, below, withs)
 
 
+def _written_name(travel: JavaObject) -> str:
+    return ".".join(str(part) for part in items(travel.relation().multipartIdentifier()))
+
+
 def _name_of(source: SourceText, travel: JavaObject) -> str:
+    """The relation that a node reads at another epoch."""
     parts = [str(p) for p in items(travel.relation().multipartIdentifier())]
-    if len(parts) != 1:
+    try:
+        return resolve_name(parts, source.schema)
+    except TooManyPartsError:
         raise sql_error(
             source,
             _node_span(travel.relation())[0],
-            f"there is no relation {'.'.join(parts)}: relations have one name, without a dot",
-        )
-    return parts[0]
+            f"{'.'.join(parts)} has {len(parts)} parts; a name has a schema at most: {'.'.join(parts[-2:])}",
+        ) from None
 
 
 def _node_span(node: JavaObject) -> tuple[int, int]:
@@ -233,12 +256,15 @@ def _changes_at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epo
     name, *bounds = texts
     if not (1 <= len(bounds) <= 2 and between[0].kind == "string" and name.strip() == between[0].text):
         raise sql_error(source, named.begin, _USAGE)
-    changed = between[0].value()
+    try:
+        changed = resolve_text(between[0].value(), source.schema)
+    except TooManyPartsError:
+        raise sql_error(source, named.begin, _USAGE) from None
     seen = [
         epochs.at(v) if isinstance(v, datetime) else Sight(v)
         for v in _constant_values(sandbox, source, named.begin, bounds)
     ]
-    since = seen[0].epoch_of(changed.lower())
+    since = seen[0].epoch_of(changed)
     relation, until = epochs.changes_of(changed, since, seen[1] if len(seen) == 2 else None)
     return RelationAt(f"{CHANGES}({relation.name}, {since}, {until})", relation, until, since)
 

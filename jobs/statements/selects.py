@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tussock.jobs.catalog.statement_log import WaitingLog
 from tussock.jobs.logical.errors import NoRelationError, SqlError
+from tussock.jobs.logical.relation_names import relation_key
 from tussock.jobs.logical.script import ScriptStatement
 from tussock.jobs.logical.statements import Query
 from tussock.jobs.reading.epochs import EpochsOf
@@ -44,8 +45,8 @@ class Selects:
 
     def read_pending(self, relation: str, columns: Sequence[str] | None, waiting: WaitingLog) -> pa.Table:
         """Return the rows of a relation; a table's rows include the waiting statements."""
-        _warn_of_changes(waiting, [relation.lower()])
-        with self._statements.read_pending_rows(waiting, [relation.lower()]) as seen:
+        _warn_of_changes(waiting, [relation_key(relation)])
+        with self._statements.read_pending_rows(waiting, [relation_key(relation)]) as seen:
             visible_relation = relation_at(seen.version, seen.sight, relation)
             with closing(
                 rows_at(self._meta.objects, seen.version, visible_relation, seen.sight.epoch, columns, seen.rows)
@@ -58,8 +59,8 @@ class Selects:
                 written.source, EpochsOf(self._stored, version, sight)
             )
         except NoRelationError as err:
-            refuse_unseen(version, sight, err.name.strip("`"))
-            self._stored.refuse_if_late(err.name.strip("`"), sight.epoch, version, err)
+            refuse_unseen(version, sight, err.name.replace("`", ""))
+            self._stored.refuse_if_late(err.name.replace("`", ""), sight.epoch, version, err)
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; pass other statements to execute, without an epoch")

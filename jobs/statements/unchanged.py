@@ -7,8 +7,15 @@ from pathlib import Path
 
 from tussock.jobs.catalog.alter_source import created_source
 from tussock.jobs.catalog.builds import find_planned
-from tussock.jobs.catalog.definition import SourceDefinition, TableDefinition, definition_of
+from tussock.jobs.catalog.definition import (
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    ViewDefinition,
+    definition_of,
+)
 from tussock.jobs.catalog.difference import list_differences, words_of
+from tussock.jobs.logical.script import digest_under
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateSource
 from tussock.jobs.logical.tokens import tokens_of
@@ -61,9 +68,20 @@ def _find_unchanged_view(catalog: Catalog, kind: RelationKind, cursor: Cursor, o
     header = read_view(cursor, or_replace)
     if (relation := _find_relation(catalog, header.name, kind)) is None:
         return None
-    sql, columns = query_of(relation)
-    same = words_of(sql) == words_of(cursor.source.text[header.select :]) and columns == (header.columns or ())
-    return relation if same else None
+    (sql, columns), select = query_of(relation), cursor.source.text[header.select :]
+    if written := digest_under(cursor.source.schema, select):
+        same = written == _written_of(relation)
+    else:
+        same = words_of(sql) == words_of(select)
+    return relation if same and columns == (header.columns or ()) else None
+
+
+def _written_of(view: Relation) -> str:
+    definition = definition_of(view)
+    if isinstance(definition, PlainViewDefinition):
+        return definition.statement.written
+    assert isinstance(definition, ViewDefinition)
+    return definition.written
 
 
 def _find_unchanged_flow(catalog: Catalog, text: SourceText, flow: FlowHeader) -> Relation | None:

@@ -107,3 +107,62 @@ def test_views_over_schemas_equal_sparks_queries_after_each_change(
             oracle.sql(change)
         for name, select in selects.items():
             assert rows_of(session.read(name)) == rows_of(oracle.sql(select).toArrow()), (name, change)
+
+
+def test_names_without_a_schema_mean_the_schema_of_the_last_use(session: Session, oracle: SparkSession) -> None:
+    selects = {
+        "used": "WITH x AS (SELECT id FROM orders) SELECT x.id, o.price FROM x JOIN a.orders o ON o.id = x.id",
+        "used_deep": "SELECT orders.id FROM orders WHERE id IN (SELECT id FROM default.orders WHERE price < 15)",
+        "used_all": "SELECT b.orders.id, orders.price FROM orders",
+    }
+    created = "; ".join(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in selects.items())
+    session.execute(f"USE b; {created}; CREATE VIEW plain AS SELECT id FROM orders")
+    session.flush()
+    oracle.sql("USE b")
+    try:
+        for name, select in selects.items():
+            expected = rows_of(oracle.sql(select).toArrow())
+            assert rows_of(session.read(f"b.{name}")) == expected, name
+            (_, answer) = session.execute(f"USE b; {select}")
+            assert answer.table is not None
+            assert rows_of(answer.table) == expected, name
+        assert rows_of(session.query("SELECT * FROM b.plain")) == rows_of(oracle.sql("SELECT id FROM orders").toArrow())
+    finally:
+        oracle.sql("USE default")
+    (shown,) = session.execute("SHOW CREATE VIEW b.used_all")
+    assert shown.table is not None
+    assert "FROM b.orders" in shown.table.to_pylist()[0]["statement"]
+
+
+def test_statements_on_rows_take_a_schema(session: Session, oracle: SparkSession) -> None:
+    changes = [
+        "INSERT INTO b.orders_of SELECT id + 10, price, customer FROM a.orders",
+        "INSERT INTO default.orders SELECT b.orders.* FROM b.orders WHERE b.orders.id > 2",
+    ]
+    for change in changes:
+        session.execute(change)
+        oracle.sql(change)
+    session.execute("CREATE TABLE b.prices (id INT, price INT, PRIMARY KEY (id))")
+    session.execute("INSERT INTO b.prices SELECT id, price FROM b.orders")
+    session.execute("UPDATE b.prices SET price = price + 1 WHERE b.prices.id = 1")
+    session.execute("UPDATE b.prices SET price = (SELECT max(price) FROM a.orders) WHERE b.prices.id = 2")
+    session.execute(
+        "MERGE INTO b.prices USING a.orders ON b.prices.id = a.orders.id "
+        "WHEN MATCHED THEN UPDATE SET price = a.orders.price * 100"
+    )
+    session.execute("USE b; DELETE FROM prices WHERE id IN (SELECT id FROM default.orders WHERE id = 2)")
+    session.execute("ALTER TABLE b.prices RENAME TO costs; ALTER TABLE b.costs ADD COLUMN note STRING")
+    session.execute("COMMENT ON COLUMN b.costs.price IS 'in cents'")
+    before = session.flush().epoch
+    assert rows_of(session.read("b.orders_of")) == rows_of(oracle.sql("SELECT * FROM b.orders_of").toArrow())
+    assert rows_of(session.read("default.orders")) == rows_of(oracle.sql("SELECT * FROM orders").toArrow())
+    assert session.read("B.Costs").to_pylist() == [
+        {"id": 1, "price": 1100, "note": None},
+        {"id": 3, "price": 3100, "note": None},
+    ]
+    session.execute("TRUNCATE TABLE b.costs")
+    session.flush()
+    past = session.query(f"SELECT b.costs.id, costs.price FROM b.costs VERSION AS OF {before}")
+    assert past.to_pylist() == [{"id": 1, "price": 1100}, {"id": 3, "price": 3100}]
+    changes_of = session.query(f"SELECT _change_type, id FROM table_changes('b.costs', {before})")
+    assert sorted(row["id"] for row in changes_of.to_pylist()) == [1, 3]
