@@ -2,8 +2,8 @@
 
 One text stands for both, and is the key of the catalog and of everything that is stored by relation:
 
-    orders            the relation `orders` of the default schema; `default.orders` means the same
-    staging.orders    the relation `orders` of the schema `staging`
+    orders            a relation of the default schema; default.orders means the same
+    staging.orders    a relation of another schema
 
 All names are in lower case. This module alone joins and splits them; other code passes them on as they are. Spark gets
 a relation as a temporary view whose name is the whole text (jobs/sql/qualified_names.py).
@@ -77,7 +77,7 @@ def sql_name(relation: str) -> str:
 
 
 def path_parts(relation: str) -> tuple[str, ...]:
-    """The folders of a relation below a root: none for the default schema, `staging/orders` for others."""
+    """The folders of a relation below a root: none for the default schema, staging/orders for others."""
     schema, name = split_name(relation)
     return (name,) if schema == DEFAULT_SCHEMA else (schema, name)
 
@@ -85,7 +85,7 @@ def path_parts(relation: str) -> tuple[str, ...]:
 def names_mentioned(words: Iterable[str], schema: str = DEFAULT_SCHEMA) -> set[str]:
     """The relations that a text may mean, given its words and symbols.
 
-    A word after a point is a part of the name before it, so `a.orders` mentions no relation `orders` of another schema.
+    A word after a point is a part of the name before it, so a.orders mentions no relation of the default schema.
     """
     names: set[str] = set()
     before = ["", ""]

@@ -26,7 +26,7 @@ class SourceText:
     start: Place = field(default=Place(1, 1))
     begin: int = 0
     end: int | None = None  # exclusive; None: to the end of the text
-    schema: str = DEFAULT_SCHEMA
+    schema: str = field(default=DEFAULT_SCHEMA, repr=False)
 
     def take_part(self, begin: int, end: int | None = None) -> "SourceText":
         """The same text; Spark reads only the part between two offsets."""

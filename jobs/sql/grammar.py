@@ -79,7 +79,7 @@ class Cursor:
         return self.tokens[self.at - 1]
 
     def name(self, what: str) -> str:
-        """The name of a relation, as the catalog has it: `orders`, or `staging.orders` for one of another schema.
+        """The name of a relation, as the catalog has it: orders, or staging.orders for one of another schema.
 
         Raises: SqlError if a part has other characters than letters, digits and _.
         """

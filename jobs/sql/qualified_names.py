@@ -3,11 +3,11 @@
 A session has each relation as a temporary view, and Spark's temporary views have no schema. So the view of a relation
 is named by the whole text, and a parsed plan gets
 
-    FROM staging.orders        SubqueryAlias staging.orders (UnresolvedRelation `staging.orders`)
-    FROM staging.orders AS o   SubqueryAlias o (UnresolvedRelation `staging.orders`)
+    FROM staging.orders        SubqueryAlias [staging] orders (UnresolvedRelation [staging.orders])
+    FROM staging.orders AS o   SubqueryAlias o (UnresolvedRelation [staging.orders])
 
 An alias with a qualifier is what the analyzer itself gives to a table of a catalog. So it resolves columns
-(`staging.orders.id`, `orders.id`), stars and fields of structs by its own rules. Texts that name no schema are left
+(staging.orders.id, orders.id), stars and fields of structs by its own rules. Texts that name no schema are left
 alone.
 """
 

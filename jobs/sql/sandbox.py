@@ -405,7 +405,7 @@ class Sandbox:
                     n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION and n not in self._added
                 )
             )
-            raise NoRelationError(missing[1].replace("`.`", "."), relations, err.place, err.excerpt) from err
+            raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
     def _dataset_of_plan(self, parsed: JavaObject, text: str) -> JavaObject:
         """The Dataset (JVM) of a plan that was parsed from a text."""

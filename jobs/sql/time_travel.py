@@ -5,7 +5,7 @@ them, and each is replaced by a separate relation with the rows of that epoch. I
 relation can have it:
 
     FROM orders VERSION AS OF 5 AS o            FROM (`orders version as of 5` AS `orders`) AS o
-    FROM staging.orders VERSION AS OF 5         FROM (`staging`.`orders version as of 5`)
+    FROM staging.orders VERSION AS OF 5         FROM (staging.`orders version as of 5`)
     FROM table_changes('orders', 5, 7)          FROM (`table_changes(orders, 5, 7)` AS `table_changes`)
 
 The parentheses allow a TABLESAMPLE between a relation and its alias. Places in messages refer to the user's text.

@@ -1,4 +1,4 @@
-"""Texts of statements after `USE staging`: the names without a schema get this one.
+"""Texts of statements after USE staging: the names without a schema get this one.
 
     WITH o AS (SELECT * FROM orders)             WITH o AS (SELECT * FROM staging.orders)
     SELECT * FROM o JOIN shops                   SELECT * FROM o JOIN staging.shops

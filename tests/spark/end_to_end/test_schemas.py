@@ -143,7 +143,7 @@ def test_statements_on_rows_take_a_schema(session: Session, oracle: SparkSession
         session.execute(change)
         oracle.sql(change)
     session.execute("CREATE TABLE b.prices (id INT, price INT, PRIMARY KEY (id))")
-    session.execute("INSERT INTO b.prices SELECT id, price FROM b.orders")
+    session.execute("INSERT INTO b.prices VALUES (1, 12), (2, 22), (3, 33)")
     session.execute("UPDATE b.prices SET price = price + 1 WHERE b.prices.id = 1")
     session.execute("UPDATE b.prices SET price = (SELECT max(price) FROM a.orders) WHERE b.prices.id = 2")
     session.execute(

@@ -779,6 +779,7 @@ NOT_RUN = {
         DuckQueryError FedTableError FunctionChangedError FunctionInQueryError MissingDeltaTableError
         MissingOffsetsError MissingOptionError MissingTopicError NoFilesError NoRelationError NoStoredRowsError
         NullKeyError PartitionFoldersError RelationExistsError RelationInUseError ReservedNameError
+        DefaultSchemaError SchemaExistsError SchemaNotEmptyError UnknownSchemaError
         SparkFailedError SqlError TextColumnsError TextTooLongError TooManyRowsError TransactionError
         UnpublishableValueError
         TwoRowsOfOneKeyError TwoSourceRowsError UndeclaredColumnsError UndrawnQueryError UnfitRowsError
